@@ -1,0 +1,44 @@
+# The front door: `make` lists what there is. Everything is done by CMake (see CMakePresets.json) and by the small
+# programs in tools/, which can also be called directly.
+
+jobs := $(shell nproc 2>/dev/null || echo 2)
+
+MAKEFLAGS += --no-print-directory
+
+.DEFAULT_GOAL := help
+.PHONY: demo test build lint format bench test-long clean help
+# One target after the other: they share build folders, and each uses all cores by itself.
+.NOTPARALLEL:
+
+demo: ## Build the command and run its demo: from nothing in three minutes, without Python
+	@tools/install_packages demo
+	@if grep -qsx 'FUSEBLOCK_BUILD_TESTS:BOOL=ON' build/CMakeCache.txt && test -e build/CTestTestfile.cmake; \
+	  then tools/configure release; else tools/configure release -DFUSEBLOCK_BUILD_TESTS=OFF; fi
+	@cmake --build build --parallel $(jobs) --target fuseblock_cli
+	@build/fuseblock demo
+
+test: ## Set up, build everything, run the C++ and the Python tests; the last line is the verdict
+	@tools/test
+
+build: ## Build everything, tests included, into build/
+	@tools/install_packages test
+	@tools/configure release -DFUSEBLOCK_BUILD_TESTS=ON
+	@cmake --build build --parallel $(jobs)
+
+lint: ## Formatting, linters, types, include rules, a warning-free build by clang, clang-tidy
+	@tools/lint
+
+format: ## Format the C++ and Python sources in place
+	@tools/format
+
+bench: build ## Time the reference blocks on small inputs
+	@tools/bench
+
+test-long: ## All C++ tests under sanitizers in their long form, and the examples against an installed tree
+	@tools/test_long
+
+clean: ## Remove the build folders; .venv stays
+	rm -rf build build-asan build-clang build-debug build-fuzz build-tsan
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

@@ -1,0 +1,88 @@
+// A plan: how a block is computed for one input type on one device, ready to run many times.
+//
+//   auto plan = fuseblock::Plan::make(block, "f32[128,3,24,32,32]");
+//   plan.parameters();                    // conv3d.weight f32[24,3,3,3,3], conv3d.bias f32[24], ...
+//   plan.run(arguments, workspace);       // views in, views out; allocates nothing
+//   auto backward = plan.backward();      // a plan again
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fuseblock/block.h"
+#include "fuseblock/tensor.h"
+#include "fuseblock/typed_block.h"
+
+namespace fuseblock {
+
+// What runs plans. `reference` is the oracle: double precision, one operation after the other, on one thread.
+class Device {
+ public:
+  static Device reference();
+  // The fastest one of this machine.
+  static Device best();
+  static std::vector<Device> available();
+  // By the name of its engine. Throws UserError that lists the names there are.
+  static Device by_name(std::string_view name);
+
+  const std::string& name() const { return name_; }
+  const std::string& description() const { return description_; }
+
+ private:
+  Device(std::string name, std::string description)
+      : name_(std::move(name)), description_(std::move(description)) {}
+  std::string name_;
+  std::string description_;
+};
+
+// Tensors in the order of Plan::inputs() and Plan::outputs().
+struct Arguments {
+  std::vector<ConstTensorView> inputs;
+  std::vector<TensorView> outputs;
+};
+
+class Plan {
+ public:
+  // Everything that can be wrong with the block and the types is found here. Throws UserError or NotSupportedError.
+  static Plan make(const Block& block, const TensorType& input, const TypeMap& others = {},
+                   const Device& device = Device::best());
+  static Plan make(const Block& block, std::string_view input, const TypeMap& others = {},
+                   const Device& device = Device::best());
+  static Plan make(const TypedBlock& block, const Device& device = Device::best());
+
+  const TypedBlock& block() const;
+  const Device& device() const;
+  // x, extra inputs, parameters.
+  std::vector<NamedType> inputs() const;
+  std::vector<NamedType> parameters() const;
+  std::vector<NamedType> outputs() const;
+  std::size_t workspace_bytes() const;
+
+  // Puts named tensors into the plan's order. Throws UserError for names that are missing or not the plan's.
+  Arguments bind(const std::map<std::string, ConstTensorView, std::less<>>& inputs,
+                 const std::map<std::string, TensorView, std::less<>>& outputs) const;
+  // Computes the outputs. The workspace has at least workspace_bytes() bytes, aligned to 64; its contents do not matter
+  // before and mean nothing after. Outputs must not overlap inputs. The same plan may run on several threads at once, each
+  // with its own workspace. Throws UserError where a tensor is not what the plan was made for.
+  void run(const Arguments& arguments, std::span<std::byte> workspace) const;
+
+  // The plan of the gradients; see TypedBlock::backward.
+  Plan backward(std::vector<std::string> wanted = {}) const;
+
+  // What runs, for a person: values and their types, parameters, operations and bytes.
+  std::string explain() const;
+  // The same as a JSON object: block, device, values, outputs, parameters, operations, bytes.
+  std::string explain_json() const;
+
+ private:
+  struct Body;
+  explicit Plan(std::shared_ptr<const Body> body) : body_(std::move(body)) {}
+  std::shared_ptr<const Body> body_;
+};
+
+}  // namespace fuseblock

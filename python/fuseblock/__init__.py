@@ -1,0 +1,1 @@
+"""fuseblock: convolution blocks in one or two trips over memory."""

@@ -1,0 +1,45 @@
+// What a block and its builder hold.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "fuseblock/block.h"
+
+namespace fuseblock {
+
+// Where a node stands in the text the block was read from: a stretch of notation, or a pointer into JSON.
+struct Origin {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::string pointer;
+};
+
+struct Block::Body {
+  std::vector<ValueInfo> values;
+  std::vector<Node> nodes;
+  std::vector<Value> outputs;
+  std::unordered_map<std::string, std::int32_t> by_name;
+  // Empty where the block was not read from text; not part of what a block is.
+  std::string source;
+  std::vector<Origin> origins;
+};
+
+struct Builder::State {
+  std::vector<ValueInfo> values;
+  std::vector<Node> nodes;
+  std::unordered_map<std::string, std::int32_t> by_name;
+  // For free_name: the next number to try for a name.
+  mutable std::unordered_map<std::string, int> next_number;
+  std::string source;
+  std::vector<Origin> origins;
+
+  Value add_value(ValueInfo info);
+};
+
+// The operation of a message's stage, or suggestions where there is none: `no operation `rleu`; did you mean relu?`.
+const Operation& require_operation(std::string_view name);
+
+}  // namespace fuseblock

@@ -1,0 +1,110 @@
+#include "arguments.h"
+
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "fuseblock/reference_blocks.h"
+
+namespace fuseblock::cli {
+namespace {
+
+constexpr std::size_t kLargestText = std::size_t{64} << 20;  // of standard input
+
+std::string read_standard_input() {
+  std::string text;
+  std::string chunk(65536, '\0');
+  while (std::cin.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) || std::cin.gcount() > 0) {
+    text.append(chunk, 0, static_cast<std::size_t>(std::cin.gcount()));
+    if (text.size() > kLargestText) throw UserError("standard input: a block of more than 64 MiB");
+  }
+  return text;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+const ReferenceBlock& named_block(std::string_view name) {
+  if (const ReferenceBlock* found = find_reference_block(name)) return *found;
+  std::string message = "there is no reference block `@" + std::string(name) + "`; the names are";
+  for (const ReferenceBlock& block : reference_blocks()) message += "\n  @" + std::string(block.name);
+  throw UserError(message);
+}
+
+TensorType read_type(const std::string& text, const std::string& where) {
+  try {
+    return TensorType::parse(text);
+  } catch (const UserError& error) {
+    throw UserError(where + ": " + error.what(), error.position(), error.excerpt());
+  }
+}
+
+// `name=TYPE` gives the name; labels of axes (`f32[n=2]`) stand behind a bracket.
+std::string input_name(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals > text.find('[')) return {};
+  return std::string(trimmed(text.substr(0, equals)));
+}
+
+void read_inputs(const std::vector<std::string>& inputs, std::optional<TensorType>& x, TypeMap& others) {
+  for (const std::string& text : inputs) {
+    std::string name = input_name(text);
+    const std::string type_text = name.empty() ? text : text.substr(text.find('=') + 1);
+    const TensorType type = read_type(type_text, "--input" + (name.empty() ? "" : " " + name));
+    if (name.empty() || name == "x") {
+      if (x) throw UserError("--input: the type of x is given twice; other inputs are written name=TYPE");
+      x = type;
+    } else if (!others.emplace(name, type).second) {
+      throw UserError("--input: the type of " + name + " is given twice");
+    }
+  }
+}
+
+bool names_a_file(const std::string& text) {
+  std::error_code ignored;
+  return text.size() < 4096 && std::filesystem::is_regular_file(text, ignored);
+}
+
+}  // namespace
+
+Block read_block(const std::string& text) {
+  if (trimmed(text).starts_with('{')) return Block::from_json(text);
+  try {
+    return Block::parse(text);
+  } catch (const UserError& error) {
+    if (!names_a_file(text)) throw;
+    throw UserError("`" + text + "` is no notation; to read a block from a file: fuseblock ... - < " + text);
+  }
+}
+
+BlockRequest read_request(const BlockOptions& options) {
+  const std::string text = options.block == "-" ? read_standard_input() : options.block;
+  std::optional<TensorType> x;
+  TypeMap others;
+  read_inputs(options.inputs, x, others);
+
+  const std::string_view name = trimmed(text);
+  const ReferenceBlock* reference = name.starts_with('@') ? &named_block(name.substr(1)) : nullptr;
+  Block block = reference != nullptr ? Block::parse(reference->notation) : read_block(text);
+  if (options.small) {
+    if (reference == nullptr) throw UserError("--small: only a reference block, @name, has a small input");
+    if (x) throw UserError("--small: the type of x is given by --input already");
+    x = TensorType::parse(reference->small_input);
+  } else if (!x && reference != nullptr) {
+    x = TensorType::parse(reference->input);
+  }
+  if (!x) throw UserError("the type of x is missing; give it as in --input 'f32[2,8,16,16]'");
+  return {std::move(block), *std::move(x), std::move(others),
+          options.engine.empty() ? Device::best() : Device::by_name(options.engine)};
+}
+
+void require_consistent(const GradientOptions& options) {
+  if (!options.wanted.empty() && !options.backward)
+    throw UserError("--wanted: names gradients, so it needs --backward");
+}
+
+}  // namespace fuseblock::cli

@@ -1,0 +1,243 @@
+#include "command_line.h"
+
+#include <memory>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+
+#include "commands.h"
+#include "fuseblock/version.h"
+
+namespace fuseblock::cli {
+namespace {
+
+constexpr const char* kDescription =
+    "fuseblock runs convolution blocks (convolution, activation, norm, residual, reduction) fused.\n"
+    "A BLOCK is notation such as \"conv2d(64, k=3) | group_norm(8) | relu\", @name for a reference block "
+    "(`fuseblock info`\n"
+    "lists them), a block's JSON, or - for one of these on standard input. A TYPE is f32[2,8,16,16], "
+    "bf16[2,8,16,16]:cl, ...";
+
+// Everything the options are read into, one struct a subcommand.
+struct Requests {
+  OpsOptions ops;
+  ExplainOptions explain;
+  RunOptions run;
+  CheckOptions check;
+  BenchOptions bench;
+};
+
+class CommandLine {
+ public:
+  explicit CommandLine(Console& console) : console_(console) {
+    app_.get_formatter()->column_width(28);
+    app_.set_version_flag("--version", std::string("fuseblock ") + kVersion, "Print the version and exit");
+    app_.add_flag_callback("--json", [this] { console_.use_json(); }, "Print JSON instead of text");
+    app_.require_subcommand(0, 1);
+    app_.footer(
+        "Examples:\n"
+        "  fuseblock demo\n"
+        "  fuseblock run \"group_norm(4) | silu\" --input 'f32[2,8,16,16]'\n"
+        "  fuseblock explain @conv3d_gn_mean\n\n"
+        "`fuseblock COMMAND --help` tells more. Exit status: 0, 1 (a check failed), 2 (bad input).");
+    add_ops();
+    add_info();
+    add_explain();
+    add_run();
+    add_check();
+    add_bench();
+    add_demo();
+  }
+
+  std::function<int()> read(int argument_count, const char* const* arguments) {
+    if (argument_count > 1) refuse_unknown_command(arguments[1]);
+    try {
+      app_.parse(argument_count, arguments);
+    } catch (const CLI::ParseError& error) {
+      if (error.get_exit_code() != 0) throw UsageError(message(error));
+      std::ostringstream text;
+      app_.exit(error, text, text);
+      return [this, help = text.str()] {
+        console_.print(help);
+        return kSuccess;
+      };
+    }
+    if (!command_) throw UsageError("a command is missing\n\n" + app_.help());
+    return command_;
+  }
+
+ private:
+  void refuse_unknown_command(const std::string& word) const {
+    if (word.empty() || word.front() == '-') return;
+    std::string names;
+    for (const CLI::App* command : app_.get_subcommands({})) {
+      if (command->get_name() == word) return;
+      names += (names.empty() ? "" : ", ") + command->get_name();
+    }
+    throw UsageError("there is no command `" + word + "`; the commands are " + names);
+  }
+
+  std::string message(const CLI::ParseError& error) const {
+    std::string path = "fuseblock";
+    for (const CLI::App* command : app_.get_subcommands()) path += " " + command->get_name();
+    std::string text = error.what();
+    if (text.starts_with("The ")) text.front() = 't';
+    return text + "; see " + path + " --help";
+  }
+
+  // The subcommand runs `command` once everything is read.
+  CLI::App* add(const std::string& name, const std::string& description, const std::string& examples,
+                std::function<int()> command) {
+    CLI::App* sub = app_.add_subcommand(name, description);
+    sub->footer("Examples:\n" + examples);
+    sub->add_flag_callback("--json", [this] { console_.use_json(); }, "Print JSON instead of text");
+    sub->callback([this, command = std::move(command)] { command_ = command; });
+    return sub;
+  }
+
+  static void add_block_options(CLI::App* sub, BlockOptions& options) {
+    sub->add_option("BLOCK", options.block, "Notation, @name, JSON, or - for standard input")->required();
+    sub->add_option("-i,--input", options.inputs,
+                    "TYPE of x, or name=TYPE of an extra input or parameter; may be repeated")
+        ->type_name("TYPE")
+        ->allow_extra_args(false);
+    sub->add_flag("--small", options.small, "For @name: its small input instead of its users'");
+    sub->add_option("-e,--engine", options.engine,
+                    "The engine (see `fuseblock info`); the best one unless given")
+        ->type_name("NAME");
+  }
+
+  static void add_wanted(CLI::App* sub, std::vector<std::string>& wanted) {
+    sub->add_option("--wanted", wanted, "The gradients to compute, such as x,conv2d.weight; all unless given")
+        ->type_name("NAMES")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+  }
+
+  static void add_gradient_options(CLI::App* sub, GradientOptions& options, const std::string& help) {
+    sub->add_flag("-b,--backward", options.backward, help);
+    add_wanted(sub, options.wanted);
+  }
+
+  static void add_seed(CLI::App* sub, std::uint64_t& seed) {
+    sub->add_option("-s,--seed", seed, "The seed of the generated data; 0 unless given")
+        ->type_name("NUMBER")
+        ->check(CLI::NonNegativeNumber);
+  }
+
+  void add_ops() {
+    OpsOptions& options = requests_.ops;
+    CLI::App* sub = add("ops", "The operations a block is made of, or one of them in detail",
+                        "  fuseblock ops\n  fuseblock ops group_norm\n  fuseblock ops hardswish --json",
+                        [this] { return run_ops(requests_.ops, console_); });
+    sub->add_option("NAME", options.name, "An operation");
+    sub->add_flag("--markdown", options.markdown, "Print the page docs/operations.md");
+  }
+
+  void add_info() {
+    add("info", "Versions, engines and reference blocks", "  fuseblock info\n  fuseblock info --json",
+        [this] { return run_info(console_); });
+  }
+
+  void add_explain() {
+    ExplainOptions& options = requests_.explain;
+    CLI::App* sub =
+        add("explain", "What a block computes: values and their types, parameters, operations and bytes",
+            "  fuseblock explain @conv3d_gn_mean\n"
+            "  fuseblock explain \"group_norm(32, affine=false) | mul(scale) | silu\" --input 'f32[2,64,8,8]'"
+            " \\\n      --input 'scale=f32[2,64,1,1]'\n"
+            "  fuseblock explain \"conv2d(8, k=3) | relu\" --input 'f32[1,3,8,8]' --backward --wanted x",
+            [this] { return run_explain(requests_.explain, console_); });
+    add_block_options(sub, options.block);
+    add_gradient_options(sub, options.gradient, "Explain the block of the gradients instead");
+    sub->add_flag("--statements", options.statements, "Also print the block with one statement a value");
+  }
+
+  void add_run() {
+    RunOptions& options = requests_.run;
+    CLI::App* sub = add(
+        "run", "Run a block on generated data; print a digest and statistics of each output",
+        "  fuseblock run \"conv2d(8, k=3) | relu\" --input 'f32[1,3,8,8]' --backward\n"
+        "  fuseblock run @conv3d_gn_mean --small --save data\n"
+        "  fuseblock run @conv3d_gn_mean --small --load data\n"
+        "  echo 'y = tanh(x); return y, x' | fuseblock run - --input 'f64[2,3]'\n\n"
+        "Generated data: x and extra inputs are uniform in [0,1), convolution parameters uniform as PyTorch\n"
+        "initialises them, gamma 1 + 0.3 normal, beta 0.3 normal, gradients d_* of outputs normal. The "
+        "digest is\n"
+        "FNV-1a over the bytes; statistics are over the finite elements.\n"
+        "Files are NAME.npy, one a tensor (bf16 as f32), and block.json.",
+        [this] { return run_run(requests_.run, console_); });
+    add_block_options(sub, options.block);
+    add_seed(sub, options.seed);
+    add_gradient_options(sub, options.gradient, "Run the gradients too");
+    sub->add_option("--save", options.save, "Write every tensor as .npy and the block as block.json")
+        ->type_name("DIR");
+    sub->add_option("--load", options.load,
+                    "Read every input and parameter from .npy files; with --backward also d_* of outputs")
+        ->type_name("DIR");
+  }
+
+  void add_check() {
+    CheckOptions& options = requests_.check;
+    CLI::App* sub = add(
+        "check", "Compare an engine with the reference engine: outputs and every gradient",
+        "  fuseblock check \"group_norm(4) | silu\" --input 'f32[2,8,5,7]'\n"
+        "  fuseblock check @conv3d_hardswish_gn_mean --small --json\n\n"
+        "Bound of an engine's error, for each tensor:\n"
+        "  max|e| <= tolerance * (1 + max|ref|) * (eps(dtype) + 64 * eps(f32; f64 for f64 tensors))\n"
+        "The reference engine itself is run twice over differently filled memory, which must agree bit for\n"
+        "bit, and each gradient is held against central differences in f64 along random directions:\n"
+        "  |e| <= tolerance * (1e-4 * size of the slope + 1e-8 * sum|d_out * out|)\n"
+        "Exit status 1 where a bound is missed.",
+        [this] { return run_check(requests_.check, console_); });
+    add_block_options(sub, options.block);
+    add_seed(sub, options.seed);
+    add_wanted(sub, options.wanted);
+    sub->add_flag_callback("-b,--backward", [] {}, "Does nothing: gradients are always checked");
+    sub->add_option("--tolerance", options.tolerance, "A factor of every bound; 1 unless given")
+        ->type_name("FACTOR")
+        ->check(CLI::NonNegativeNumber);
+  }
+
+  void add_bench() {
+    BenchOptions& options = requests_.bench;
+    CLI::App* sub = add("bench", "Time a block: median and spread",
+                        "  fuseblock bench \"conv2d(8, k=3) | relu\" --input 'f32[1,3,32,32]'\n"
+                        "  fuseblock bench @conv3d_gn_mean --small --backward --json",
+                        [this] { return run_bench(requests_.bench, console_); });
+    add_block_options(sub, options.block);
+    add_seed(sub, options.seed);
+    add_gradient_options(sub, options.gradient, "Time forward and backward together");
+    sub->add_option("-t,--threads", options.threads, "Threads (the reference engine uses one)")
+        ->type_name("NUMBER")
+        ->check(CLI::Range(1, 4096));
+    sub->add_option("-r,--repeat", options.repeat, "Exactly this many runs after one for warming up")
+        ->type_name("NUMBER")
+        ->check(CLI::Range(1, 10000000));
+    sub->add_option("--seconds", options.seconds,
+                    "Without --repeat: run for this long, at least three times; 1 unless given")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.0, 86400.0));
+  }
+
+  void add_demo() {
+    add("demo", "Run the reference blocks at small extents and show a table", "  fuseblock demo",
+        [this] { return run_demo(console_); });
+  }
+
+  Console& console_;
+  Requests requests_;
+  std::function<int()> command_;
+  CLI::App app_{kDescription, "fuseblock"};
+};
+
+}  // namespace
+
+std::function<int()> read_command_line(int argument_count, const char* const* arguments, Console& console) {
+  auto command_line = std::make_shared<CommandLine>(console);
+  std::function<int()> command = command_line->read(argument_count, arguments);
+  return
+      [command_line, command] { return command(); };  // the command reads options that the command line holds
+}
+
+}  // namespace fuseblock::cli

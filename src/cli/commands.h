@@ -1,0 +1,61 @@
+// The subcommands: what each is asked (filled in from the command line by command_line.cc) and the function that answers,
+// one file each. They return an exit status and throw for bad input.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arguments.h"
+#include "console.h"
+
+namespace fuseblock::cli {
+
+struct OpsOptions {
+  std::string name;  // empty: all of them
+  bool markdown = false;
+};
+int run_ops(const OpsOptions& options, const Console& console);
+// The page docs/operations.md.
+std::string operations_page();
+
+int run_info(const Console& console);
+
+struct ExplainOptions {
+  BlockOptions block;
+  GradientOptions gradient;
+  bool statements = false;
+};
+int run_explain(const ExplainOptions& options, const Console& console);
+
+struct RunOptions {
+  BlockOptions block;
+  GradientOptions gradient;
+  std::uint64_t seed = 0;
+  std::string save;  // a folder; empty: do not
+  std::string load;
+};
+int run_run(const RunOptions& options, const Console& console);
+
+struct CheckOptions {
+  BlockOptions block;
+  std::vector<std::string> wanted;
+  std::uint64_t seed = 0;
+  double tolerance = 1;  // a factor of every bound
+};
+int run_check(const CheckOptions& options, const Console& console);
+
+struct BenchOptions {
+  BlockOptions block;
+  GradientOptions gradient;
+  std::uint64_t seed = 0;
+  int threads = 0;  // 0: the engine's own choice
+  int repeat = 0;   // 0: as many as fit into `seconds`
+  double seconds = 1;
+};
+int run_bench(const BenchOptions& options, const Console& console);
+
+int run_demo(const Console& console);
+
+}  // namespace fuseblock::cli

@@ -1,0 +1,74 @@
+#include "execution.h"
+
+#include <cstring>
+#include <new>
+
+#include "table.h"
+
+namespace fuseblock::cli {
+namespace {
+
+constexpr std::align_val_t kWorkspaceAlignment{64};
+constexpr double kReferenceRate = 3e8;  // operations per second, measured on convolutions
+
+const Tensor& find_tensor(const std::vector<const TensorMap*>& groups, const std::string& name) {
+  for (const TensorMap* group : groups)
+    if (const auto found = group->find(name); found != group->end()) return found->second;
+  throw UserError("the tensor " + name + " is missing");
+}
+
+}  // namespace
+
+void Execution::Release::operator()(std::byte* data) const { ::operator delete[](data, kWorkspaceAlignment); }
+
+Execution::Execution(Plan plan, const std::vector<const TensorMap*>& inputs) : plan_(std::move(plan)) {
+  require_memory(total_bytes(plan_.outputs()) + static_cast<double>(plan_.workspace_bytes()), "the plan");
+  std::map<std::string, ConstTensorView, std::less<>> input_views;
+  for (const NamedType& input : plan_.inputs())
+    input_views.emplace(input.name, find_tensor(inputs, input.name).view());
+  std::map<std::string, TensorView, std::less<>> output_views;
+  for (const NamedType& output : plan_.outputs()) {
+    const auto place = outputs_.emplace(output.name, Tensor(output.type)).first;
+    output_views.emplace(output.name, place->second.view());
+  }
+  arguments_ = plan_.bind(input_views, output_views);
+  workspace_.reset(new (kWorkspaceAlignment) std::byte[plan_.workspace_bytes() + 1]);
+}
+
+void Execution::run() { plan_.run(arguments_, {workspace_.get(), plan_.workspace_bytes()}); }
+
+void Execution::poison(std::byte value) {
+  std::memset(workspace_.get(), static_cast<int>(value), plan_.workspace_bytes());
+  for (auto& [name, tensor] : outputs_)
+    if (tensor.type().byte_count() > 0)
+      std::memset(tensor.data(), static_cast<int>(value),
+                  static_cast<std::size_t>(tensor.type().byte_count()));
+}
+
+double Execution::bytes() const {
+  return total_bytes(plan_.inputs()) + total_bytes(plan_.outputs()) +
+         static_cast<double>(plan_.workspace_bytes());
+}
+
+TensorMap outputs_of(const Plan& plan, const std::vector<const TensorMap*>& inputs) {
+  Execution execution(plan, inputs);
+  execution.run();
+  return execution.take_outputs();
+}
+
+double operation_count(const TypedBlock& block) {
+  double count = 0;
+  for (std::size_t node = 0; node < block.block().nodes().size(); ++node)
+    count += block.operation_count(static_cast<int>(node));
+  return count;
+}
+
+void announce_duration(const Plan& plan, double times, const Console& console) {
+  if (plan.device().name() != Device::reference().name()) return;
+  const double seconds = times * operation_count(plan.block()) / kReferenceRate;
+  if (seconds > 10)
+    console.progress("The reference engine needs about " + time_text(seconds) +
+                     " for this; smaller extents (--input, or --small for @name) need less.");
+}
+
+}  // namespace fuseblock::cli

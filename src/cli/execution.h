@@ -1,0 +1,49 @@
+// A plan with the memory it needs, ready to run many times.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "fuseblock/plan.h"
+#include "tensors.h"
+
+namespace fuseblock::cli {
+
+class Execution {
+ public:
+  // `inputs` together have every input of the plan, and may have more; they must outlive this. Throws UserError where a
+  // tensor is missing or there is not enough memory.
+  Execution(Plan plan, const std::vector<const TensorMap*>& inputs);
+
+  const Plan& plan() const { return plan_; }
+  void run();
+  // Fills the workspace and the outputs with a byte, so that what a run leaves out or reads unwritten shows.
+  void poison(std::byte value);
+
+  const TensorMap& outputs() const { return outputs_; }
+  TensorMap take_outputs() { return std::move(outputs_); }
+  // Inputs, outputs and workspace.
+  double bytes() const;
+
+ private:
+  struct Release {
+    void operator()(std::byte* data) const;
+  };
+
+  Plan plan_;
+  TensorMap outputs_;
+  Arguments arguments_;
+  std::unique_ptr<std::byte[], Release> workspace_;
+};
+
+// The outputs of a plan, by name.
+TensorMap outputs_of(const Plan& plan, const std::vector<const TensorMap*>& inputs);
+
+// Operations of all nodes.
+double operation_count(const TypedBlock& block);
+
+// Warns on the progress line where the reference engine will take long: `times` runs of the plan.
+void announce_duration(const Plan& plan, double times, const Console& console);
+
+}  // namespace fuseblock::cli

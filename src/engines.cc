@@ -1,0 +1,31 @@
+// The engines of this build: the only file that knows all of them.
+#include "plan/engine.h"
+#include "reference/reference.h"
+
+namespace fuseblock {
+namespace {
+
+class ReferenceExecutable : public Executable {
+ public:
+  explicit ReferenceExecutable(const TypedBlock& block) : block_(block) {}
+
+  std::size_t workspace_bytes() const override { return reference::workspace_bytes(block_); }
+  void run(const Arguments& arguments, std::span<std::byte> workspace) const override {
+    reference::run(block_, arguments, workspace);
+  }
+
+ private:
+  TypedBlock block_;
+};
+
+}  // namespace
+
+const std::vector<Engine>& engines() {
+  static const std::vector<Engine> list = {
+      {"reference", "double precision, one operation after the other, one thread",
+       [](const TypedBlock& block) -> std::unique_ptr<Executable> { return std::make_unique<ReferenceExecutable>(block); }},
+  };
+  return list;
+}
+
+}  // namespace fuseblock

@@ -1,0 +1,35 @@
+// What an engine offers to plans. `src/engines.cc` lists the engines of this build.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fuseblock/plan.h"
+
+namespace fuseblock {
+
+// A block made ready on one engine.
+class Executable {
+ public:
+  Executable() = default;
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+  virtual ~Executable() = default;
+
+  virtual std::size_t workspace_bytes() const = 0;
+  // Arguments are known to fit the block's types; strides are arbitrary.
+  virtual void run(const Arguments& arguments, std::span<std::byte> workspace) const = 0;
+};
+
+struct Engine {
+  std::string name;
+  std::string description;
+  std::unique_ptr<Executable> (*prepare)(const TypedBlock& block);
+};
+
+// The engines that run on this machine, the fastest first.
+const std::vector<Engine>& engines();
+
+}  // namespace fuseblock

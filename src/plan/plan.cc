@@ -1,0 +1,141 @@
+#include "fuseblock/plan.h"
+
+#include <algorithm>
+
+#include "plan/engine.h"
+#include "plan/explain.h"
+
+namespace fuseblock {
+namespace {
+
+constexpr std::uintptr_t kAlignment = 64;
+
+std::string list_text(const std::vector<std::int64_t>& list) {
+  std::string text;
+  for (std::int64_t item : list) text += (text.empty() ? "" : ",") + std::to_string(item);
+  return "[" + text + "]";
+}
+
+void check_tensor(const NamedType& wanted, const ConstTensorView& view) {
+  if (view.dtype != wanted.type.dtype || view.extents != wanted.type.extents)
+    throw UserError(wanted.name + ": expected " + to_string(wanted.type) + ", got " + std::string(to_string(view.dtype)) +
+                    list_text(view.extents));
+  if (view.strides.size() != view.extents.size())
+    throw UserError(wanted.name + ": expected " + std::to_string(view.extents.size()) + " strides, got " +
+                    std::to_string(view.strides.size()));
+  if (view.data == nullptr && wanted.type.element_count() > 0) throw UserError(wanted.name + ": the tensor has no memory (null)");
+}
+
+// Outputs are written element by element, so no two elements may share memory. Sorted by stride, each axis must step over
+// all that the smaller ones span.
+void check_does_not_overlap(const NamedType& wanted, const TensorView& view) {
+  if (wanted.type.element_count() == 0) return;
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;
+  for (std::size_t i = 0; i < view.extents.size(); ++i)
+    if (view.extents[i] > 1) axes.emplace_back(std::abs(view.strides[i]), view.extents[i]);
+  std::sort(axes.begin(), axes.end());
+  std::int64_t span = 0;
+  for (const auto& [stride, extent] : axes) {
+    if (stride <= span)
+      throw UserError(wanted.name + ": an output must not overlap itself; extents " + list_text(view.extents) + ", strides " +
+                      list_text(view.strides));
+    span += stride * (extent - 1);
+  }
+}
+
+template <class View>
+std::vector<View> in_order(const std::vector<NamedType>& wanted, const std::map<std::string, View, std::less<>>& given,
+                           const std::string& what) {
+  std::vector<View> result;
+  for (const NamedType& tensor : wanted) {
+    const auto place = given.find(tensor.name);
+    if (place == given.end()) throw UserError("no tensor for the " + what + " `" + tensor.name + "`, expected " + to_string(tensor.type));
+    result.push_back(place->second);
+  }
+  for (const auto& [name, view] : given) {
+    const bool known = std::any_of(wanted.begin(), wanted.end(), [&, &key = name](const NamedType& t) { return t.name == key; });
+    if (!known) throw UserError("the plan has no " + what + " `" + name + "`");
+  }
+  return result;
+}
+
+}  // namespace
+
+struct Plan::Body {
+  TypedBlock block;
+  Device device;
+  std::unique_ptr<Executable> executable;
+  std::vector<NamedType> inputs;
+  std::vector<NamedType> outputs;
+};
+
+Device Device::reference() { return by_name("reference"); }
+
+Device Device::best() { return available().front(); }
+
+std::vector<Device> Device::available() {
+  std::vector<Device> result;
+  for (const Engine& engine : engines()) result.push_back(Device(engine.name, engine.description));
+  return result;
+}
+
+Device Device::by_name(std::string_view name) {
+  std::string names;
+  for (const Engine& engine : engines()) {
+    if (engine.name == name) return {engine.name, engine.description};
+    names += (names.empty() ? "" : ", ") + engine.name;
+  }
+  throw UserError("there is no engine `" + std::string(name.substr(0, 40)) + "` here; there is " + names);
+}
+
+Plan Plan::make(const Block& block, const TensorType& input, const TypeMap& others, const Device& device) {
+  return make(TypedBlock::infer(block, input, others), device);
+}
+
+Plan Plan::make(const Block& block, std::string_view input, const TypeMap& others, const Device& device) {
+  return make(block, TensorType::parse(input), others, device);
+}
+
+Plan Plan::make(const TypedBlock& block, const Device& device) {
+  for (const Engine& engine : engines()) {
+    if (engine.name != device.name()) continue;
+    return Plan(std::make_shared<Body>(Body{block, device, engine.prepare(block), block.arguments(), block.outputs()}));
+  }
+  throw InternalError("a device without an engine: " + device.name());
+}
+
+const TypedBlock& Plan::block() const { return body_->block; }
+const Device& Plan::device() const { return body_->device; }
+std::vector<NamedType> Plan::inputs() const { return body_->inputs; }
+std::vector<NamedType> Plan::parameters() const { return body_->block.parameters(); }
+std::vector<NamedType> Plan::outputs() const { return body_->outputs; }
+std::size_t Plan::workspace_bytes() const { return body_->executable->workspace_bytes(); }
+
+Arguments Plan::bind(const std::map<std::string, ConstTensorView, std::less<>>& inputs,
+                     const std::map<std::string, TensorView, std::less<>>& outputs) const {
+  return {in_order(body_->inputs, inputs, "input"), in_order(body_->outputs, outputs, "output")};
+}
+
+void Plan::run(const Arguments& arguments, std::span<std::byte> workspace) const {
+  if (arguments.inputs.size() != body_->inputs.size() || arguments.outputs.size() != body_->outputs.size())
+    throw UserError("expected " + std::to_string(body_->inputs.size()) + " inputs and " + std::to_string(body_->outputs.size()) +
+                    " outputs, got " + std::to_string(arguments.inputs.size()) + " and " + std::to_string(arguments.outputs.size()));
+  for (std::size_t i = 0; i < body_->inputs.size(); ++i) check_tensor(body_->inputs[i], arguments.inputs[i]);
+  for (std::size_t i = 0; i < body_->outputs.size(); ++i) {
+    check_tensor(body_->outputs[i], arguments.outputs[i]);
+    check_does_not_overlap(body_->outputs[i], arguments.outputs[i]);
+  }
+  if (workspace.size() < workspace_bytes())
+    throw UserError("the workspace has " + std::to_string(workspace.size()) + " bytes, the plan needs " + std::to_string(workspace_bytes()));
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): the address itself is the question
+  if (workspace_bytes() > 0 && reinterpret_cast<std::uintptr_t>(workspace.data()) % kAlignment != 0)
+    throw UserError("the workspace must be aligned to 64 bytes");
+  body_->executable->run(arguments, workspace);
+}
+
+Plan Plan::backward(std::vector<std::string> wanted) const { return make(body_->block.backward(std::move(wanted)), body_->device); }
+
+std::string Plan::explain() const { return explain_text(*this); }
+std::string Plan::explain_json() const { return explain_json_text(*this); }
+
+}  // namespace fuseblock

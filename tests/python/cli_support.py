@@ -1,0 +1,55 @@
+"""Runs the fuseblock command for tests: the binary of $FUSEBLOCK_BINARY, or build/fuseblock."""
+
+import functools
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@functools.cache
+def binary() -> Path:
+    """The command under test; a clear failure where it has not been built."""
+    path = Path(os.environ.get("FUSEBLOCK_BINARY", CHECKOUT / "build" / "fuseblock"))
+    assert path.is_file(), f"{path} is missing: run `make build`, or set FUSEBLOCK_BINARY"
+    return path
+
+
+def fuseblock(
+    *arguments: str | Path, status: int = 0, stdin: str | bytes = ""
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command and checks its exit status; output is text with replaced bytes."""
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    done = subprocess.run(
+        [str(binary()), *[str(argument) for argument in arguments]],
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        timeout=120,
+        env=environment,
+        check=False,
+    )
+    result = subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    )
+    assert result.returncode == status, (
+        f"{result.args}: status {result.returncode}\n{result.stdout}{result.stderr}"
+    )
+    return result
+
+
+def fuseblock_json(*arguments: str | Path, status: int = 0, stdin: str | bytes = "") -> Any:
+    """The same with --json: what the command printed, read."""
+    return json.loads(fuseblock(*arguments, "--json", status=status, stdin=stdin).stdout)
+
+
+def by_name(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Rows of a report by their names."""
+    return {row["name"]: row for row in rows}
+
+
+def digests(report: dict[str, Any], group: str = "outputs") -> dict[str, str]:
+    """The digest of each tensor of a report."""
+    return {row["name"]: row["digest"] for row in report[group]}

@@ -23,7 +23,9 @@ class ReferenceExecutable : public Executable {
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> list = {
       {"reference", "double precision, one operation after the other, one thread",
-       [](const TypedBlock& block) -> std::unique_ptr<Executable> { return std::make_unique<ReferenceExecutable>(block); }},
+       [](const TypedBlock& block) -> std::unique_ptr<Executable> {
+         return std::make_unique<ReferenceExecutable>(block);
+       }},
   };
   return list;
 }

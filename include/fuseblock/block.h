@@ -1,8 +1,9 @@
-// A block: what to compute. A small graph of operations on named values with one main input `x`, parameters, extra inputs
-// and outputs. It says nothing about extents or about how it is run, and it never changes once made.
+// A block: what to compute. A small graph of operations on named values with one main input `x`, parameters,
+// extra inputs and outputs. It says nothing about extents or about how it is run, and it never changes once
+// made.
 //
 //   auto block = fuseblock::Block::parse("conv3d(24, k=3) | group_norm(8) | mean(c,d,h,w)");
-//   auto same  = fuseblock::Block::parse("y = conv3d(x, 24, k=3) ; ... return z");       // one statement a value
+//   auto two   = fuseblock::Block::parse("y = conv3d(x, 24, k=3); z = relu(y); return z, y");
 //
 // docs/notation.md describes the notation. `parse(to_string(b)) == b` holds for every block.
 #pragma once
@@ -30,8 +31,8 @@ struct Value {
 // What an operation is applied to: a value, or a number where the operand allows one.
 class Operand {
  public:
-  Operand(Value value) : value_(value) {}        // NOLINT(google-explicit-constructor)
-  Operand(double scalar) : scalar_(scalar) {}    // NOLINT(google-explicit-constructor)
+  Operand(Value value) : value_(value) {}      // NOLINT(google-explicit-constructor)
+  Operand(double scalar) : scalar_(scalar) {}  // NOLINT(google-explicit-constructor)
 
   bool is_scalar() const { return value_.id < 0; }
   Value value() const { return value_; }
@@ -53,7 +54,8 @@ enum class ValueKind : std::uint8_t {
 struct ValueInfo {
   std::string name;
   ValueKind kind = ValueKind::kResult;
-  // The node that makes a result or owns a parameter; -1 for inputs and for parameters whose stage is not in the block.
+  // The node that makes a result or owns a parameter; -1 for inputs and for parameters whose stage is not in
+  // the block.
   int node = -1;
 };
 
@@ -85,7 +87,8 @@ class Block {
  public:
   // Reads either form of the notation. Throws UserError with line, column and excerpt.
   static Block parse(std::string_view text);
-  // Reads what to_json writes; arguments with defaults may be left out. Throws UserError with a position or pointer.
+  // Reads what to_json writes; arguments with defaults may be left out. Throws UserError with a position or
+  // pointer.
   static Block from_json(std::string_view json);
 
   // Pipes where they suffice, statements elsewhere.
@@ -111,7 +114,8 @@ class Block {
   // False for values that never have a gradient (running statistics).
   bool differentiable(Value value) const;
 
-  // Throws UserError with the stage in front of the message and, for a block read from text, the position of the stage.
+  // Throws UserError with the stage in front of the message and, for a block read from text, the position of
+  // the stage.
   [[noreturn]] void fail(int node, const std::string& message) const;
   [[noreturn]] void fail_unsupported(int node, const std::string& message) const;
 
@@ -141,13 +145,15 @@ class Builder {
   Builder& operator=(Builder&&) noexcept;
 
   Value x() const { return Value{0}; }
-  // The value of that name. A name that was never introduced becomes an extra input, or with a dot in it (`stage.weight`) a
-  // parameter whose stage is not in the block.
+  // The value of that name. A name that was never introduced becomes an extra input, or with a dot in it
+  // (`stage.weight`) a parameter whose stage is not in the block.
   Value value(std::string_view name);
-  // Applies an operation. `operands` are its value operands in order; parameters are made unless given in `parameters`. An
-  // empty name is filled in: the operation's, with a number from the second on. Throws UserError that names the argument.
-  Value apply(std::string_view operation, const std::vector<Operand>& operands, const NamedArguments& arguments = {},
-              std::string_view name = {}, const NamedOperands& parameters = {});
+  // Applies an operation. `operands` are its value operands in order; parameters are made unless given in
+  // `parameters`. An empty name is filled in: the operation's, with a number from the second on. Throws
+  // UserError that names the argument.
+  Value apply(std::string_view operation, const std::vector<Operand>& operands,
+              const NamedArguments& arguments = {}, std::string_view name = {},
+              const NamedOperands& parameters = {});
   // A pointwise formula over values: inputs of the formula are numbered as `operands` are.
   Value apply(const Formula& formula, const std::vector<Value>& operands, std::string_view name = {});
   // A pointwise formula written as text over names, which resolve as in `value`.

@@ -11,7 +11,8 @@
 
 namespace fuseblock {
 
-// Where in a text the trouble is. Lines and columns count from 1, columns in bytes; 0 means "no text at hand".
+// Where in a text the trouble is. Lines and columns count from 1, columns in bytes; 0 means "no text at
+// hand".
 struct Position {
   int line = 0;
   int column = 0;

@@ -1,7 +1,8 @@
 // A formula: an expression over about twenty primitives, the meaning of every pointwise operation.
 //
-// It is stored as straight-line steps, each the result of one primitive on earlier steps, so that engines translate it one
-// step at a time and nothing recurses. Equal subexpressions are one step. Written as text it is ordinary infix notation:
+// It is stored as straight-line steps, each the result of one primitive on earlier steps, so that engines
+// translate it one step at a time and nothing recurses. Equal subexpressions are one step. Written as text it
+// is ordinary infix notation:
 //   x * sigmoid(1.702 * x)        select(x <= 0, 0, x)        a + alpha * b
 // Comparisons are 1 where they hold and 0 elsewhere (also with NaN); `select(c, a, b)` is a where c is not 0.
 #pragma once
@@ -73,8 +74,8 @@ class Formula {
 
   static Formula constant(double value);
   static Formula input(int number);
-  // Folds constants and the neutral elements (x + 0, x * 1, select of two equal branches). A factor that is the constant 0
-  // makes a product 0: the rule of derivatives, where such a term is absent.
+  // Folds constants and the neutral elements (x + 0, x * 1, select of two equal branches). A factor that is
+  // the constant 0 makes a product 0: the rule of derivatives, where such a term is absent.
   static Formula apply(Primitive primitive, std::span<const Formula> operands);
   static Formula apply(Primitive primitive, std::initializer_list<Formula> operands);
 
@@ -87,8 +88,8 @@ class Formula {
   bool is_constant(double value) const;
 
   double evaluate(std::span<const double> inputs) const;
-  // The derivative by input `number`. At a kink it is the derivative of the branch that `select` takes there; a tie of
-  // minimum or maximum gives each side one half; abs has slope 0 at 0.
+  // The derivative by input `number`. At a kink it is the derivative of the branch that `select` takes there;
+  // a tie of minimum or maximum gives each side one half; abs has slope 0 at 0.
   Formula derivative(int number) const;
   // Replaces input i by replacements[i].
   Formula substitute(std::span<const Formula> replacements) const;

@@ -1,13 +1,13 @@
 // Everything: include this one.
 #pragma once
 
-#include "fuseblock/block.h"            // IWYU pragma: export
-#include "fuseblock/error.h"            // IWYU pragma: export
-#include "fuseblock/formula.h"          // IWYU pragma: export
-#include "fuseblock/operations.h"       // IWYU pragma: export
-#include "fuseblock/plan.h"             // IWYU pragma: export
-#include "fuseblock/reference_blocks.h" // IWYU pragma: export
-#include "fuseblock/tensor.h"           // IWYU pragma: export
-#include "fuseblock/type.h"             // IWYU pragma: export
-#include "fuseblock/typed_block.h"      // IWYU pragma: export
-#include "fuseblock/version.h"          // IWYU pragma: export
+#include "fuseblock/block.h"             // IWYU pragma: export
+#include "fuseblock/error.h"             // IWYU pragma: export
+#include "fuseblock/formula.h"           // IWYU pragma: export
+#include "fuseblock/operations.h"        // IWYU pragma: export
+#include "fuseblock/plan.h"              // IWYU pragma: export
+#include "fuseblock/reference_blocks.h"  // IWYU pragma: export
+#include "fuseblock/tensor.h"            // IWYU pragma: export
+#include "fuseblock/type.h"              // IWYU pragma: export
+#include "fuseblock/typed_block.h"       // IWYU pragma: export
+#include "fuseblock/version.h"           // IWYU pragma: export

@@ -1,6 +1,6 @@
-// The catalogue of operations: what a stage may be, with its operands, arguments, help text and, for a pointwise operation,
-// its formula. The notation, the printer, type inference, adjoints, engines, `fuseblock ops` and docs/operations.md all
-// read this one table.
+// The catalogue of operations: what a stage may be, with its operands, arguments, help text and, for a
+// pointwise operation, its formula. The notation, the printer, type inference, adjoints, engines, `fuseblock
+// ops` and docs/operations.md all read this one table.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace fuseblock {
 
-// The families of operations. Engines implement the structural ones by code and all pointwise ones by formula.
+// The families of operations. Engines implement the structural ones by code and all pointwise ones by
+// formula.
 enum class OpCode : std::uint8_t {
   kPointwise,  // a formula from the catalogue
   kFormula,    // a formula written in the block itself
@@ -46,8 +47,8 @@ enum class OpCode : std::uint8_t {
   kAvgPoolGrad,
 };
 
-// The value of an argument: none, a whole number, a number, a flag, a keyword, one number per spatial axis, axes.
-// A list of equal numbers is kept as one number: `k=(3,3)` is `k=3`.
+// The value of an argument: none, a whole number, a number, a flag, a keyword, one number per spatial axis,
+// axes. A list of equal numbers is kept as one number: `k=(3,3)` is `k=3`.
 using ArgumentValue =
     std::variant<std::monostate, std::int64_t, double, bool, std::string, std::vector<std::int64_t>, AxisSet>;
 
@@ -57,7 +58,8 @@ struct ArgumentSpec {
   std::string name;
   ArgumentKind kind = ArgumentKind::kNumber;
   bool required = false;
-  // Meaningful where the argument is not required; none where absence itself has a meaning, told by the help text.
+  // Meaningful where the argument is not required; none where absence itself has a meaning, told by the help
+  // text.
   ArgumentValue default_value;
   // The range of numbers, both ends included.
   double minimum = -std::numeric_limits<double>::infinity();
@@ -93,7 +95,8 @@ struct Operation {
   // The first is the main operand, which a pipe supplies. Parameters come last.
   std::vector<OperandSpec> operands;
   std::vector<ArgumentSpec> arguments;
-  // Pointwise: the text over the names of operands and arguments, and the formula with inputs numbered in that order.
+  // Pointwise: the text over the names of operands and arguments, and the formula with inputs numbered in
+  // that order.
   std::string formula_text;
   Formula formula;
   // Pointwise: the points where the derivative jumps; docs and tests show the slope there.
@@ -115,9 +118,10 @@ std::vector<const Operation*> operations();
 // Null if there is none of that name.
 const Operation* find_operation(std::string_view name);
 
-// Adds a pointwise operation to the catalogue for the rest of the process. It needs a name, a summary, operands, arguments
-// (numbers, flags and keywords; a keyword counts as its place in the list of choices) and `formula_text`; everything else
-// follows. Throws UserError where the name is taken or the formula does not read. Safe to call from any thread.
+// Adds a pointwise operation to the catalogue for the rest of the process. It needs a name, a summary,
+// operands, arguments (numbers, flags and keywords; a keyword counts as its place in the list of choices) and
+// `formula_text`; everything else follows. Throws UserError where the name is taken or the formula does not
+// read. Safe to call from any thread.
 const Operation& define_pointwise(Operation operation);
 
 // `silu(x)`, `conv2d(x, channels, k, stride=1, ...)`: how the operation is written.

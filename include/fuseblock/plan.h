@@ -48,7 +48,8 @@ struct Arguments {
 
 class Plan {
  public:
-  // Everything that can be wrong with the block and the types is found here. Throws UserError or NotSupportedError.
+  // Everything that can be wrong with the block and the types is found here. Throws UserError or
+  // NotSupportedError.
   static Plan make(const Block& block, const TensorType& input, const TypeMap& others = {},
                    const Device& device = Device::best());
   static Plan make(const Block& block, std::string_view input, const TypeMap& others = {},
@@ -66,9 +67,10 @@ class Plan {
   // Puts named tensors into the plan's order. Throws UserError for names that are missing or not the plan's.
   Arguments bind(const std::map<std::string, ConstTensorView, std::less<>>& inputs,
                  const std::map<std::string, TensorView, std::less<>>& outputs) const;
-  // Computes the outputs. The workspace has at least workspace_bytes() bytes, aligned to 64; its contents do not matter
-  // before and mean nothing after. Outputs must not overlap inputs. The same plan may run on several threads at once, each
-  // with its own workspace. Throws UserError where a tensor is not what the plan was made for.
+  // Computes the outputs. The workspace has at least workspace_bytes() bytes, aligned to 64; its contents do
+  // not matter before and mean nothing after. Outputs must not overlap inputs. The same plan may run on
+  // several threads at once, each with its own workspace. Throws UserError where a tensor is not what the
+  // plan was made for.
   void run(const Arguments& arguments, std::span<std::byte> workspace) const;
 
   // The plan of the gradients; see TypedBlock::backward.

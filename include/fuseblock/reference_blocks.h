@@ -1,5 +1,5 @@
-// The blocks that every engine must run, by name: the four reference blocks and their tails (the same block on the output of
-// a convolution that is computed elsewhere). The command line takes them as `@name`.
+// The blocks that every engine must run, by name: the four reference blocks and their tails (the same block
+// on the output of a convolution that is computed elsewhere). The command line takes them as `@name`.
 #pragma once
 
 #include <span>

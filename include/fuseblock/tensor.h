@@ -1,4 +1,5 @@
-// Tensors at the borders of a plan: views of memory that the caller owns, and a simple owner for programs that have none.
+// Tensors at the borders of a plan: views of memory that the caller owns, and a simple owner for programs
+// that have none.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,9 @@
 
 namespace fuseblock {
 
-// Elements of one type at `data`, `strides[i]` elements apart along axis i. Strides may be zero or negative (an expanded or
-// flipped tensor) for inputs; outputs must not overlap themselves. Nothing needs to be aligned beyond its element.
+// Elements of one type at `data`, `strides[i]` elements apart along axis i. Strides may be zero or negative
+// (an expanded or flipped tensor) for inputs; outputs must not overlap themselves. Nothing needs to be
+// aligned beyond its element.
 struct ConstTensorView {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -25,7 +27,9 @@ struct TensorView {
   std::vector<std::int64_t> extents;
   std::vector<std::int64_t> strides;
 
-  operator ConstTensorView() const { return {data, dtype, extents, strides}; }  // NOLINT(google-explicit-constructor)
+  operator ConstTensorView() const {
+    return {data, dtype, extents, strides};
+  }  // NOLINT(google-explicit-constructor)
 };
 
 // The element `offset` elements behind `data`, as a double (exact for every type).

@@ -1,9 +1,10 @@
-// The type of a tensor: element type, extents, axes and layout, written `f32[128,3,24,32,32]`, `bf16[2,320,64,64]:cl`.
+// The type of a tensor: element type, extents, axes and layout, written `f32[128,3,24,32,32]`,
+// `bf16[2,320,64,64]:cl`.
 //
-// Axes are labelled n c d h w and always stand in this order. A plain list of extents gets its labels from its rank:
-// [n,c], [n,c,w], [n,c,h,w], [n,c,d,h,w]. Other combinations arise inside blocks (a channel reduction leaves n,h,w) and
-// are written with their labels: `f32[n=2,h=30,w=30]`. Values broadcast by label, so a parameter of shape [c] scales a
-// tensor [n,c,h,w] along its channels.
+// Axes are labelled n c d h w and always stand in this order. A plain list of extents gets its labels from
+// its rank: [n,c], [n,c,w], [n,c,h,w], [n,c,d,h,w]. Other combinations arise inside blocks (a channel
+// reduction leaves n,h,w) and are written with their labels: `f32[n=2,h=30,w=30]`. Values broadcast by label,
+// so a parameter of shape [c] scales a tensor [n,c,h,w] along its channels.
 #pragma once
 
 #include <array>
@@ -69,7 +70,8 @@ inline constexpr AxisSet kSpatialAxes = {Axis::kD, Axis::kH, Axis::kW};
 
 // The letters joined by `separator`: `c,d,h,w`.
 std::string to_string(AxisSet axes, std::string_view separator = ",");
-// The labels a plain list of `rank` extents has: c for one (a parameter), then n,c  n,c,w  n,c,h,w  n,c,d,h,w.
+// The labels a plain list of `rank` extents has: c for one (a parameter), then n,c  n,c,w  n,c,h,w
+// n,c,d,h,w.
 AxisSet default_axes(int rank);
 
 enum class Layout : std::uint8_t { kContiguous, kChannelsLast };
@@ -78,7 +80,8 @@ struct TensorType {
   DType dtype = DType::kF32;
   // One extent an axis, in the order of the axes.
   std::vector<std::int64_t> extents;
-  // As many labels as extents; none of them where the labels are still to be found from the context (see TypedBlock).
+  // As many labels as extents; none of them where the labels are still to be found from the context (see
+  // TypedBlock).
   AxisSet axes;
   Layout layout = Layout::kContiguous;
 

@@ -1,5 +1,5 @@
-// A block that has met an input type: every value has a type, every parameter a shape, and the extents are known to fit.
-// From here a block can be differentiated, counted and planned.
+// A block that has met an input type: every value has a type, every parameter a shape, and the extents are
+// known to fit. From here a block can be differentiated, counted and planned.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,13 @@ struct NamedType {
 
 class TypedBlock {
  public:
-  // Finds the type of every value, given that of `x`. `others` may give the types of extra inputs and parameters:
+  // Finds the type of every value, given that of `x`. `others` may give the types of extra inputs and
+  // parameters:
   //  - an extra input without one has the type of the value it is combined with;
   //  - an unlabelled one is aligned with that value from the right, as PyTorch broadcasts; a parameter of one axis lies on c;
   //  - a parameter without one has the shape its stage asks for and the dtype of the stage's input.
-  // Statistics and programs are not rounded between stages, so the dtype of an inner value only says what its consumer
-  // would see. Throws UserError with the stage, the argument, what was expected and what came.
+  // Statistics and programs are not rounded between stages, so the dtype of an inner value only says what its
+  // consumer would see. Throws UserError with the stage, the argument, what was expected and what came.
   static TypedBlock infer(const Block& block, const TensorType& x, const TypeMap& others = {});
 
   const Block& block() const;
@@ -49,9 +50,10 @@ class TypedBlock {
 
   // The arguments that have a gradient: all but running statistics.
   std::vector<std::string> differentiable() const;
-  // The block that computes gradients. Its arguments are those of this block that it needs and, for each output `o`, the
-  // gradient `d_o` with the output's type; its outputs are `d_` + name for each wanted argument, in that order. Nothing
-  // wanted means everything differentiable. Throws UserError for a name that is no argument or has no gradient.
+  // The block that computes gradients. Its arguments are those of this block that it needs and, for each
+  // output `o`, the gradient `d_o` with the output's type; its outputs are `d_` + name for each wanted
+  // argument, in that order. Nothing wanted means everything differentiable. Throws UserError for a name that
+  // is no argument or has no gradient.
   TypedBlock backward(std::vector<std::string> wanted = {}) const;
 
  private:

@@ -9,20 +9,24 @@ namespace fuseblock {
 
 Builder::NamedArguments named_arguments(const Node& node) {
   Builder::NamedArguments result;
-  for (std::size_t i = 0; i < node.arguments.size(); ++i) result.emplace_back(node.operation->arguments[i].name, node.arguments[i]);
+  for (std::size_t i = 0; i < node.arguments.size(); ++i)
+    result.emplace_back(node.operation->arguments[i].name, node.arguments[i]);
   return result;
 }
 
-Adjoint::Adjoint(const TypedBlock& forward, std::vector<std::string> wanted) : forward_(forward), wanted_(std::move(wanted)) {
+Adjoint::Adjoint(const TypedBlock& forward, std::vector<std::string> wanted)
+    : forward_(forward), wanted_(std::move(wanted)) {
   if (wanted_.empty()) wanted_ = forward_.differentiable();
   for (std::size_t i = 0; i < wanted_.size(); ++i) {
     const auto value = forward_.block().find(wanted_[i]);
     if (!value || forward_.block().value(*value).kind == ValueKind::kResult)
-      throw UserError("backward: " + in_quotes(wanted_[i]) + " is not an input or parameter of the block; those with a gradient are " +
+      throw UserError("backward: " + in_quotes(wanted_[i]) +
+                      " is not an input or parameter of the block; those with a gradient are " +
                       join(forward_.differentiable(), ", "));
     if (!forward_.block().differentiable(*value))
       throw UserError("backward: `" + wanted_[i] + "` holds running statistics, which have no gradient");
-    if (std::count(wanted_.begin(), wanted_.end(), wanted_[i]) > 1) throw UserError("backward: `" + wanted_[i] + "` is wanted twice");
+    if (std::count(wanted_.begin(), wanted_.end(), wanted_[i]) > 1)
+      throw UserError("backward: `" + wanted_[i] + "` is wanted twice");
   }
 }
 
@@ -37,7 +41,8 @@ TypedBlock Adjoint::run() {
     differentiate(node, gradient(result));
   }
   std::vector<Value> outputs;
-  for (const std::string& name : wanted_) outputs.push_back(output_gradient(name, *forward_.block().find(name), outputs));
+  for (const std::string& name : wanted_)
+    outputs.push_back(output_gradient(name, *forward_.block().find(name), outputs));
   const TypedBlock typed = infer(builder_.finish(outputs));
   cast_outputs(typed, outputs);
   return infer(builder_.finish(outputs));
@@ -67,12 +72,15 @@ void Adjoint::copy_forward() {
     for (std::size_t i = 0; i < value_operands; ++i) operands.push_back(copy(node.operands[i]));
     Builder::NamedOperands parameters;
     std::size_t next = value_operands;
-    for (std::size_t i = value_operands; i < node.operation->operands.size() && next < node.operands.size(); ++i) {
+    for (std::size_t i = value_operands; i < node.operation->operands.size() && next < node.operands.size();
+         ++i) {
       const OperandSpec& spec = node.operation->operands[i];
-      const bool present = std::all_of(spec.present_if.begin(), spec.present_if.end(), [&](const auto& flag) { return node.flag(flag); });
+      const bool present = std::all_of(spec.present_if.begin(), spec.present_if.end(),
+                                       [&](const auto& flag) { return node.flag(flag); });
       if (!present) continue;
       const Value parameter = node.operands[next++].value();
-      if (block.value(parameter).name != name + "." + spec.name) parameters.emplace_back(spec.name, copy(parameter).value());
+      if (block.value(parameter).name != name + "." + spec.name)
+        parameters.emplace_back(spec.name, copy(parameter).value());
     }
     result = builder_.apply(node.operation->name, operands, named_arguments(node), name, parameters);
     for (std::size_t i = value_operands; i < node.operands.size(); ++i) copy(node.operands[i]);
@@ -87,7 +95,8 @@ void Adjoint::find_needs() {
   for (const std::string& name : wanted_) needs_[static_cast<std::size_t>(block.find(name)->id)] = true;
   for (const Node& node : block.nodes())
     for (const Operand& operand : node.operands)
-      if (!operand.is_scalar() && needs(operand.value())) needs_[static_cast<std::size_t>(node.result.id)] = true;
+      if (!operand.is_scalar() && needs(operand.value()))
+        needs_[static_cast<std::size_t>(node.result.id)] = true;
 }
 
 void Adjoint::start_from_outputs() {
@@ -108,16 +117,20 @@ void Adjoint::add_reduced(Value value, Value contribution, const TensorType& fro
   AxisSet kept;     // shorter axes that stay with extent 1
   AxisSet removed;  // axes that `to` does not have
   for (Axis axis : from.axes.list()) {
-    if (!to.axes.contains(axis)) removed.insert(axis);
-    else if (to.extent(axis) != from.extent(axis)) kept.insert(axis);
+    if (!to.axes.contains(axis))
+      removed.insert(axis);
+    else if (to.extent(axis) != from.extent(axis))
+      kept.insert(axis);
   }
   const std::string operation = average ? "mean" : "sum";
-  if (!kept.empty()) contribution = builder_.apply(operation, {contribution}, {{"axes", kept}, {"keepdim", true}});
+  if (!kept.empty())
+    contribution = builder_.apply(operation, {contribution}, {{"axes", kept}, {"keepdim", true}});
   if (!removed.empty()) contribution = builder_.apply(operation, {contribution}, {{"axes", removed}});
   add(value, contribution);
 }
 
-Value Adjoint::formula(std::string_view text, std::initializer_list<std::pair<std::string_view, Term>> terms) {
+Value Adjoint::formula(std::string_view text,
+                       std::initializer_list<std::pair<std::string_view, Term>> terms) {
   FormulaBuilder steps;
   std::vector<Value> operands;
   Lexer lexer(text);
@@ -210,7 +223,8 @@ void Adjoint::differentiate_pointwise(int node, Value d_result) {
   }
 }
 
-// The gradient of a wanted argument as an output: a result that no other output is, under the name `d_` + argument.
+// The gradient of a wanted argument as an output: a result that no other output is, under the name `d_` +
+// argument.
 Value Adjoint::output_gradient(const std::string& name, Value argument, std::vector<Value>& outputs) {
   auto& parts = contributions_[static_cast<std::size_t>(argument.id)];
   if (parts.empty()) {
@@ -218,9 +232,11 @@ Value Adjoint::output_gradient(const std::string& name, Value argument, std::vec
     return builder_.apply("zeros", {like}, {}, builder_.free_name("d_" + name));
   }
   const Value total = gradient(argument);
-  const bool usable = builder_.is_result(total) && std::find(outputs.begin(), outputs.end(), total) == outputs.end();
-  if (usable) return total;
-  return builder_.apply(Formula::input(0), {total}, builder_.free_name("d_" + name));
+  const bool usable =
+      builder_.is_result(total) && std::find(outputs.begin(), outputs.end(), total) == outputs.end();
+  if (!usable) return builder_.apply(Formula::input(0), {total}, builder_.free_name("d_" + name));
+  if (builder_.name(total) != "d_" + name) builder_.rename(total, builder_.free_name("d_" + name));
+  return total;
 }
 
 TypedBlock Adjoint::infer(const Block& block) const {
@@ -230,7 +246,8 @@ TypedBlock Adjoint::infer(const Block& block) const {
     if (value && value->id > 0 && block.value(*value).kind != ValueKind::kResult) types.emplace(name, type);
   };
   for (const NamedType& argument : forward_.arguments()) add(argument.name, argument.type);
-  for (std::size_t i = 0; i < d_outputs_.size(); ++i) add(builder_.name(d_outputs_[i]), forward_.type(forward_.block().outputs()[i]));
+  for (std::size_t i = 0; i < d_outputs_.size(); ++i)
+    add(builder_.name(d_outputs_[i]), forward_.type(forward_.block().outputs()[i]));
   return TypedBlock::infer(block, forward_.type(Value{0}), types);
 }
 
@@ -241,10 +258,13 @@ void Adjoint::cast_outputs(const TypedBlock& typed, std::vector<Value>& outputs)
     const DType wanted = forward_.type(*forward_.block().find(wanted_[i])).dtype;
     if (types[i].type.dtype == wanted) continue;
     builder_.rename(outputs[i], builder_.free_name(types[i].name + "_wide"));
-    outputs[i] = builder_.apply("cast", {outputs[i]}, {{"dtype", std::string(to_string(wanted))}}, types[i].name);
+    outputs[i] =
+        builder_.apply("cast", {outputs[i]}, {{"dtype", std::string(to_string(wanted))}}, types[i].name);
   }
 }
 
-TypedBlock TypedBlock::backward(std::vector<std::string> wanted) const { return Adjoint(*this, std::move(wanted)).run(); }
+TypedBlock TypedBlock::backward(std::vector<std::string> wanted) const {
+  return Adjoint(*this, std::move(wanted)).run();
+}
 
 }  // namespace fuseblock

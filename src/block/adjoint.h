@@ -1,7 +1,7 @@
 // Differentiation of a block, node by node from the outputs back: what the rules in adjoint_*.cc share.
 //
-// The backward block begins as a copy of the forward one, so that rules may use any forward value; what no gradient needs is
-// dropped at the end. docs/adjoints.md derives the rules.
+// The backward block begins as a copy of the forward one, so that rules may use any forward value; what no
+// gradient needs is dropped at the end. docs/adjoints.md derives the rules.
 #pragma once
 
 #include <initializer_list>
@@ -30,7 +30,8 @@ class Adjoint {
   Value here(Value value) const { return copies_[static_cast<std::size_t>(value.id)]; }
   // Adds a contribution (a value of the backward block, of the type of `value`) to the gradient of a value.
   void add(Value value, Value contribution);
-  // The same for a contribution of the type `from`, which is summed (or averaged) over the axes where `value` is shorter.
+  // The same for a contribution of the type `from`, which is summed (or averaged) over the axes where `value`
+  // is shorter.
   void add_reduced(Value value, Value contribution, const TensorType& from, bool average = false);
   // A formula over values of the backward block and numbers, by their names in the text.
   using Term = std::variant<Value, double>;
@@ -50,12 +51,12 @@ class Adjoint {
   const TypedBlock& forward_;
   std::vector<std::string> wanted_;
   Builder builder_;
-  std::vector<Value> copies_;                    // by forward value
-  std::vector<bool> needs_;                      // by forward value
+  std::vector<Value> copies_;                      // by forward value
+  std::vector<bool> needs_;                        // by forward value
   std::vector<std::vector<Value>> contributions_;  // by forward value, as values of the backward block
-  std::vector<Value> d_outputs_;                 // the incoming gradients, as values of the backward block
-  std::int32_t forward_values_ = 0;              // how many values of the backward block are copies
-  std::vector<bool> named_;                      // by value of the backward block: has its final name
+  std::vector<Value> d_outputs_;                   // the incoming gradients, as values of the backward block
+  std::int32_t forward_values_ = 0;                // how many values of the backward block are copies
+  std::vector<bool> named_;                        // by value of the backward block: has its final name
 };
 
 // The arguments of a node by name, to apply an operation with the same arguments again.

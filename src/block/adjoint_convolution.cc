@@ -1,5 +1,6 @@
-// Convolutions and pools. A convolution is linear in its input and in its weight, so the three operations (forward, gradient
-// by input, gradient by weight) are each other's derivatives; the same holds for the pairs of pooling operations.
+// Convolutions and pools. A convolution is linear in its input and in its weight, so the three operations
+// (forward, gradient by input, gradient by weight) are each other's derivatives; the same holds for the pairs
+// of pooling operations.
 #include "block/adjoint.h"
 
 namespace fuseblock {
@@ -46,13 +47,16 @@ void differentiate_convolution(Adjoint& adjoint, int node, Value d_result) {
     case OpCode::kConvolution:  // y = conv(x, weight) + bias
       if (needs(0)) adjoint.add(which.operand(0), convolution.grad_input(d_result, here(1), here(0)));
       if (needs(1)) adjoint.add(which.operand(1), convolution.grad_weight(d_result, here(0), here(1)));
-      if (which.flag("bias")) adjoint.add_reduced(which.operand(2), d_result, adjoint.forward().type(which.result));
+      if (which.flag("bias"))
+        adjoint.add_reduced(which.operand(2), d_result, adjoint.forward().type(which.result));
       return;
-    case OpCode::kConvolutionGradInput:  // d_x = grad_input(d_y, weight); the result's gradient has the type of x
+    case OpCode::
+        kConvolutionGradInput:  // d_x = grad_input(d_y, weight); the result's gradient has the type of x
       if (needs(0)) adjoint.add(which.operand(0), convolution.forward(d_result, here(1)));
       if (needs(1)) adjoint.add(which.operand(1), convolution.grad_weight(here(0), d_result, here(1)));
       return;
-    case OpCode::kConvolutionGradWeight:  // d_w = grad_weight(d_y, x); the result's gradient has the type of the weight
+    case OpCode::
+        kConvolutionGradWeight:  // d_w = grad_weight(d_y, x); the result's gradient has the type of the weight
       if (needs(0)) adjoint.add(which.operand(0), convolution.forward(here(1), d_result));
       if (needs(1)) adjoint.add(which.operand(1), convolution.grad_input(here(0), d_result, here(1)));
       return;

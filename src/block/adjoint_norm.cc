@@ -1,4 +1,5 @@
-// Norms. With h the normalised value, r its scale, u = weight * d_y and M the mean over the elements of one statistic:
+// Norms. With h the normalised value, r its scale, u = weight * d_y and M the mean over the elements of one
+// statistic:
 //   group, instance, layer   d_x = r (u - M(u) - h M(u h))        d_weight = sum(d_y h)     d_bias = sum(d_y)
 //   rms                      d_x = r (u - h M(u h))
 //   batch (evaluation)       d_x = u / sqrt(running_var + eps)
@@ -37,11 +38,14 @@ class NormRule {
     const Value h = normalised();
     if (adjoint_.needs(x_)) {
       const Value r = adjoint_.build().apply(
-          "rstd", {x()}, {{"axes", statistics_.axes}, {"eps", statistics_.eps}, {"groups", statistics_.groups}});
+          "rstd", {x()},
+          {{"axes", statistics_.axes}, {"eps", statistics_.eps}, {"groups", statistics_.groups}});
       const Value u = weighted();
       const Value u_h = adjoint_.formula("u * hat", {{"u", u}, {"hat", h}});
-      adjoint_.add(x_, adjoint_.formula("r * (u - a - hat * b)",
-                                        {{"r", r}, {"u", u}, {"hat", h}, {"a", grouped_mean(u)}, {"b", grouped_mean(u_h)}}));
+      adjoint_.add(x_,
+                   adjoint_.formula(
+                       "r * (u - a - hat * b)",
+                       {{"r", r}, {"u", u}, {"hat", h}, {"a", grouped_mean(u)}, {"b", grouped_mean(u_h)}}));
     }
     parameters(h, 1);
   }
@@ -52,8 +56,11 @@ class NormRule {
       const Value mean_square = grouped_mean(adjoint_.formula("x * x", {{"x", x()}}));
       const Value u = weighted();
       const Value u_h = adjoint_.formula("u * hat", {{"u", u}, {"hat", h}});
-      adjoint_.add(x_, adjoint_.formula("(u - hat * b) / sqrt(s + eps)",
-                                        {{"s", mean_square}, {"u", u}, {"hat", h}, {"b", grouped_mean(u_h)}, {"eps", statistics_.eps}}));
+      adjoint_.add(x_, adjoint_.formula("(u - hat * b) / sqrt(s + eps)", {{"s", mean_square},
+                                                                          {"u", u},
+                                                                          {"hat", h},
+                                                                          {"b", grouped_mean(u_h)},
+                                                                          {"eps", statistics_.eps}}));
     }
     parameters(h, 1);
   }
@@ -62,20 +69,27 @@ class NormRule {
     const Value mean = adjoint_.here(which_.operand(1));
     const Value variance = adjoint_.here(which_.operand(2));
     if (adjoint_.needs(x_))
-      adjoint_.add(x_, adjoint_.formula("u / sqrt(v + eps)", {{"u", weighted()}, {"v", variance}, {"eps", statistics_.eps}}));
+      adjoint_.add(x_, adjoint_.formula("u / sqrt(v + eps)",
+                                        {{"u", weighted()}, {"v", variance}, {"eps", statistics_.eps}}));
     if (which_.flag("affine") && adjoint_.needs(which_.operand(3)))
-      parameters(adjoint_.formula("(x - m) / sqrt(v + eps)", {{"x", x()}, {"m", mean}, {"v", variance}, {"eps", statistics_.eps}}), 3);
-    else parameters(x(), 3);
+      parameters(adjoint_.formula("(x - m) / sqrt(v + eps)",
+                                  {{"x", x()}, {"m", mean}, {"v", variance}, {"eps", statistics_.eps}}),
+                 3);
+    else
+      parameters(x(), 3);
   }
 
   void l2_normalize() {
     if (!adjoint_.needs(x_)) return;
     const Value square_sum = sum(adjoint_.formula("x * x", {{"x", x()}}));
     const Value n = adjoint_.formula("sqrt(s)", {{"s", square_sum}});
-    const Value m = adjoint_.formula("select(norm < eps, eps, norm)", {{"norm", n}, {"eps", statistics_.eps}});
+    const Value m =
+        adjoint_.formula("select(norm < eps, eps, norm)", {{"norm", n}, {"eps", statistics_.eps}});
     const Value t = sum(adjoint_.formula("dy * x", {{"dy", d_y_}, {"x", x()}}));
-    adjoint_.add(x_, adjoint_.formula("dy / m - select(norm < eps, 0, x * t / (m * m * norm))",
-                                      {{"dy", d_y_}, {"m", m}, {"norm", n}, {"eps", statistics_.eps}, {"x", x()}, {"t", t}}));
+    adjoint_.add(x_,
+                 adjoint_.formula(
+                     "dy / m - select(norm < eps, 0, x * t / (m * m * norm))",
+                     {{"dy", d_y_}, {"m", m}, {"norm", n}, {"eps", statistics_.eps}, {"x", x()}, {"t", t}}));
   }
 
   void softmax() {
@@ -94,7 +108,8 @@ class NormRule {
     for (auto& [name, value] : arguments)
       if (name == "affine") value = false;
     const std::string& stage = adjoint_.forward().block().value(which_.result).name;
-    return adjoint_.build().apply(which_.operation->name, {x()}, arguments, adjoint_.build().free_name(stage + "_hat"));
+    return adjoint_.build().apply(which_.operation->name, {x()}, arguments,
+                                  adjoint_.build().free_name(stage + "_hat"));
   }
 
   // weight * d_y, or d_y where there is no weight.
@@ -105,17 +120,21 @@ class NormRule {
   }
 
   Value grouped_mean(Value value) {
-    return adjoint_.build().apply("mean", {value}, {{"axes", statistics_.axes}, {"keepdim", true}, {"groups", statistics_.groups}});
+    return adjoint_.build().apply(
+        "mean", {value}, {{"axes", statistics_.axes}, {"keepdim", true}, {"groups", statistics_.groups}});
   }
 
-  Value sum(Value value) { return adjoint_.build().apply("sum", {value}, {{"axes", statistics_.axes}, {"keepdim", true}}); }
+  Value sum(Value value) {
+    return adjoint_.build().apply("sum", {value}, {{"axes", statistics_.axes}, {"keepdim", true}});
+  }
 
   // The gradients of weight (operand `first`) and bias (the next one), where there are such.
   void parameters(Value h, int first) {
     const TensorType& type = adjoint_.forward().type(which_.result);
     const int count = static_cast<int>(which_.operands.size());
     if (first < count && adjoint_.needs(which_.operand(first)))
-      adjoint_.add_reduced(which_.operand(first), adjoint_.formula("dy * hat", {{"dy", d_y_}, {"hat", h}}), type);
+      adjoint_.add_reduced(which_.operand(first), adjoint_.formula("dy * hat", {{"dy", d_y_}, {"hat", h}}),
+                           type);
     if (first + 1 < count) adjoint_.add_reduced(which_.operand(first + 1), d_y_, type);
   }
 

@@ -9,7 +9,9 @@
 namespace fuseblock {
 namespace {
 
-bool in_range(const ArgumentSpec& spec, double value) { return value >= spec.minimum && value <= spec.maximum; }
+bool in_range(const ArgumentSpec& spec, double value) {
+  return value >= spec.minimum && value <= spec.maximum;
+}
 
 bool is_choice(const ArgumentSpec& spec, const ArgumentValue& value) {
   const auto* word = std::get_if<std::string>(&value);
@@ -21,7 +23,8 @@ bool is_integers(const ArgumentSpec& spec, const ArgumentValue& value) {
   if (const auto* one = std::get_if<std::int64_t>(&value)) return in_range(spec, static_cast<double>(*one));
   const auto* list = std::get_if<std::vector<std::int64_t>>(&value);
   if (list == nullptr || list->empty() || list->size() > 3) return false;
-  return std::all_of(list->begin(), list->end(), [&](std::int64_t i) { return in_range(spec, static_cast<double>(i)); });
+  return std::all_of(list->begin(), list->end(),
+                     [&](std::int64_t i) { return in_range(spec, static_cast<double>(i)); });
 }
 
 bool fits(const ArgumentSpec& spec, const ArgumentValue& value) {
@@ -62,7 +65,8 @@ std::string range_text(const ArgumentSpec& spec) {
 
 ArgumentValue checked_argument(const ArgumentSpec& spec, ArgumentValue value) {
   value = normal_form(spec, std::move(value));
-  if (!fits(spec, value)) throw UserError(spec.name + "=" + to_string(value) + ": expected " + expectation(spec));
+  if (!fits(spec, value))
+    throw UserError(spec.name + "=" + to_string(value) + ": expected " + expectation(spec));
   return value;
 }
 
@@ -88,7 +92,8 @@ double formula_constant(const ArgumentSpec& spec, const ArgumentValue& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
   if (const auto* is_true = std::get_if<bool>(&value)) return *is_true ? 1 : 0;
   if (const auto* word = std::get_if<std::string>(&value))
-    return static_cast<double>(std::find(spec.choices.begin(), spec.choices.end(), *word) - spec.choices.begin());
+    return static_cast<double>(std::find(spec.choices.begin(), spec.choices.end(), *word) -
+                               spec.choices.begin());
   throw InternalError("argument " + spec.name + " cannot stand in a formula");
 }
 

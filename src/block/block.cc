@@ -10,7 +10,8 @@
 namespace fuseblock {
 
 bool Operand::operator==(const Operand& other) const {
-  return value_ == other.value_ && std::bit_cast<std::uint64_t>(scalar_) == std::bit_cast<std::uint64_t>(other.scalar_);
+  return value_ == other.value_ &&
+         std::bit_cast<std::uint64_t>(scalar_) == std::bit_cast<std::uint64_t>(other.scalar_);
 }
 
 const ArgumentValue& Node::argument(std::string_view name) const {
@@ -22,17 +23,22 @@ const ArgumentValue& Node::argument(std::string_view name) const {
 std::int64_t Node::integer(std::string_view name) const { return std::get<std::int64_t>(argument(name)); }
 double Node::number(std::string_view name) const { return std::get<double>(argument(name)); }
 bool Node::flag(std::string_view name) const { return std::get<bool>(argument(name)); }
-const std::string& Node::keyword(std::string_view name) const { return std::get<std::string>(argument(name)); }
+const std::string& Node::keyword(std::string_view name) const {
+  return std::get<std::string>(argument(name));
+}
 AxisSet Node::axes(std::string_view name) const { return std::get<AxisSet>(argument(name)); }
 
 Value Node::operand(int index) const {
   const Operand& operand = operands.at(static_cast<std::size_t>(index));
-  if (operand.is_scalar()) throw InternalError("operand " + std::to_string(index) + " of " + operation->name + " is a number");
+  if (operand.is_scalar())
+    throw InternalError("operand " + std::to_string(index) + " of " + operation->name + " is a number");
   return operand.value();
 }
 
 std::span<const ValueInfo> Block::values() const { return body_->values; }
-const ValueInfo& Block::value(Value value) const { return body_->values.at(static_cast<std::size_t>(value.id)); }
+const ValueInfo& Block::value(Value value) const {
+  return body_->values.at(static_cast<std::size_t>(value.id));
+}
 std::span<const Node> Block::nodes() const { return body_->nodes; }
 std::span<const Value> Block::outputs() const { return body_->outputs; }
 
@@ -53,7 +59,8 @@ std::optional<Value> Block::find(std::string_view name) const {
 Formula Block::formula(int node) const {
   const Node& which = nodes()[static_cast<std::size_t>(node)];
   if (which.operation->code == OpCode::kFormula) return which.formula;
-  if (which.operation->code != OpCode::kPointwise) throw InternalError(which.operation->name + " has no formula");
+  if (which.operation->code != OpCode::kPointwise)
+    throw InternalError(which.operation->name + " has no formula");
   std::vector<Formula> inputs;
   int next = 0;
   for (const Operand& operand : which.operands)
@@ -69,7 +76,9 @@ bool Block::differentiable(Value value) const {
     for (std::size_t i = 0; i < node.operands.size(); ++i) {
       const bool used = !node.operands[i].is_scalar() && node.operands[i].value() == value;
       // Buffers come right after the value operands, before any operand that can be absent.
-      if (used && i < node.operation->operands.size() && node.operation->operands[i].role == OperandRole::kBuffer) return false;
+      if (used && i < node.operation->operands.size() &&
+          node.operation->operands[i].role == OperandRole::kBuffer)
+        return false;
     }
   return true;
 }
@@ -93,7 +102,8 @@ bool Block::operator==(const Block& other) const {
   };
   return body_ == other.body_ ||
          (body_->nodes == other.body_->nodes && body_->outputs == other.body_->outputs &&
-          std::equal(body_->values.begin(), body_->values.end(), other.body_->values.begin(), other.body_->values.end(), same_value));
+          std::equal(body_->values.begin(), body_->values.end(), other.body_->values.begin(),
+                     other.body_->values.end(), same_value));
 }
 
 }  // namespace fuseblock

@@ -39,7 +39,8 @@ struct Builder::State {
   Value add_value(ValueInfo info);
 };
 
-// The operation of a message's stage, or suggestions where there is none: `no operation `rleu`; did you mean relu?`.
+// The operation of a message's stage, or suggestions where there is none: `no operation `rleu`; did you mean
+// relu?`.
 const Operation& require_operation(std::string_view name);
 
 }  // namespace fuseblock

@@ -31,11 +31,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 // One value for each argument of the operation, defaults filled in.
-std::vector<ArgumentValue> complete_arguments(const Operation& operation, const Builder::NamedArguments& given) {
+std::vector<ArgumentValue> complete_arguments(const Operation& operation,
+                                              const Builder::NamedArguments& given) {
   std::vector<std::optional<ArgumentValue>> found(operation.arguments.size());
   for (const auto& [name, value] : given) {
     const int place = operation.find_argument(name);
-    if (place < 0) throw UserError(operation.name + ": there is no argument " + in_quotes(name) + "; it is " + signature(operation));
+    if (place < 0)
+      throw UserError(operation.name + ": there is no argument " + in_quotes(name) + "; it is " +
+                      signature(operation));
     auto& slot = found[static_cast<std::size_t>(place)];
     if (slot) throw UserError(operation.name + ": argument `" + name + "` is given twice");
     try {
@@ -48,7 +51,8 @@ std::vector<ArgumentValue> complete_arguments(const Operation& operation, const 
   for (std::size_t i = 0; i < found.size(); ++i) {
     const ArgumentSpec& spec = operation.arguments[i];
     if (!found[i] && spec.required)
-      throw UserError(operation.name + ": argument `" + spec.name + "` is missing (" + spec.help + "); it is " + signature(operation));
+      throw UserError(operation.name + ": argument `" + spec.name + "` is missing (" + spec.help +
+                      "); it is " + signature(operation));
     result.push_back(found[i] ? std::move(*found[i]) : spec.default_value);
   }
   return result;
@@ -57,12 +61,13 @@ std::vector<ArgumentValue> complete_arguments(const Operation& operation, const 
 void check_value_operands(const Operation& operation, const std::vector<Operand>& operands) {
   const auto wanted = static_cast<std::size_t>(operation.value_operand_count());
   if (operands.size() != wanted)
-    throw UserError(operation.name + ": expected " + std::to_string(wanted) + (wanted == 1 ? " operand" : " operands") + ", got " +
-                    std::to_string(operands.size()) + "; it is " + signature(operation));
+    throw UserError(operation.name + ": expected " + std::to_string(wanted) +
+                    (wanted == 1 ? " operand" : " operands") + ", got " + std::to_string(operands.size()) +
+                    "; it is " + signature(operation));
   for (std::size_t i = 0; i < wanted; ++i)
     if (operands[i].is_scalar() && operation.operands[i].role != OperandRole::kValueOrScalar)
-      throw UserError(operation.name + ": operand `" + operation.operands[i].name + "` is a value, got the number " +
-                      number_text(operands[i].scalar()));
+      throw UserError(operation.name + ": operand `" + operation.operands[i].name +
+                      "` is a value, got the number " + number_text(operands[i].scalar()));
 }
 
 bool is_present(const OperandSpec& operand, const Node& node) {
@@ -80,7 +85,8 @@ Formula merge_equal_inputs(const Formula& formula, const std::vector<Value>& ope
     throw UserError("the formula has more inputs than there are operands");
   std::vector<Formula> inputs;
   for (const Value& operand : operands)
-    inputs.push_back(Formula::input(static_cast<int>(std::find(operands.begin(), operands.end(), operand) - operands.begin())));
+    inputs.push_back(Formula::input(
+        static_cast<int>(std::find(operands.begin(), operands.end(), operand) - operands.begin())));
   return formula.substitute(inputs);
 }
 
@@ -90,15 +96,19 @@ const Operation& require_operation(std::string_view name) {
   if (const Operation* found = find_operation(name)) return *found;
   std::vector<std::string> close;
   for (const Operation* operation : operations())
-    if (name.size() < 40 && edit_distance(name, operation->name) <= 1 + name.size() / 5) close.push_back(operation->name);
-  throw UserError("no operation " + in_quotes(name) + (close.empty() ? "" : "; did you mean " + join(close, " or ") + "?"));
+    if (name.size() < 40 && edit_distance(name, operation->name) <= 1 + name.size() / 5)
+      close.push_back(operation->name);
+  throw UserError("no operation " + in_quotes(name) +
+                  (close.empty() ? "" : "; did you mean " + join(close, " or ") + "?"));
 }
 
 Value Builder::State::add_value(ValueInfo info) {
   if (!is_name(info.name)) throw UserError(in_quotes(info.name) + " is not a name");
-  if (is_reserved(info.name)) throw UserError(in_quotes(info.name) + " is a word of the notation and cannot name a value");
+  if (is_reserved(info.name))
+    throw UserError(in_quotes(info.name) + " is a word of the notation and cannot name a value");
   const auto id = static_cast<std::int32_t>(values.size());
-  if (!by_name.emplace(info.name, id).second) throw UserError("the name `" + info.name + "` is taken already");
+  if (!by_name.emplace(info.name, id).second)
+    throw UserError("the name `" + info.name + "` is taken already");
   values.push_back(std::move(info));
   return Value{id};
 }
@@ -115,8 +125,9 @@ Value Builder::value(std::string_view name) {
   return state_->add_value({std::string(name), dotted ? ValueKind::kParameter : ValueKind::kInput, -1});
 }
 
-Value Builder::apply(std::string_view operation_name, const std::vector<Operand>& operands, const NamedArguments& arguments,
-                     std::string_view name, const NamedOperands& parameters) {
+Value Builder::apply(std::string_view operation_name, const std::vector<Operand>& operands,
+                     const NamedArguments& arguments, std::string_view name,
+                     const NamedOperands& parameters) {
   const Operation& operation = require_operation(operation_name);
   Node node;
   node.operation = &operation;
@@ -133,13 +144,16 @@ Value Builder::apply(std::string_view operation_name, const std::vector<Operand>
 
   const int index = static_cast<int>(state_->nodes.size());
   const std::string result_name = name.empty() ? free_name(operation.name) : std::string(name);
-  if (state_->by_name.contains(result_name)) throw UserError("the name `" + result_name + "` is taken already");
+  if (state_->by_name.contains(result_name))
+    throw UserError("the name `" + result_name + "` is taken already");
   for (const OperandSpec& operand : operation.operands) {
     if (!is_parameter(operand) || !is_present(operand, node)) continue;
-    const auto given = std::find_if(parameters.begin(), parameters.end(), [&](const auto& entry) { return entry.first == operand.name; });
-    node.operands.emplace_back(given != parameters.end()
-                                   ? given->second
-                                   : state_->add_value({result_name + "." + operand.name, ValueKind::kParameter, index}));
+    const auto given = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const auto& entry) { return entry.first == operand.name; });
+    node.operands.emplace_back(
+        given != parameters.end()
+            ? given->second
+            : state_->add_value({result_name + "." + operand.name, ValueKind::kParameter, index}));
   }
   node.result = state_->add_value({result_name, ValueKind::kResult, index});
   state_->nodes.push_back(std::move(node));
@@ -160,9 +174,10 @@ Value Builder::apply(const Formula& formula, const std::vector<Value>& operands,
   }
   if (node.operands.empty()) throw UserError("a formula needs at least one value");
   node.formula = merged.substitute(inputs);
-  if (node.formula.written_size() > kLargestFormula) throw UserError("the formula is too long to be written down");
-  node.result = state_->add_value(
-      {name.empty() ? free_name("value") : std::string(name), ValueKind::kResult, static_cast<int>(state_->nodes.size())});
+  if (node.formula.written_size() > kLargestFormula)
+    throw UserError("the formula is too long to be written down");
+  node.result = state_->add_value({name.empty() ? free_name("value") : std::string(name), ValueKind::kResult,
+                                   static_cast<int>(state_->nodes.size())});
   state_->nodes.push_back(std::move(node));
   return state_->nodes.back().result;
 }
@@ -182,7 +197,9 @@ std::string Builder::free_name(std::string_view name) const {
   return base + std::to_string(number);
 }
 
-const std::string& Builder::name(Value value) const { return state_->values.at(static_cast<std::size_t>(value.id)).name; }
+const std::string& Builder::name(Value value) const {
+  return state_->values.at(static_cast<std::size_t>(value.id)).name;
+}
 
 bool Builder::is_result(Value value) const {
   return state_->values.at(static_cast<std::size_t>(value.id)).kind == ValueKind::kResult;
@@ -193,7 +210,8 @@ std::int32_t Builder::value_count() const { return static_cast<std::int32_t>(sta
 void Builder::rename(Value value, std::string_view name) {
   ValueInfo& info = state_->values.at(static_cast<std::size_t>(value.id));
   if (info.name == name) return;
-  if (info.kind != ValueKind::kResult || !is_name(name) || is_reserved(name) || state_->by_name.contains(std::string(name)))
+  if (info.kind != ValueKind::kResult || !is_name(name) || is_reserved(name) ||
+      state_->by_name.contains(std::string(name)))
     throw UserError("`" + info.name + "` cannot be renamed to " + in_quotes(name));
   state_->by_name.erase(info.name);
   state_->by_name.emplace(name, value.id);
@@ -206,7 +224,8 @@ Block Builder::finish(const std::vector<Value>& outputs) {
   std::vector<bool> needed_value(state_->values.size(), false);
   for (Value output : outputs) {
     const ValueInfo& info = state_->values.at(static_cast<std::size_t>(output.id));
-    if (info.kind != ValueKind::kResult) throw UserError("output `" + info.name + "` is an input; outputs are results");
+    if (info.kind != ValueKind::kResult)
+      throw UserError("output `" + info.name + "` is an input; outputs are results");
     if (needed_value.at(static_cast<std::size_t>(output.id)))
       throw UserError("output `" + info.name + "` is named twice");
     needed_value[static_cast<std::size_t>(output.id)] = true;

@@ -41,9 +41,12 @@ class Catalogue {
   }
 
   const Operation& define(Operation operation) {
-    if (!is_name(operation.name) || operation.name.find('.') != std::string::npos || is_reserved(operation.name))
-      throw UserError("define_pointwise: " + in_quotes(operation.name) + " is not a name an operation can have");
-    if (operation.operands.empty()) throw UserError("define_pointwise: " + operation.name + " needs an operand");
+    if (!is_name(operation.name) || operation.name.find('.') != std::string::npos ||
+        is_reserved(operation.name))
+      throw UserError("define_pointwise: " + in_quotes(operation.name) +
+                      " is not a name an operation can have");
+    if (operation.operands.empty())
+      throw UserError("define_pointwise: " + operation.name + " needs an operand");
     for (const ArgumentSpec& argument : operation.arguments) {
       if (argument.kind == ArgumentKind::kIntegers || argument.kind == ArgumentKind::kAxes)
         throw UserError("define_pointwise: " + operation.name + ": argument " + argument.name +
@@ -51,7 +54,8 @@ class Catalogue {
       if (!argument.required) checked_argument(argument, argument.default_value);
     }
     operation.code = OpCode::kPointwise;
-    if (find(operation.name) != nullptr) throw UserError("define_pointwise: there is already an operation " + in_quotes(operation.name));
+    if (find(operation.name) != nullptr)
+      throw UserError("define_pointwise: there is already an operation " + in_quotes(operation.name));
     return add_pointwise(std::move(operation));
   }
 
@@ -72,7 +76,8 @@ class Catalogue {
       const int operand = operation.find_operand(token.text);
       if (operand >= 0) return builder.input(operand);
       const int argument = operation.find_argument(token.text);
-      if (argument < 0) lexer.fail(token, operation.name + " has no operand or argument " + in_quotes(token.text));
+      if (argument < 0)
+        lexer.fail(token, operation.name + " has no operand or argument " + in_quotes(token.text));
       return builder.input(static_cast<int>(operation.operands.size()) + argument);
     };
     context.operation = [this](std::string_view name) {
@@ -113,7 +118,8 @@ int Operation::value_operand_count() const {
 
 int Operation::find_argument(std::string_view wanted) const {
   for (std::size_t i = 0; i < arguments.size(); ++i)
-    if (arguments[i].name == wanted || (!arguments[i].alias.empty() && arguments[i].alias == wanted)) return static_cast<int>(i);
+    if (arguments[i].name == wanted || (!arguments[i].alias.empty() && arguments[i].alias == wanted))
+      return static_cast<int>(i);
   return -1;
 }
 
@@ -134,7 +140,8 @@ const Operation& define_pointwise(Operation operation) { return catalogue().defi
 std::string signature(const Operation& operation) {
   std::vector<std::string> parts;
   for (const OperandSpec& operand : operation.operands)
-    if (operand.role == OperandRole::kValue || operand.role == OperandRole::kValueOrScalar) parts.push_back(operand.name);
+    if (operand.role == OperandRole::kValue || operand.role == OperandRole::kValueOrScalar)
+      parts.push_back(operand.name);
   for (const ArgumentSpec& argument : operation.arguments) {
     const bool axes = argument.kind == ArgumentKind::kAxes;
     const std::string shown = axes ? "axes..." : argument.name;

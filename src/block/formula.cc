@@ -68,7 +68,9 @@ class Differentiator {
         return;
       default: break;
     }
-    auto at = [](const std::vector<Id>& ids, std::int32_t i) { return i < 0 ? -1 : ids[static_cast<std::size_t>(i)]; };
+    auto at = [](const std::vector<Id>& ids, std::int32_t i) {
+      return i < 0 ? -1 : ids[static_cast<std::size_t>(i)];
+    };
     a_ = at(values_, step.a);
     b_ = at(values_, step.b);
     c_ = at(values_, step.c);
@@ -90,7 +92,8 @@ class Differentiator {
       case Primitive::kMul: return add(mul(d_a_, b_), mul(a_, d_b_));
       case Primitive::kDiv: return sub(div(d_a_, b_), div(mul(result_, d_b_), b_));
       case Primitive::kNeg: return neg(d_a_);
-      case Primitive::kAbs: return mul(d_a_, select(greater(a_, zero()), one(), select(less(a_, zero()), number(-1), zero())));
+      case Primitive::kAbs:
+        return mul(d_a_, select(greater(a_, zero()), one(), select(less(a_, zero()), number(-1), zero())));
       case Primitive::kMinimum: return add(mul(d_a_, winner(less(b_, a_))), mul(d_b_, winner(less(a_, b_))));
       case Primitive::kMaximum: return add(mul(d_a_, winner(less(a_, b_))), mul(d_b_, winner(less(b_, a_))));
       case Primitive::kLess:
@@ -105,7 +108,8 @@ class Differentiator {
       case Primitive::kLog: return div(d_a_, a_);
       case Primitive::kLog1pExp: return mul(d_a_, unary(Primitive::kSigmoid, a_));
       case Primitive::kTanh: return mul(d_a_, sub(one(), mul(result_, result_)));
-      case Primitive::kErf: return mul(d_a_, mul(number(kTwoOverSqrtPi), unary(Primitive::kExp, neg(mul(a_, a_)))));
+      case Primitive::kErf:
+        return mul(d_a_, mul(number(kTwoOverSqrtPi), unary(Primitive::kExp, neg(mul(a_, a_)))));
       case Primitive::kSigmoid: return mul(d_a_, mul(result_, sub(one(), result_)));
     }
     throw InternalError("no derivative for a primitive");
@@ -179,7 +183,8 @@ double evaluate(Primitive primitive, double a, double b, double c) {
 }
 
 bool Formula::Step::operator==(const Step& other) const {
-  return primitive == other.primitive && a == other.a && b == other.b && c == other.c && input == other.input &&
+  return primitive == other.primitive && a == other.a && b == other.b && c == other.c &&
+         input == other.input &&
          std::bit_cast<std::uint64_t>(constant) == std::bit_cast<std::uint64_t>(other.constant);
 }
 
@@ -195,12 +200,14 @@ Formula Formula::input(int number) {
 
 Formula Formula::apply(Primitive primitive, std::span<const Formula> operands) {
   if (static_cast<int>(operands.size()) != info(primitive).arity)
-    throw UserError(std::string(info(primitive).name) + " takes " + std::to_string(info(primitive).arity) + " operands");
+    throw UserError(std::string(info(primitive).name) + " takes " + std::to_string(info(primitive).arity) +
+                    " operands");
   FormulaBuilder builder;
   std::array<FormulaBuilder::Id, 3> ids = {-1, -1, -1};
   for (std::size_t i = 0; i < operands.size(); ++i) {
     std::vector<FormulaBuilder::Id> inputs;
-    for (int number = 0; number < operands[i].input_count(); ++number) inputs.push_back(builder.input(number));
+    for (int number = 0; number < operands[i].input_count(); ++number)
+      inputs.push_back(builder.input(number));
     ids[i] = builder.insert(operands[i], inputs);
   }
   return builder.finish(builder.apply_derived(primitive, ids[0], ids[1], ids[2]));
@@ -223,7 +230,9 @@ bool Formula::uses(int number) const {
   return false;
 }
 
-bool Formula::is_constant() const { return steps_.size() == 1 && steps_[0].primitive == Primitive::kConstant; }
+bool Formula::is_constant() const {
+  return steps_.size() == 1 && steps_[0].primitive == Primitive::kConstant;
+}
 
 bool Formula::is_constant(double value) const { return is_constant() && steps_[0].constant == value; }
 
@@ -248,7 +257,8 @@ Formula Formula::substitute(std::span<const Formula> replacements) const {
   std::vector<FormulaBuilder::Id> ids;
   for (const Formula& replacement : replacements) {
     std::vector<FormulaBuilder::Id> inputs;
-    for (int number = 0; number < replacement.input_count(); ++number) inputs.push_back(builder.input(number));
+    for (int number = 0; number < replacement.input_count(); ++number)
+      inputs.push_back(builder.input(number));
     ids.push_back(builder.insert(replacement, inputs));
   }
   return builder.finish(builder.insert(*this, ids));

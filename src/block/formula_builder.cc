@@ -8,7 +8,8 @@
 namespace fuseblock {
 
 FormulaBuilder::Id FormulaBuilder::add(const Formula::Step& step) {
-  const Key key = {step.primitive, step.a, step.b, step.c, step.input, std::bit_cast<std::uint64_t>(step.constant)};
+  const Key key = {step.primitive, step.a,     step.b,
+                   step.c,         step.input, std::bit_cast<std::uint64_t>(step.constant)};
   const auto [place, is_new] = known_.try_emplace(key, static_cast<Id>(steps_.size()));
   if (is_new) steps_.push_back(step);
   return place->second;
@@ -41,7 +42,8 @@ FormulaBuilder::Id FormulaBuilder::apply(Primitive primitive, Id a, Id b, Id c) 
 FormulaBuilder::Id FormulaBuilder::apply_folded(Primitive primitive, Id a, Id b, Id c) {
   const bool all_constant = is_constant(a) && (b < 0 || is_constant(b)) && (c < 0 || is_constant(c));
   if (all_constant)
-    return constant(evaluate(primitive, step(a).constant, b < 0 ? 0 : step(b).constant, c < 0 ? 0 : step(c).constant));
+    return constant(
+        evaluate(primitive, step(a).constant, b < 0 ? 0 : step(b).constant, c < 0 ? 0 : step(c).constant));
   if (primitive == Primitive::kMul && is_constant(a, 1)) return b;
   if (primitive == Primitive::kMul && is_constant(b, 1)) return a;
   if (primitive == Primitive::kDiv && is_constant(b, 1)) return a;

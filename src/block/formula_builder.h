@@ -17,8 +17,8 @@ class FormulaBuilder {
   Id input(int number);
   // Applies a primitive as it is written; only the sign of a constant is folded, so that `-3` is a constant.
   Id apply(Primitive primitive, Id a, Id b = -1, Id c = -1);
-  // Applies a primitive and folds what is exact for every value of the operands: constants, x * 1, x / 1, a selection that a
-  // constant decides or whose branches are equal.
+  // Applies a primitive and folds what is exact for every value of the operands: constants, x * 1, x / 1, a
+  // selection that a constant decides or whose branches are equal.
   Id apply_folded(Primitive primitive, Id a, Id b = -1, Id c = -1);
   // In addition leaves out terms that are absent: + 0, - 0, * 0, 0 / x.
   Id apply_derived(Primitive primitive, Id a, Id b = -1, Id c = -1);
@@ -28,7 +28,8 @@ class FormulaBuilder {
   const Formula::Step& step(Id id) const { return steps_[static_cast<std::size_t>(id)]; }
   bool is_constant(Id id) const { return step(id).primitive == Primitive::kConstant; }
   bool is_constant(Id id, double value) const { return is_constant(id) && step(id).constant == value; }
-  // The formula whose result is `root`: its steps alone, in the order of a walk from the root, operands from left to right.
+  // The formula whose result is `root`: its steps alone, in the order of a walk from the root, operands from
+  // left to right.
   Formula finish(Id root) const;
 
  private:

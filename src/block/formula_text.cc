@@ -21,10 +21,11 @@ class ExpressionReader {
       : lexer_(lexer), builder_(builder), context_(context) {}
 
   Id expression() {
-    if (++depth_ > kDeepest) lexer_.fail(lexer_.peek(), "the formula is nested more than " + std::to_string(kDeepest) + " deep");
+    if (++depth_ > kDeepest)
+      lexer_.fail(lexer_.peek(), "the formula is nested more than " + std::to_string(kDeepest) + " deep");
     Id left = sum();
-    for (Primitive comparison : {Primitive::kLess, Primitive::kLessEqual, Primitive::kGreater, Primitive::kGreaterEqual,
-                                 Primitive::kEqual}) {
+    for (Primitive comparison : {Primitive::kLess, Primitive::kLessEqual, Primitive::kGreater,
+                                 Primitive::kGreaterEqual, Primitive::kEqual}) {
       if (!lexer_.accept(info(comparison).name)) continue;
       left = builder_.apply(comparison, left, sum());
       break;
@@ -70,21 +71,25 @@ class ExpressionReader {
       return builder_.constant(read_number(lexer_, "a number"));
     const Token name = lexer_.expect(TokenKind::kName, "a number, a name, a call or `(`");
     if (lexer_.at("(")) return call(name);
-    if (is_reserved(name.text)) lexer_.fail(name, in_quotes(name.text) + " is a word of the notation and cannot name a value");
+    if (is_reserved(name.text))
+      lexer_.fail(name, in_quotes(name.text) + " is a word of the notation and cannot name a value");
     return context_.name(name);
   }
 
   Id call(const Token& name) {
     if (const PrimitiveInfo* primitive = find_function(name.text)) return call_primitive(name, *primitive);
     if (const Operation* operation = context_.operation(name.text)) return call_operation(name, *operation);
-    lexer_.fail(name, "no function " + in_quotes(name.text) + "; a formula calls primitives and pointwise operations");
+    lexer_.fail(name, "no function " + in_quotes(name.text) +
+                          "; a formula calls primitives and pointwise operations");
   }
 
   Id call_primitive(const Token& name, const PrimitiveInfo& primitive) {
     lexer_.expect("(", "`(`");
     std::array<Id, 3> operands = {-1, -1, -1};
     for (int i = 0; i < primitive.arity; ++i) {
-      if (i > 0) lexer_.expect(",", "`,`: " + std::string(name.text) + " takes " + std::to_string(primitive.arity) + " operands");
+      if (i > 0)
+        lexer_.expect(",", "`,`: " + std::string(name.text) + " takes " + std::to_string(primitive.arity) +
+                               " operands");
       operands[static_cast<std::size_t>(i)] = expression();
     }
     lexer_.expect(")", "`)`: " + std::string(name.text) + " takes " + std::to_string(primitive.arity) +
@@ -97,39 +102,52 @@ class ExpressionReader {
     lexer_.expect("(", "`(`");
     std::vector<Id> inputs;
     for (std::size_t i = 0; i < operation.operands.size(); ++i) {
-      if (i > 0) lexer_.expect(",", "`,` and the operand `" + operation.operands[i].name + "` of " + operation.name);
+      if (i > 0)
+        lexer_.expect(",", "`,` and the operand `" + operation.operands[i].name + "` of " + operation.name);
       inputs.push_back(expression());
     }
     std::vector<std::optional<ArgumentValue>> given(operation.arguments.size());
-    while (lexer_.accept(",")) {
-      const Token key = lexer_.expect(TokenKind::kName, "`argument=value`");
-      const int argument = operation.find_argument(key.text);
-      if (argument < 0) lexer_.fail(key, operation.name + " has no argument " + in_quotes(key.text));
-      lexer_.expect("=", "`=`");
-      const auto place = static_cast<std::size_t>(argument);
-      given[place] = argument_value(key, operation.arguments[place]);
+    for (std::size_t next = 0; lexer_.accept(",");) {
+      const Token first = lexer_.peek();
+      std::size_t place = next++;
+      if (lexer_.peek_second().text == "=") {
+        const int argument = operation.find_argument(first.text);
+        if (argument < 0) lexer_.fail(first, operation.name + " has no argument " + in_quotes(first.text));
+        place = static_cast<std::size_t>(argument);
+        lexer_.next();
+        lexer_.next();
+      }
+      if (place >= given.size() || given[place])
+        lexer_.fail(first, operation.name + ": " + describe(first) + " is one item too many; it is " +
+                               signature(operation));
+      given[place] = argument_value(first, operation.arguments[place]);
     }
     lexer_.expect(")", "`,` or `)`");
     for (std::size_t i = 0; i < given.size(); ++i) {
       const ArgumentSpec& spec = operation.arguments[i];
-      if (!given[i] && spec.required) lexer_.fail(name, operation.name + ": argument `" + spec.name + "` is missing");
+      if (!given[i] && spec.required)
+        lexer_.fail(name, operation.name + ": argument `" + spec.name + "` is missing");
       inputs.push_back(builder_.constant(formula_constant(spec, given[i] ? *given[i] : spec.default_value)));
     }
     return builder_.insert(operation.formula, inputs);
   }
 
-  ArgumentValue argument_value(const Token& key, const ArgumentSpec& spec) {
+  ArgumentValue argument_value(const Token& at, const ArgumentSpec& spec) {
     ArgumentValue value;
-    if (lexer_.accept("true")) value = true;
-    else if (lexer_.accept("false")) value = false;
-    else if (spec.kind == ArgumentKind::kKeyword) value = std::string(lexer_.expect(TokenKind::kName, expectation(spec)).text);
+    if (lexer_.accept("true"))
+      value = true;
+    else if (lexer_.accept("false"))
+      value = false;
+    else if (spec.kind == ArgumentKind::kKeyword)
+      value = std::string(lexer_.expect(TokenKind::kName, expectation(spec)).text);
     else if (spec.kind == ArgumentKind::kInteger)
       value = whole_number(lexer_.expect(TokenKind::kNumber, expectation(spec)).text).value_or(-1);
-    else value = read_number(lexer_, expectation(spec));
+    else
+      value = read_number(lexer_, expectation(spec));
     try {
       return checked_argument(spec, std::move(value));
     } catch (const UserError& error) {
-      lexer_.fail(key, error.what());
+      lexer_.fail(at, error.what());
     }
   }
 
@@ -167,9 +185,12 @@ FormulaBuilder::Id read_expression(Lexer& lexer, FormulaBuilder& builder, const 
 double read_number(Lexer& lexer, std::string_view what) {
   const bool negative = lexer.accept("-");
   double value = 0;
-  if (lexer.accept("inf")) value = std::numeric_limits<double>::infinity();
-  else if (lexer.accept("nan")) value = std::numeric_limits<double>::quiet_NaN();
-  else value = number_value(lexer.expect(TokenKind::kNumber, what).text);
+  if (lexer.accept("inf"))
+    value = std::numeric_limits<double>::infinity();
+  else if (lexer.accept("nan"))
+    value = std::numeric_limits<double>::quiet_NaN();
+  else
+    value = number_value(lexer.expect(TokenKind::kNumber, what).text);
   return negative ? -value : value;
 }
 
@@ -197,7 +218,8 @@ std::string Formula::to_string(std::span<const std::string> names) const {
       if (operand >= 0) ++uses[static_cast<std::size_t>(operand)];
 
   std::vector<std::string> texts(steps_.size());
-  // The text of an operand, in parentheses unless it binds at least as tightly as `least`. Its last use takes it along.
+  // The text of an operand, in parentheses unless it binds at least as tightly as `least`. Its last use takes
+  // it along.
   auto operand = [&](std::int32_t id, Strength least) {
     const auto place = static_cast<std::size_t>(id);
     std::string text = --uses[place] == 0 ? std::move(texts[place]) : texts[place];

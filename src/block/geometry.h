@@ -1,6 +1,7 @@
-// What a structural node does, in plain numbers: the meeting of its arguments with the types of its operands. Type inference
-// makes these (and reports what does not fit); engines read them. Spatial arrays always hold d, h, w, with extent 1, stride
-// 1 and no padding on the axes a value does not have, so that one loop nest serves one to three axes.
+// What a structural node does, in plain numbers: the meeting of its arguments with the types of its operands.
+// Type inference makes these (and reports what does not fit); engines read them. Spatial arrays always hold
+// d, h, w, with extent 1, stride 1 and no padding on the axes a value does not have, so that one loop nest
+// serves one to three axes.
 #pragma once
 
 #include <array>
@@ -50,13 +51,13 @@ struct PoolGeometry {
   bool count_include_pad = true;
   std::int64_t divisor_override = 0;  // 0: none
 
-  // The divisor of the average at an output position: the elements of the window inside the padded (count_include_pad) or
-  // the real input.
+  // The divisor of the average at an output position: the elements of the window inside the padded
+  // (count_include_pad) or the real input.
   std::int64_t divisor(const Spatial& position) const;
 };
 
-// The elements that share one mean and one scale: those equal in every axis outside `axes`, and of one of `groups` blocks of
-// channels.
+// The elements that share one mean and one scale: those equal in every axis outside `axes`, and of one of
+// `groups` blocks of channels.
 struct StatisticsGeometry {
   AxisSet axes;
   std::int64_t groups = 1;

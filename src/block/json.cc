@@ -2,7 +2,8 @@
 //   {"statements": [{"name": "y", "op": "conv2d", "operands": ["x", "y.weight", "y.bias"], "args": {"channels": 64, ...}},
 //                   {"name": "z", "formula": "y * sigmoid(1.702 * y)", "operands": ["y"]}],
 //    "outputs": ["z"], "inputs": ["x"], "parameters": ["y.weight", "y.bias"]}
-// Reading needs `statements` and `outputs`; arguments with defaults and a stage's own parameters may be left out.
+// Reading needs `statements` and `outputs`; arguments with defaults and a stage's own parameters may be left
+// out.
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -21,7 +22,9 @@ Json argument_json(const ArgumentValue& value) {
   struct Visitor {
     Json operator()(std::monostate) const { return nullptr; }
     // JSON has no infinities.
-    Json operator()(double number) const { return std::isfinite(number) ? Json(number) : Json(number_text(number)); }
+    Json operator()(double number) const {
+      return std::isfinite(number) ? Json(number) : Json(number_text(number));
+    }
     Json operator()(AxisSet axes) const {
       Json list = Json::array();
       for (Axis axis : axes.list()) list.push_back(std::string(1, letter(axis)));
@@ -50,14 +53,16 @@ class JsonReader {
     const Json document = parse();
     const Json& statements = member(document, "", "statements");
     if (!statements.is_array()) fail("/statements", "expected a list of statements");
-    for (std::size_t i = 0; i < statements.size(); ++i) read_statement(statements[i], "/statements/" + std::to_string(i));
+    for (std::size_t i = 0; i < statements.size(); ++i)
+      read_statement(statements[i], "/statements/" + std::to_string(i));
     const Json& outputs = member(document, "", "outputs");
     if (!outputs.is_array()) fail("/outputs", "expected a list of names");
     std::vector<Value> values;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const std::string pointer = "/outputs/" + std::to_string(i);
       const std::string name = string(outputs[i], pointer);
-      if (!builder_.state_->by_name.contains(name)) fail(pointer, "there is no value named " + in_quotes(name));
+      if (!builder_.state_->by_name.contains(name))
+        fail(pointer, "there is no value named " + in_quotes(name));
       values.push_back(builder_.value(name));
     }
     const Block block = guarded("/outputs", [&] { return builder_.finish(values); });
@@ -85,8 +90,8 @@ class JsonReader {
       return Json::parse(text_);
     } catch (const nlohmann::json::parse_error& error) {
       const std::size_t offset = error.byte > 0 ? error.byte - 1 : 0;
-      throw UserError("this is not JSON: " + std::string(error.what()).substr(0, 200), position_of(text_, offset),
-                      excerpt_of(text_, offset, 1));
+      throw UserError("this is not JSON: " + std::string(error.what()).substr(0, 200),
+                      position_of(text_, offset), excerpt_of(text_, offset, 1));
     }
   }
 
@@ -104,7 +109,8 @@ class JsonReader {
 
   void read_call(const Json& statement, const std::string& name, const std::string& pointer) {
     const std::string op = string(member(statement, pointer, "op"), pointer + "/op");
-    const Operation& operation = guarded(pointer + "/op", [&]() -> const Operation& { return require_operation(op); });
+    const Operation& operation =
+        guarded(pointer + "/op", [&]() -> const Operation& { return require_operation(op); });
     Builder::NamedArguments arguments;
     if (statement.contains("args")) {
       const Json& args = statement["args"];
@@ -125,16 +131,20 @@ class JsonReader {
       if (!is_present(spec, operation, arguments)) continue;
       const std::string place = pointer + "/operands/" + std::to_string(next);
       const std::string given = string(operands[next++], place);
-      if (given != name + "." + spec.name) parameters.emplace_back(spec.name, guarded(place, [&] { return builder_.value(given); }));
+      if (given != name + "." + spec.name)
+        parameters.emplace_back(spec.name, guarded(place, [&] { return builder_.value(given); }));
     }
-    if (next < operands.size()) fail(pointer + "/operands", "more operands than " + operation.name + " takes");
+    if (next < operands.size())
+      fail(pointer + "/operands", "more operands than " + operation.name + " takes");
     guarded(pointer, [&] { return builder_.apply(op, values, arguments, name, parameters); });
   }
 
   // Whether the flags a parameter depends on are on, by the arguments given or by their defaults.
-  static bool is_present(const OperandSpec& spec, const Operation& operation, const Builder::NamedArguments& arguments) {
+  static bool is_present(const OperandSpec& spec, const Operation& operation,
+                         const Builder::NamedArguments& arguments) {
     for (const std::string& flag : spec.present_if) {
-      ArgumentValue value = operation.arguments[static_cast<std::size_t>(operation.find_argument(flag))].default_value;
+      ArgumentValue value =
+          operation.arguments[static_cast<std::size_t>(operation.find_argument(flag))].default_value;
       for (const auto& [key, argument] : arguments)
         if (operation.find_argument(key) == operation.find_argument(flag)) value = argument;
       if (value == ArgumentValue(false)) return false;
@@ -149,9 +159,12 @@ class JsonReader {
     return guarded(pointer, [&] { return Operand(builder_.value(text)); });
   }
 
-  ArgumentValue argument(const Operation& operation, const std::string& key, const Json& json, const std::string& pointer) {
+  ArgumentValue argument(const Operation& operation, const std::string& key, const Json& json,
+                         const std::string& pointer) {
     const int place = operation.find_argument(key);
-    if (place < 0) fail(pointer, operation.name + ": there is no argument " + in_quotes(key) + "; it is " + signature(operation));
+    if (place < 0)
+      fail(pointer,
+           operation.name + ": there is no argument " + in_quotes(key) + "; it is " + signature(operation));
     const ArgumentKind kind = operation.arguments[static_cast<std::size_t>(place)].kind;
     if (json.is_null()) return {};
     if (json.is_boolean()) return json.get<bool>();
@@ -177,7 +190,8 @@ class JsonReader {
     AxisSet set;
     for (const Json& item : json) {
       const auto axis = axis_of(string(item, pointer));
-      if (!axis || set.contains(*axis)) fail(pointer, "expected a list of different axes out of n, c, d, h, w");
+      if (!axis || set.contains(*axis))
+        fail(pointer, "expected a list of different axes out of n, c, d, h, w");
       set.insert(*axis);
     }
     return set;
@@ -185,7 +199,8 @@ class JsonReader {
 
   static double special(const std::string& text) {
     if (text.ends_with("nan")) return std::numeric_limits<double>::quiet_NaN();
-    return text[0] == '-' ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+    return text[0] == '-' ? -std::numeric_limits<double>::infinity()
+                          : std::numeric_limits<double>::infinity();
   }
 
   const Json& member(const Json& object, const std::string& pointer, const std::string& name) const {

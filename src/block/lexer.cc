@@ -17,13 +17,14 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 constexpr std::string_view kSymbols = "|()[],=;:+-*/<>";
-constexpr std::array<std::string_view, 7> kReservedWords = {"as", "return", "true", "false", "none", "inf", "nan"};
+constexpr std::array<std::string_view, 7> kReservedWords = {"as",   "return", "true", "false",
+                                                            "none", "inf",    "nan"};
 
 // The end of a name that starts at `begin`: parts of letters, digits and underscores, joined by single dots.
 std::size_t name_end(std::string_view text, std::size_t begin) {
   std::size_t end = begin;
-  while (end < text.size() &&
-         (is_letter(text[end]) || is_digit(text[end]) || (text[end] == '.' && end + 1 < text.size() && is_letter(text[end + 1]))))
+  while (end < text.size() && (is_letter(text[end]) || is_digit(text[end]) ||
+                               (text[end] == '.' && end + 1 < text.size() && is_letter(text[end + 1]))))
     ++end;
   return end;
 }
@@ -85,8 +86,10 @@ void Lexer::fail(std::size_t begin, std::size_t end, const std::string& message)
 
 Token Lexer::scan() {
   while (offset_ < text_.size() && (is_space(text_[offset_]) || text_[offset_] == '#')) {
-    if (text_[offset_] == '#') offset_ = std::min(text_.find('\n', offset_), text_.size());
-    else ++offset_;
+    if (text_[offset_] == '#')
+      offset_ = std::min(text_.find('\n', offset_), text_.size());
+    else
+      ++offset_;
   }
   Token token;
   token.offset = offset_;
@@ -96,15 +99,18 @@ Token Lexer::scan() {
   if (is_letter(first)) {
     token.kind = TokenKind::kName;
     end = name_end(text_, offset_);
-  } else if (is_digit(first) || (first == '.' && offset_ + 1 < text_.size() && is_digit(text_[offset_ + 1]))) {
+  } else if (is_digit(first) ||
+             (first == '.' && offset_ + 1 < text_.size() && is_digit(text_[offset_ + 1]))) {
     token.kind = TokenKind::kNumber;
     end = number_end(text_, offset_);
   } else if (kSymbols.find(first) != std::string_view::npos) {
     token.kind = TokenKind::kSymbol;
-    const bool doubled = end < text_.size() && text_[end] == '=' && (first == '<' || first == '>' || first == '=');
+    const bool doubled =
+        end < text_.size() && text_[end] == '=' && (first == '<' || first == '>' || first == '=');
     if (doubled) ++end;
   } else {
-    fail(offset_, offset_ + 1, "a character that does not belong into the notation: " + in_quotes(text_.substr(offset_, 1)));
+    fail(offset_, offset_ + 1,
+         "a character that does not belong into the notation: " + in_quotes(text_.substr(offset_, 1)));
   }
   token.text = text_.substr(offset_, end - offset_);
   offset_ = end;
@@ -136,9 +142,12 @@ double number_value(std::string_view text) {
 }
 
 bool is_reserved(std::string_view word) {
-  return axis_of(word).has_value() || std::find(kReservedWords.begin(), kReservedWords.end(), word) != kReservedWords.end();
+  return axis_of(word).has_value() ||
+         std::find(kReservedWords.begin(), kReservedWords.end(), word) != kReservedWords.end();
 }
 
-bool is_name(std::string_view word) { return !word.empty() && is_letter(word[0]) && name_end(word, 0) == word.size(); }
+bool is_name(std::string_view word) {
+  return !word.empty() && is_letter(word[0]) && name_end(word, 0) == word.size();
+}
 
 }  // namespace fuseblock

@@ -1,4 +1,5 @@
-// Splits notation, formulas and types into tokens. White space and comments (`#` to the end of the line) separate tokens.
+// Splits notation, formulas and types into tokens. White space and comments (`#` to the end of the line)
+// separate tokens.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,9 @@ class Lexer {
   // The token after that.
   const Token& peek_second() const { return following_; }
   Token next();
-  bool at(std::string_view symbol_or_word) const { return current_.kind != TokenKind::kEnd && current_.text == symbol_or_word; }
+  bool at(std::string_view symbol_or_word) const {
+    return current_.kind != TokenKind::kEnd && current_.text == symbol_or_word;
+  }
   // Takes the symbol or word if it is next.
   bool accept(std::string_view symbol_or_word);
   // Takes it or fails: `expected <what>, got ...`.

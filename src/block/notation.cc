@@ -14,6 +14,12 @@
 #include "block/text.h"
 
 namespace fuseblock {
+namespace {
+
+// The first characters of the infix operators.
+constexpr std::string_view kInfix = "+-*/<>=";
+
+}  // namespace
 
 class NotationReader {
  public:
@@ -23,7 +29,8 @@ class NotationReader {
 
   Block read() {
     if (lexer_.peek().kind == TokenKind::kEnd) lexer_.fail(lexer_.peek(), "the block is empty");
-    const bool statements = lexer_.at("return") || (lexer_.peek().kind == TokenKind::kName && lexer_.peek_second().text == "=");
+    const bool statements =
+        lexer_.at("return") || (lexer_.peek().kind == TokenKind::kName && lexer_.peek_second().text == "=");
     const std::vector<Value> outputs = statements ? read_statements() : read_pipe();
     Block block = builder_.finish(outputs);
     if (block.nodes().size() < builder_.state_->nodes.size()) fail_unused(block);
@@ -43,7 +50,8 @@ class NotationReader {
     do current = read_stage(current);
     while (lexer_.accept("|"));
     if (lexer_.peek().kind != TokenKind::kEnd)
-      lexer_.fail(lexer_.peek(), "expected `|`, `as` or the end of the block, got " + describe(lexer_.peek()));
+      lexer_.fail(lexer_.peek(),
+                  "expected `|`, `as` or the end of the block, got " + describe(lexer_.peek()));
     return {current};
   }
 
@@ -103,20 +111,32 @@ class NotationReader {
     });
   }
 
-  // Whether the statement is one call of an operation (or of something unknown), rather than a formula that begins with one.
+  // Whether the statement is one call of an operation (or of something unknown) on names and numbers. A call
+  // that is part of a formula, or a pointwise operation called on formulas, is a formula.
   bool is_whole_call() const {
     if (lexer_.peek().kind != TokenKind::kName || lexer_.peek_second().text != "(") return false;
-    const bool is_operation = find_operation(lexer_.peek().text) != nullptr;
-    if (!is_operation) return find_function(lexer_.peek().text) == nullptr;
+    const Operation* operation = find_operation(lexer_.peek().text);
+    if (operation == nullptr) return find_function(lexer_.peek().text) == nullptr;
     Lexer ahead = lexer_;
-    ahead.next();
+    Token previous = ahead.next();
     int depth = 0;
+    bool has_formula = false;
     do {
       const Token token = ahead.next();
       if (token.kind == TokenKind::kEnd) return true;
+      const bool behind_operand =
+          previous.kind == TokenKind::kName || previous.kind == TokenKind::kNumber || previous.text == ")";
+      const bool infix = token.kind == TokenKind::kSymbol &&
+                         kInfix.find(token.text[0]) != std::string_view::npos && token.text != "=";
+      const bool sign_of_name =
+          previous.text == "-" && token.kind == TokenKind::kName && !is_reserved(token.text);
+      has_formula = has_formula || (infix && behind_operand) ||
+                    (depth > 0 && token.text == "(" && behind_operand) || sign_of_name;
       depth += token.text == "(" ? 1 : (token.text == ")" ? -1 : 0);
+      previous = token;
     } while (depth > 0);
-    return ahead.at(";") || ahead.peek().kind == TokenKind::kEnd;
+    const bool whole = ahead.at(";") || ahead.peek().kind == TokenKind::kEnd;
+    return whole && !(has_formula && operation->code == OpCode::kPointwise);
   }
 
   void read_items(const Operation& operation, Items& items) {
@@ -155,13 +175,15 @@ class NotationReader {
         slot = read_operand(operation, spec);
       } else {
         for (const auto& [given, value] : items.parameters)
-          if (given == spec.name) lexer_.fail(key, operation.name + ": parameter `" + spec.name + "` is given twice");
+          if (given == spec.name)
+            lexer_.fail(key, operation.name + ": parameter `" + spec.name + "` is given twice");
         items.parameters.emplace_back(spec.name, read_operand(operation, spec).value());
       }
       return;
     }
     if (argument < 0)
-      lexer_.fail(key, operation.name + ": there is no argument " + in_quotes(key.text) + "; it is " + signature(operation));
+      lexer_.fail(key, operation.name + ": there is no argument " + in_quotes(key.text) + "; it is " +
+                           signature(operation));
     add_argument(operation, items, static_cast<std::size_t>(argument), key);
   }
 
@@ -186,17 +208,23 @@ class NotationReader {
       add_argument(operation, items, i, first);
       return;
     }
-    lexer_.fail(first, operation.name + ": " + describe(first) + " is one item too many; it is " + signature(operation));
+    lexer_.fail(first, operation.name + ": " + describe(first) + " is one item too many; it is " +
+                           signature(operation));
   }
 
   Operand read_operand(const Operation& operation, const OperandSpec& spec) {
     const Token first = lexer_.peek();
-    const bool is_number = first.kind == TokenKind::kNumber || first.text == "-" || first.text == "inf" || first.text == "nan";
+    const bool is_number =
+        first.kind == TokenKind::kNumber || first.text == "-" || first.text == "inf" || first.text == "nan";
     if (is_number && spec.role == OperandRole::kValueOrScalar) return read_number(lexer_, "a number");
     if (first.kind != TokenKind::kName || is_reserved(first.text))
       lexer_.fail(first, operation.name + ": operand `" + spec.name + "`: expected the name of a value" +
-                             (spec.role == OperandRole::kValueOrScalar ? " or a number" : "") + ", got " + describe(first));
+                             (spec.role == OperandRole::kValueOrScalar ? " or a number" : "") + ", got " +
+                             describe(first));
     lexer_.next();
+    if (lexer_.at("("))
+      lexer_.fail(first, operation.name + ": operand `" + spec.name + "` is a name; give " +
+                             std::string(first.text) + "(...) a statement of its own");
     return builder_.value(first.text);
   }
 
@@ -213,12 +241,15 @@ class NotationReader {
     }
     auto& set = std::get<AxisSet>(*axes);
     const Axis axis = *axis_of(token.text);
-    if (set.contains(axis)) lexer_.fail(token, operation.name + ": axis " + in_quotes(token.text) + " is named twice");
+    if (set.contains(axis))
+      lexer_.fail(token, operation.name + ": axis " + in_quotes(token.text) + " is named twice");
     set.insert(axis);
   }
 
-  void add_given(const Operation& operation, Items& items, const ArgumentSpec& spec, ArgumentValue value, const Token& at) {
-    if (given(items, spec) != nullptr) lexer_.fail(at, operation.name + ": argument `" + spec.name + "` is given twice");
+  void add_given(const Operation& operation, Items& items, const ArgumentSpec& spec, ArgumentValue value,
+                 const Token& at) {
+    if (given(items, spec) != nullptr)
+      lexer_.fail(at, operation.name + ": argument `" + spec.name + "` is given twice");
     try {
       items.arguments.emplace_back(spec.name, checked_argument(spec, std::move(value)));
     } catch (const UserError& error) {
@@ -247,9 +278,11 @@ class NotationReader {
     }
     if (is_word) return std::string(lexer_.next().text);
     const std::string what = expectation(spec) + " for `" + spec.name + "` of " + operation.name;
-    if (const auto whole = first.kind == TokenKind::kNumber ? whole_number(first.text) : std::nullopt) {
-      lexer_.next();
-      return *whole;
+    if (first.kind == TokenKind::kNumber) {
+      if (const auto whole = whole_number(first.text)) {
+        lexer_.next();
+        return *whole;
+      }
     }
     return read_number(lexer_, what);
   }
@@ -261,10 +294,14 @@ class NotationReader {
     do {
       const Token item = lexer_.next();
       const auto axis = axis_of(item.text);
-      const auto whole = item.kind == TokenKind::kNumber ? whole_number(item.text) : std::nullopt;
-      if (spec.kind == ArgumentKind::kAxes && axis && !axes.contains(*axis)) axes.insert(*axis);
-      else if (spec.kind == ArgumentKind::kIntegers && whole) list.push_back(*whole);
-      else lexer_.fail(item, operation.name + ": `" + spec.name + "`: expected " + expectation(spec) + ", got " + describe(item));
+      const auto whole = whole_number(item.text);
+      if (spec.kind == ArgumentKind::kAxes && axis && !axes.contains(*axis))
+        axes.insert(*axis);
+      else if (spec.kind == ArgumentKind::kIntegers && whole)
+        list.push_back(*whole);
+      else
+        lexer_.fail(item, operation.name + ": `" + spec.name + "`: expected " + expectation(spec) + ", got " +
+                              describe(item));
     } while (lexer_.accept(","));
     lexer_.expect(")", "`,` or `)` in the list");
     if (spec.kind == ArgumentKind::kAxes) return axes;
@@ -279,11 +316,14 @@ class NotationReader {
     }
   }
 
-  Value apply(const Operation& operation, Items& items, std::string_view name, std::size_t begin, std::size_t end) {
+  Value apply(const Operation& operation, Items& items, std::string_view name, std::size_t begin,
+              std::size_t end) {
     std::vector<Operand> operands;
     for (std::size_t i = 0; i < items.operands.size(); ++i) {
       if (!items.operands[i])
-        lexer_.fail(begin, end, operation.name + ": operand `" + operation.operands[i].name + "` is missing; it is " + signature(operation));
+        lexer_.fail(begin, end,
+                    operation.name + ": operand `" + operation.operands[i].name + "` is missing; it is " +
+                        signature(operation));
       operands.push_back(*items.operands[i]);
     }
     Value result;

@@ -1,6 +1,6 @@
-// Pointwise operations: one entry each. The formula says everything: value, derivative, NaN and infinities. At a kink the
-// slope is that of the branch `select` takes there, so `x <= 0` and `x < 0` are different rules; each follows PyTorch.
-// Formulas may call the primitives (docs/operations.md) and entries above them.
+// Pointwise operations: one entry each. The formula says everything: value, derivative, NaN and infinities.
+// At a kink the slope is that of the branch `select` takes there, so `x <= 0` and `x < 0` are different
+// rules; each follows PyTorch. Formulas may call the primitives (docs/operations.md) and entries above them.
 #include <limits>
 
 #include "block/table.h"
@@ -49,8 +49,10 @@ Operation binary(std::string name, std::string formula, std::string summary, std
                  std::vector<ArgumentSpec> arguments = {}) {
   Operation operation = unary(std::move(name), std::move(formula), std::move(summary), std::move(torch), {},
                               std::move(arguments));
-  operation.operands.push_back(
-      {"other", OperandRole::kValueOrScalar, {}, "a number, an earlier value or an extra input that broadcasts"});
+  operation.operands.push_back({"other",
+                                OperandRole::kValueOrScalar,
+                                {},
+                                "a number, an earlier value or an extra input that broadcasts"});
   return operation;
 }
 
@@ -59,15 +61,17 @@ Operation binary(std::string name, std::string formula, std::string summary, std
 std::vector<Operation> pointwise_table() {
   return {
       unary("relu", "select(x <= 0, 0, x)", "The positive part.", "F.relu(x)", {0}),
-      unary("leaky_relu", "select(x > 0, x, negative_slope * x)", "Negative values are scaled instead of cut.",
-            "F.leaky_relu(x, negative_slope)", {0},
+      unary("leaky_relu", "select(x > 0, x, negative_slope * x)",
+            "Negative values are scaled instead of cut.", "F.leaky_relu(x, negative_slope)", {0},
             {number("negative_slope", 0.01, "the slope of the negative side")}),
-      unary("relu6", "select(x <= 0, 0, select(x >= 6, 6, x))", "The positive part, at most 6.", "F.relu6(x)", {0, 6}),
-      unary("elu", "select(x > 0, x, alpha * expm1(x))", "An exponential negative side.", "F.elu(x, alpha)", {0},
-            {number("alpha", 1, "the value the negative side tends to, negated")}),
+      unary("relu6", "select(x <= 0, 0, select(x >= 6, 6, x))", "The positive part, at most 6.", "F.relu6(x)",
+            {0, 6}),
+      unary("elu", "select(x > 0, x, alpha * expm1(x))", "An exponential negative side.", "F.elu(x, alpha)",
+            {0}, {number("alpha", 1, "the value the negative side tends to, negated")}),
       unary("sigmoid", "sigmoid(x)", "1 / (1 + exp(-x)).", "torch.sigmoid(x)"),
       unary("silu", "x * sigmoid(x)", "Also called swish.", "F.silu(x)"),
-      unary("hardsigmoid", "relu6(x + 3) / 6", "A sigmoid of three straight pieces.", "F.hardsigmoid(x)", {-3, 3}),
+      unary("hardsigmoid", "relu6(x + 3) / 6", "A sigmoid of three straight pieces.", "F.hardsigmoid(x)",
+            {-3, 3}),
       unary("hardswish", "x * relu6(x + 3) / 6", "x * hardsigmoid(x).", "F.hardswish(x)", {-3, 3}),
       unary("hardtanh", "select(x <= min_val, min_val, select(x >= max_val, max_val, x))",
             "Cut to an interval; slope 0 at its ends.", "F.hardtanh(x, min_val, max_val)", {-1, 1},
@@ -82,9 +86,10 @@ std::vector<Operation> pointwise_table() {
             "x times the normal distribution function, exactly or by the usual tanh formula.",
             "F.gelu(x, approximate=approximate)", {},
             {keyword("approximate", {"none", "tanh"}, "none: through erf; tanh: the approximation")}),
-      unary("softplus", "select(beta * x > threshold, x, log1pexp(beta * x) / beta)", "A smooth positive part.",
-            "F.softplus(x, beta, threshold)", {},
-            {number("beta", 1, "the sharpness", 1e-300), number("threshold", 20, "x itself where beta * x is above")}),
+      unary("softplus", "select(beta * x > threshold, x, log1pexp(beta * x) / beta)",
+            "A smooth positive part.", "F.softplus(x, beta, threshold)", {},
+            {number("beta", 1, "the sharpness", 1e-300),
+             number("threshold", 20, "x itself where beta * x is above")}),
       unary("mish", "x * tanh(log1pexp(x))", "x * tanh(softplus(x)).", "F.mish(x)"),
       unary("exp", "exp(x)", "The exponential function.", "torch.exp(x)"),
       unary("log", "log(x)", "The natural logarithm.", "torch.log(x)"),

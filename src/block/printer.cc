@@ -1,5 +1,5 @@
-// Writes blocks in the notation. Whatever is written reads back as the same block: arguments that have their default are
-// left out, and so are names that the reader would give by itself.
+// Writes blocks in the notation. Whatever is written reads back as the same block: arguments that have their
+// default are left out, and so are names that the reader would give by itself.
 #include <unordered_map>
 #include <unordered_set>
 
@@ -19,7 +19,8 @@ class Printer {
   // Whether each stage takes the one before it, and the last is the only output.
   bool is_pipe() const {
     const auto nodes = block_.nodes();
-    if (nodes.empty() || block_.outputs().size() != 1 || block_.outputs()[0] != nodes.back().result) return false;
+    if (nodes.empty() || block_.outputs().size() != 1 || block_.outputs()[0] != nodes.back().result)
+      return false;
     Value previous{0};
     for (const Node& node : nodes) {
       if (node.operation->code == OpCode::kFormula) return false;
@@ -68,10 +69,11 @@ class Printer {
  private:
   std::string right_side(const Node& node) const {
     if (node.operation->code == OpCode::kFormula) {
-      // A formula that is one call would read as an operation.
+      // A formula that is one call of an operation would read as that operation.
       const Primitive root = node.formula.steps().back().primitive;
-      const bool is_call = root != Primitive::kInput && root != Primitive::kConstant && is_name(info(root).name);
-      return is_call ? "(" + formula(node) + ")" : formula(node);
+      const bool reads_as_call = root != Primitive::kInput && root != Primitive::kConstant &&
+                                 find_operation(info(root).name) != nullptr;
+      return reads_as_call ? "(" + formula(node) + ")" : formula(node);
     }
     return node.operation->name + "(" + join(items(node, 0), ", ") + ")";
   }
@@ -82,13 +84,15 @@ class Printer {
     return node.formula.to_string(names);
   }
 
-  // Value operands from `first` on, arguments that differ from their defaults, parameters that are not the stage's own.
+  // Value operands from `first` on, arguments that differ from their defaults, parameters that are not the
+  // stage's own.
   std::vector<std::string> items(const Node& node, std::size_t first) const {
     std::vector<std::string> result;
     const Operation& operation = *node.operation;
     const auto value_operands = static_cast<std::size_t>(operation.value_operand_count());
     for (std::size_t i = first; i < value_operands; ++i)
-      result.push_back(node.operands[i].is_scalar() ? number_text(node.operands[i].scalar()) : name(node.operands[i].value()));
+      result.push_back(node.operands[i].is_scalar() ? number_text(node.operands[i].scalar())
+                                                    : name(node.operands[i].value()));
     bool by_position = true;
     for (std::size_t i = 0; i < operation.arguments.size(); ++i) {
       const ArgumentSpec& spec = operation.arguments[i];
@@ -101,10 +105,14 @@ class Printer {
         by_position = false;
         continue;
       }
-      // The first argument stands by its place where it is required; all others are easier to read with their names.
-      if (spec.kind == ArgumentKind::kFlag && std::get<bool>(value)) result.push_back(spec.name);
-      else if (spec.required && by_position) result.push_back(to_string(value));
-      else result.push_back(spec.name + "=" + to_string(value));
+      // The first argument stands by its place where it is required; all others are easier to read with their
+      // names.
+      if (spec.kind == ArgumentKind::kFlag && std::get<bool>(value))
+        result.push_back(spec.name);
+      else if (spec.required && by_position)
+        result.push_back(to_string(value));
+      else
+        result.push_back(spec.name + "=" + to_string(value));
       by_position = false;
     }
     add_given_parameters(node, value_operands, result);
@@ -118,7 +126,8 @@ class Printer {
       for (const std::string& flag : spec.present_if) present = present && node.flag(flag);
       if (!present) continue;
       const Value value = node.operands[next++].value();
-      const bool own = block_.value(value).kind == ValueKind::kParameter && name(value) == name(node.result) + "." + spec.name;
+      const bool own = block_.value(value).kind == ValueKind::kParameter &&
+                       name(value) == name(node.result) + "." + spec.name;
       if (!own) result.push_back(spec.name + "=" + name(value));
     }
   }

@@ -1,5 +1,6 @@
-// Structural operations: convolutions, norms, reductions, pools, and what backward blocks need beside them. Their types are
-// inferred in typing_*.cc, their adjoints written in adjoint_*.cc; engines implement them by OpCode.
+// Structural operations: convolutions, norms, reductions, pools, and what backward blocks need beside them.
+// Their types are inferred in typing_*.cc, their adjoints written in adjoint_*.cc; engines implement them by
+// OpCode.
 #include "block/table.h"
 
 namespace fuseblock {
@@ -56,8 +57,8 @@ ArgumentSpec flag(std::string name, bool default_value, std::string help, std::s
   return spec;
 }
 
-ArgumentSpec keyword(std::string name, std::string default_value, std::vector<std::string> choices, std::string help,
-                     std::string alias = {}) {
+ArgumentSpec keyword(std::string name, std::string default_value, std::vector<std::string> choices,
+                     std::string help, std::string alias = {}) {
   ArgumentSpec spec;
   spec.name = std::move(name);
   spec.kind = ArgumentKind::kKeyword;
@@ -88,7 +89,9 @@ ArgumentSpec axes(std::string help, bool is_required) {
   return spec;
 }
 
-OperandSpec value(std::string name, std::string help) { return {std::move(name), OperandRole::kValue, {}, std::move(help)}; }
+OperandSpec value(std::string name, std::string help) {
+  return {std::move(name), OperandRole::kValue, {}, std::move(help)};
+}
 
 OperandSpec parameter(std::string name, std::vector<std::string> present_if, std::string help) {
   return {std::move(name), OperandRole::kParameter, std::move(present_if), std::move(help)};
@@ -114,8 +117,10 @@ std::vector<ArgumentSpec> conv_arguments(bool transposed) {
   };
   arguments[0].alias = "out_channels";
   if (transposed) {
-    arguments.push_back(integers("pad", "padding", std::int64_t{0}, "positions cut off each side of the output", 0));
-    arguments.push_back(integers("output_pad", "output_padding", std::int64_t{0}, "positions added behind the output", 0));
+    arguments.push_back(
+        integers("pad", "padding", std::int64_t{0}, "positions cut off each side of the output", 0));
+    arguments.push_back(
+        integers("output_pad", "output_padding", std::int64_t{0}, "positions added behind the output", 0));
   } else {
     arguments.push_back(integers("pad", "padding", std::int64_t{0},
                                  "positions added on each side; `same` keeps the extent, `valid` is 0", 0,
@@ -124,7 +129,8 @@ std::vector<ArgumentSpec> conv_arguments(bool transposed) {
                                 "what the added positions hold", "padding_mode"));
   }
   arguments.push_back(integers("dilation", "", std::int64_t{1}, "step between filter taps", 1));
-  arguments.push_back(integer_or("groups", std::int64_t{1}, "channels are convolved in this many separate groups"));
+  arguments.push_back(
+      integer_or("groups", std::int64_t{1}, "channels are convolved in this many separate groups"));
   arguments.push_back(flag("bias", true, "whether there is a bias"));
   return arguments;
 }
@@ -141,29 +147,35 @@ void add_convolution(std::vector<Operation>& table, int spatial_rank, bool trans
     arguments = conv_arguments(transposed);
   }
   const std::string weight_shape =
-      spatial_rank == 0 ? "[channels, c]" : (transposed ? "[c, channels/groups, k...]" : "[channels, c/groups, k...]");
+      spatial_rank == 0 ? "[channels, c]"
+                        : (transposed ? "[c, channels/groups, k...]" : "[channels, c/groups, k...]");
   auto add = [&](Operation operation) {
     operation.spatial_rank = spatial_rank;
     operation.transposed = transposed;
     table.push_back(std::move(operation));
   };
   const std::string what = spatial_rank == 0 ? "A matrix product over the channels of [n,c]."
-                           : transposed      ? "The transposed convolution over " + std::to_string(spatial_rank) + " axes."
-                                             : "The convolution over " + std::to_string(spatial_rank) + " axes.";
-  const std::string torch = spatial_rank == 0 ? "nn.Linear" : (transposed ? "nn.ConvTranspose" : "nn.Conv") + rank;
+                           : transposed
+                               ? "The transposed convolution over " + std::to_string(spatial_rank) + " axes."
+                               : "The convolution over " + std::to_string(spatial_rank) + " axes.";
+  const std::string torch =
+      spatial_rank == 0 ? "nn.Linear" : (transposed ? "nn.ConvTranspose" : "nn.Conv") + rank;
   add(structural(name, OpCode::kConvolution, what, torch,
-                 {value("x", "the input"), parameter("weight", {}, weight_shape), parameter("bias", {"bias"}, "[channels]")},
+                 {value("x", "the input"), parameter("weight", {}, weight_shape),
+                  parameter("bias", {"bias"}, "[channels]")},
                  arguments));
   Operation grad_input = structural(
       name + "_grad_input", OpCode::kConvolutionGradInput, "The gradient of " + name + " by its input.", "",
-      {value("d_y", "the gradient of the output"), value("weight", weight_shape), value("like", "the input; only its type counts")},
+      {value("d_y", "the gradient of the output"), value("weight", weight_shape),
+       value("like", "the input; only its type counts")},
       arguments);
   grad_input.adjoint = true;
   add(std::move(grad_input));
-  Operation grad_weight = structural(
-      name + "_grad_weight", OpCode::kConvolutionGradWeight, "The gradient of " + name + " by its weight.", "",
-      {value("d_y", "the gradient of the output"), value("x", "the input"), value("like", "the weight; only its type counts")},
-      arguments);
+  Operation grad_weight = structural(name + "_grad_weight", OpCode::kConvolutionGradWeight,
+                                     "The gradient of " + name + " by its weight.", "",
+                                     {value("d_y", "the gradient of the output"), value("x", "the input"),
+                                      value("like", "the weight; only its type counts")},
+                                     arguments);
   grad_weight.adjoint = true;
   add(std::move(grad_weight));
 }
@@ -205,82 +217,103 @@ std::vector<Operation> structural_table() {
   add_convolution(table, 0, false);
 
   const std::vector<std::string> affine = {"affine"};
+  table.push_back(
+      structural("group_norm", OpCode::kGroupNorm,
+                 "Zero mean and unit variance over each group of channels and all positions.",
+                 "nn.GroupNorm(groups, c, eps, affine)",
+                 {value("x", "the value"), parameter("weight", affine, "[c], the scale"),
+                  parameter("bias", affine, "[c], the shift")},
+                 {integer("groups", "groups of channels"), number("eps", 1e-5, "added to the variance"),
+                  flag("affine", true, "whether there are weight and bias")}));
+  table.push_back(structural("instance_norm", OpCode::kInstanceNorm,
+                             "Zero mean and unit variance over the positions of each channel.",
+                             "nn.InstanceNorm(c, eps, affine=affine)",
+                             {value("x", "the value"), parameter("weight", affine, "[c], the scale"),
+                              parameter("bias", affine, "[c], the shift")},
+                             {number("eps", 1e-5, "added to the variance"),
+                              flag("affine", false, "whether there are weight and bias")}));
+  table.push_back(
+      structural("layer_norm", OpCode::kLayerNorm, "Zero mean and unit variance over the named axes.",
+                 "F.layer_norm over the named axes",
+                 {value("x", "the value"), parameter("weight", affine, "the extents of the axes, the scale"),
+                  parameter("bias", {"affine", "bias"}, "the extents of the axes, the shift")},
+                 {axes("the axes to normalise over", true), number("eps", 1e-5, "added to the variance"),
+                  flag("affine", true, "whether there is a weight", "elementwise_affine"),
+                  flag("bias", true, "whether there is a bias beside the weight")}));
   table.push_back(structural(
-      "group_norm", OpCode::kGroupNorm, "Zero mean and unit variance over each group of channels and all positions.",
-      "nn.GroupNorm(groups, c, eps, affine)",
-      {value("x", "the value"), parameter("weight", affine, "[c], the scale"), parameter("bias", affine, "[c], the shift")},
-      {integer("groups", "groups of channels"), number("eps", 1e-5, "added to the variance"),
-       flag("affine", true, "whether there are weight and bias")}));
-  table.push_back(structural(
-      "instance_norm", OpCode::kInstanceNorm, "Zero mean and unit variance over the positions of each channel.",
-      "nn.InstanceNorm(c, eps, affine=affine)",
-      {value("x", "the value"), parameter("weight", affine, "[c], the scale"), parameter("bias", affine, "[c], the shift")},
-      {number("eps", 1e-5, "added to the variance"), flag("affine", false, "whether there are weight and bias")}));
-  table.push_back(structural(
-      "layer_norm", OpCode::kLayerNorm, "Zero mean and unit variance over the named axes.",
-      "F.layer_norm over the named axes",
-      {value("x", "the value"), parameter("weight", affine, "the extents of the axes, the scale"),
-       parameter("bias", {"affine", "bias"}, "the extents of the axes, the shift")},
-      {axes("the axes to normalise over", true), number("eps", 1e-5, "added to the variance"),
-       flag("affine", true, "whether there is a weight", "elementwise_affine"),
-       flag("bias", true, "whether there is a bias beside the weight")}));
-  table.push_back(structural(
-      "rms_norm", OpCode::kRmsNorm, "Unit root mean square over the named axes.", "F.rms_norm over the named axes",
+      "rms_norm", OpCode::kRmsNorm, "Unit root mean square over the named axes.",
+      "F.rms_norm over the named axes",
       {value("x", "the value"), parameter("weight", affine, "the extents of the axes, the scale")},
       {axes("the axes to normalise over", true),
-       number("eps", {}, "added to the mean square; none: the spacing of x's dtype at 1 (f32's for bf16 and f16)"),
+       number("eps", {},
+              "added to the mean square; none: the spacing of x's dtype at 1 (f32's for bf16 and f16)"),
        flag("affine", true, "whether there is a weight", "elementwise_affine")}));
+  table.push_back(structural("batch_norm", OpCode::kBatchNorm,
+                             "Batch norm in evaluation mode: with running statistics.",
+                             "nn.BatchNorm(c, eps, affine=affine).eval()",
+                             {value("x", "the value"),
+                              {"running_mean", OperandRole::kBuffer, {}, "[c]"},
+                              {"running_var", OperandRole::kBuffer, {}, "[c]"},
+                              parameter("weight", affine, "[c], the scale"),
+                              parameter("bias", affine, "[c], the shift")},
+                             {number("eps", 1e-5, "added to the variance"),
+                              flag("affine", true, "whether there are weight and bias")}));
   table.push_back(structural(
-      "batch_norm", OpCode::kBatchNorm, "Batch norm in evaluation mode: with running statistics.",
-      "nn.BatchNorm(c, eps, affine=affine).eval()",
-      {value("x", "the value"), {"running_mean", OperandRole::kBuffer, {}, "[c]"}, {"running_var", OperandRole::kBuffer, {}, "[c]"},
-       parameter("weight", affine, "[c], the scale"), parameter("bias", affine, "[c], the shift")},
-      {number("eps", 1e-5, "added to the variance"), flag("affine", true, "whether there are weight and bias")}));
-  table.push_back(structural("l2_normalize", OpCode::kL2Normalize, "Divided by the Euclidean norm over the named axes, or by eps.",
-                             "F.normalize(x, dim=axes, eps=eps)", {value("x", "the value")},
-                             {axes("the axes of the norm", true), number("eps", 1e-12, "the smallest divisor")}));
-  table.push_back(structural("softmax", OpCode::kSoftmax, "exp(x) over its sum along the named axes.", "torch.softmax(x, axes)",
-                             {value("x", "the value")}, {axes("the axes that sum to 1", true)}));
+      "l2_normalize", OpCode::kL2Normalize, "Divided by the Euclidean norm over the named axes, or by eps.",
+      "F.normalize(x, dim=axes, eps=eps)", {value("x", "the value")},
+      {axes("the axes of the norm", true), number("eps", 1e-12, "the smallest divisor")}));
+  table.push_back(structural("softmax", OpCode::kSoftmax, "exp(x) over its sum along the named axes.",
+                             "torch.softmax(x, axes)", {value("x", "the value")},
+                             {axes("the axes that sum to 1", true)}));
 
   Operation mean = reduction("mean", OpCode::kMean, "The mean.", "torch.mean(x, axes, keepdim)");
-  mean.arguments.push_back(integer_or(
-      "groups", std::int64_t{1},
-      "with c among the axes and keepdim: one mean for each group of channels, standing at every channel of its group"));
+  mean.arguments.push_back(integer_or("groups", std::int64_t{1},
+                                      "with c among the axes and keepdim: one mean for each group of "
+                                      "channels, standing at every channel of its group"));
   table.push_back(std::move(mean));
   table.push_back(reduction("sum", OpCode::kSum, "The sum.", "torch.sum(x, axes, keepdim)"));
-  table.push_back(reduction("max", OpCode::kMax, "The largest value; ties share the gradient.", "torch.amax(x, axes, keepdim)"));
-  table.push_back(reduction("min", OpCode::kMin, "The smallest value; ties share the gradient.", "torch.amin(x, axes, keepdim)"));
-  table.push_back(reduction("logsumexp", OpCode::kLogSumExp, "log of the sum of exp.", "torch.logsumexp(x, axes, keepdim)"));
+  table.push_back(reduction("max", OpCode::kMax, "The largest value; ties share the gradient.",
+                            "torch.amax(x, axes, keepdim)"));
+  table.push_back(reduction("min", OpCode::kMin, "The smallest value; ties share the gradient.",
+                            "torch.amin(x, axes, keepdim)"));
+  table.push_back(reduction("logsumexp", OpCode::kLogSumExp, "log of the sum of exp.",
+                            "torch.logsumexp(x, axes, keepdim)"));
 
   table.push_back(structural("max_pool", OpCode::kMaxPool, "The largest value of each window.", "F.max_pool",
                              {value("x", "the value")}, pool_arguments(false)));
-  table.push_back(structural("avg_pool", OpCode::kAvgPool, "The mean of each window.", "F.avg_pool", {value("x", "the value")},
-                             pool_arguments(true)));
-  table.push_back(structural("cast", OpCode::kCast, "The same values declared as another dtype.", "x.to(dtype)",
-                             {value("x", "the value")},
-                             {required(keyword("dtype", "f32", {"f64", "f32", "bf16", "f16"}, "the dtype"))}));
+  table.push_back(structural("avg_pool", OpCode::kAvgPool, "The mean of each window.", "F.avg_pool",
+                             {value("x", "the value")}, pool_arguments(true)));
+  table.push_back(
+      structural("cast", OpCode::kCast, "The same values declared as another dtype.", "x.to(dtype)",
+                 {value("x", "the value")},
+                 {required(keyword("dtype", "f32", {"f64", "f32", "bf16", "f16"}, "the dtype"))}));
 
-  table.push_back(adjoint(structural("zeros", OpCode::kZeros, "Zeros of the type of a value.", "torch.zeros_like(x)",
-                                     {value("like", "only its type counts")}, {})));
-  table.push_back(adjoint(structural(
-      "expand", OpCode::kExpand, "Repeats a value along the axes where another is longer: the adjoint of sum.",
-      "x.expand_as(like)", {value("x", "the value"), value("like", "only its type counts")},
-      {flag("share", false, "divide by the number of copies: the adjoint of mean")})));
+  table.push_back(adjoint(structural("zeros", OpCode::kZeros, "Zeros of the type of a value.",
+                                     "torch.zeros_like(x)", {value("like", "only its type counts")}, {})));
+  table.push_back(adjoint(
+      structural("expand", OpCode::kExpand,
+                 "Repeats a value along the axes where another is longer: the adjoint of sum.",
+                 "x.expand_as(like)", {value("x", "the value"), value("like", "only its type counts")},
+                 {flag("share", false, "divide by the number of copies: the adjoint of mean")})));
   table.push_back(adjoint(structural(
       "rstd", OpCode::kRstd, "1 / sqrt(variance + eps) over the named axes, which stay with extent 1.",
       "torch.rsqrt(torch.var(x, axes, correction=0, keepdim=True) + eps)", {value("x", "the value")},
       {axes("the axes of the variance", true), number("eps", 1e-5, "added to the variance"),
        integer_or("groups", std::int64_t{1},
-                  "with c among the axes: one value for each group of channels, standing at every channel of its group")})));
+                  "with c among the axes: one value for each group of channels, standing at every channel of "
+                  "its group")})));
+  table.push_back(
+      adjoint(structural("max_pool_take", OpCode::kMaxPoolTake,
+                         "Takes, for each window, the element of v where x has its largest value.", "",
+                         {value("v", "what is taken"), value("x", "what decides")}, pool_arguments(false))));
   table.push_back(adjoint(structural(
-      "max_pool_take", OpCode::kMaxPoolTake, "Takes, for each window, the element of v where x has its largest value.", "",
-      {value("v", "what is taken"), value("x", "what decides")}, pool_arguments(false))));
-  table.push_back(adjoint(structural(
-      "max_pool_put", OpCode::kMaxPoolPut, "Adds d_y of each window where x has its largest value: the adjoint of max_pool.", "",
+      "max_pool_put", OpCode::kMaxPoolPut,
+      "Adds d_y of each window where x has its largest value: the adjoint of max_pool.", "",
       {value("d_y", "the gradient of the output"), value("x", "the input")}, pool_arguments(false))));
-  table.push_back(adjoint(structural("avg_pool_grad", OpCode::kAvgPoolGrad, "The adjoint of avg_pool.", "",
-                                     {value("d_y", "the gradient of the output"), value("like", "the input; only its type counts")},
-                                     pool_arguments(true))));
+  table.push_back(adjoint(structural(
+      "avg_pool_grad", OpCode::kAvgPoolGrad, "The adjoint of avg_pool.", "",
+      {value("d_y", "the gradient of the output"), value("like", "the input; only its type counts")},
+      pool_arguments(true))));
   return table;
 }
 

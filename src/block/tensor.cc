@@ -30,7 +30,8 @@ double decode(std::uint16_t bits, SmallFloat format) {
   const int exponent = (bits & 0x7fff) >> format.mantissa_bits;
   const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
   if ((bits & 0x7fffU) >= format.infinity())
-    return mantissa == 0 ? sign * std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+    return mantissa == 0 ? sign * std::numeric_limits<double>::infinity()
+                         : std::numeric_limits<double>::quiet_NaN();
   const int scale = std::max(exponent, 1) - format.bias() - format.mantissa_bits;
   const unsigned whole = mantissa | (exponent > 0 ? 1U << format.mantissa_bits : 0U);
   return sign * std::ldexp(static_cast<double>(whole), scale);
@@ -40,7 +41,8 @@ double decode(std::uint16_t bits, SmallFloat format) {
 std::uint16_t encode(double value, SmallFloat format) {
   const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000U : 0U);
   const double size = std::fabs(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>(format.infinity() | (1U << (format.mantissa_bits - 1)));
+  if (std::isnan(value))
+    return static_cast<std::uint16_t>(format.infinity() | (1U << (format.mantissa_bits - 1)));
   if (std::isinf(value)) return static_cast<std::uint16_t>(sign | format.infinity());
   if (size == 0) return sign;
   const int exponent = std::max(std::ilogb(size), 1 - format.bias());
@@ -56,13 +58,15 @@ std::uint16_t encode(double value, SmallFloat format) {
 template <class T>
 T read(const void* data, std::int64_t offset) {
   T value;
-  std::memcpy(&value, static_cast<const std::byte*>(data) + offset * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  std::memcpy(&value, static_cast<const std::byte*>(data) + offset * static_cast<std::int64_t>(sizeof(T)),
+              sizeof(T));
   return value;
 }
 
 template <class T>
 void write(void* data, std::int64_t offset, T value) {
-  std::memcpy(static_cast<std::byte*>(data) + offset * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
+  std::memcpy(static_cast<std::byte*>(data) + offset * static_cast<std::int64_t>(sizeof(T)), &value,
+              sizeof(T));
 }
 
 }  // namespace
@@ -86,7 +90,9 @@ void store_element(void* data, DType dtype, std::int64_t offset, double value) {
   }
 }
 
-void Tensor::Release::operator()(std::byte* data) const { ::operator delete[](data, std::align_val_t{kAlignment}); }
+void Tensor::Release::operator()(std::byte* data) const {
+  ::operator delete[](data, std::align_val_t{kAlignment});
+}
 
 Tensor::Tensor(TensorType type) : type_(std::move(type)), strides_(type_.strides()) {
   const auto bytes = static_cast<std::size_t>(type_.byte_count());
@@ -103,7 +109,9 @@ ConstTensorView Tensor::view() const { return {data_.get(), type_.dtype, type_.e
 
 double Tensor::get(std::int64_t index) const { return load_element(data_.get(), type_.dtype, offset(index)); }
 
-void Tensor::set(std::int64_t index, double value) { store_element(data_.get(), type_.dtype, offset(index), value); }
+void Tensor::set(std::int64_t index, double value) {
+  store_element(data_.get(), type_.dtype, offset(index), value);
+}
 
 std::vector<double> Tensor::to_doubles() const {
   std::vector<double> values(static_cast<std::size_t>(type_.element_count()));

@@ -36,7 +36,8 @@ class TypeReader {
     if (!type.axes.empty() && type.axes.size() != type.rank())
       lexer_.fail(dtype, "type " + in_quotes(text_) + ": label every extent or none");
     if (type.rank() > kAxisCount)
-      lexer_.fail(dtype, "type " + in_quotes(text_) + ": at most 5 extents (n,c,d,h,w), got " + std::to_string(type.rank()));
+      lexer_.fail(dtype, "type " + in_quotes(text_) + ": at most 5 extents (n,c,d,h,w), got " +
+                             std::to_string(type.rank()));
     if (lexer_.accept(":")) read_layout(type);
     if (lexer_.peek().kind != TokenKind::kEnd) lexer_.fail(lexer_.peek(), "expected the end of the type");
     check_size(type, dtype);
@@ -64,7 +65,8 @@ class TypeReader {
 
   void read_layout(TensorType& type) {
     const Token word = lexer_.expect(TokenKind::kName, "`cl` (channels_last)");
-    if (word.text != "cl") lexer_.fail(word, "the only layout to name is `cl` (channels_last), got " + in_quotes(word.text));
+    if (word.text != "cl")
+      lexer_.fail(word, "the only layout to name is `cl` (channels_last), got " + in_quotes(word.text));
     if (type.rank() < 3) lexer_.fail(word, "channels_last needs at least one spatial axis");
     type.layout = Layout::kChannelsLast;
   }
@@ -162,7 +164,9 @@ TensorType TensorType::make(DType dtype, std::vector<std::int64_t> extents, Layo
 
 TensorType TensorType::parse(std::string_view text) { return TypeReader(text).read(); }
 
-std::int64_t TensorType::extent(Axis axis) const { return canonical()[static_cast<std::size_t>(index(axis))]; }
+std::int64_t TensorType::extent(Axis axis) const {
+  return canonical()[static_cast<std::size_t>(index(axis))];
+}
 
 std::array<std::int64_t, kAxisCount> TensorType::canonical() const {
   if (!labelled()) throw InternalError("a type without labels has no canonical extents: " + to_string(*this));

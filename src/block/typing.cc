@@ -17,8 +17,7 @@ bool countable(const TensorType& type) {
 
 TensorType labelled_input(const TensorType& x) {
   TensorType type = x;
-  if (type.rank() < 2)
-    throw UserError("x: an input has at least the axes n,c; got " + to_string(x));
+  if (type.rank() < 2) throw UserError("x: an input has at least the axes n,c; got " + to_string(x));
   if (!type.labelled()) type.axes = default_axes(type.rank());
   if (!type.axes.contains_all({Axis::kN, Axis::kC}))
     throw UserError("x: an input has at least the axes n,c; got " + to_string(x));
@@ -30,7 +29,8 @@ TensorType labelled_input(const TensorType& x) {
 
 }  // namespace
 
-TensorType with_extents(const TensorType& type, AxisSet axes, const std::array<std::int64_t, kAxisCount>& extents) {
+TensorType with_extents(const TensorType& type, AxisSet axes,
+                        const std::array<std::int64_t, kAxisCount>& extents) {
   TensorType result;
   result.dtype = type.dtype;
   result.axes = axes;
@@ -40,13 +40,14 @@ TensorType with_extents(const TensorType& type, AxisSet axes, const std::array<s
   return result;
 }
 
-Spatial spatial_argument(const Block& block, int node, std::string_view name, int rank, const Spatial& otherwise) {
+Spatial spatial_argument(const Block& block, int node, std::string_view name, int rank,
+                         const Spatial& otherwise) {
   const ArgumentValue& value = block.nodes()[static_cast<std::size_t>(node)].argument(name);
   const auto* one = std::get_if<std::int64_t>(&value);
   const auto* list = std::get_if<std::vector<std::int64_t>>(&value);
   if (list != nullptr && static_cast<int>(list->size()) != rank)
-    block.fail(node, std::string(name) + "=" + to_string(value) + ": expected " + std::to_string(rank) + " numbers, got " +
-                         std::to_string(list->size()));
+    block.fail(node, std::string(name) + "=" + to_string(value) + ": expected " + std::to_string(rank) +
+                         " numbers, got " + std::to_string(list->size()));
   Spatial result = otherwise;
   for (std::size_t i = 0; i < static_cast<std::size_t>(rank); ++i) {
     const std::size_t at = static_cast<std::size_t>(3 - rank) + i;
@@ -85,7 +86,8 @@ void Typing::check_given_names() const {
     for (Value argument : block_.arguments())
       if (argument.id > 0) names.push_back(block_.value(argument).name);
     throw UserError("a type is given for " + in_quotes(name) + ", but the block has " +
-                    (names.empty() ? "no extra input or parameter" : "the extra inputs and parameters " + join(names, ", ")));
+                    (names.empty() ? "no extra input or parameter"
+                                   : "the extra inputs and parameters " + join(names, ", ")));
   }
 }
 
@@ -136,7 +138,8 @@ const TensorType& Typing::operand(int node, int index, const TensorType& anchor)
   return *type;
 }
 
-TensorType Typing::align(int node, const std::string& name, TensorType type, const TensorType& anchor, bool is_parameter) {
+TensorType Typing::align(int node, const std::string& name, TensorType type, const TensorType& anchor,
+                         bool is_parameter) {
   if (type.labelled()) return type;
   const std::vector<Axis> axes = anchor.axes.list();
   const auto rank = static_cast<std::size_t>(type.rank());
@@ -147,7 +150,8 @@ TensorType Typing::align(int node, const std::string& name, TensorType type, con
   } else {
     type.axes = default_axes(type.rank());
     if (!type.axes.contains_all(anchor.axes))
-      block_.fail(node, name + " has the type " + to_string(type) + ", which does not align with " + to_string(anchor));
+      block_.fail(node, name + " has the type " + to_string(type) + ", which does not align with " +
+                            to_string(anchor));
   }
   return type;
 }
@@ -193,8 +197,9 @@ TensorType Typing::infer_pointwise(int node) {
     for (Axis axis : kAllAxes) {
       const auto at = static_cast<std::size_t>(index(axis));
       if (extents[at] != other[at] && extents[at] != 1 && other[at] != 1)
-        block_.fail(node, block_.value(which.operand(i)).name + " has the type " + to_string(type) + " and does not broadcast with " +
-                              to_string(*result) + ": along " + letter(axis) + " " + std::to_string(other[at]) + " meets " +
+        block_.fail(node, block_.value(which.operand(i)).name + " has the type " + to_string(type) +
+                              " and does not broadcast with " + to_string(*result) + ": along " +
+                              letter(axis) + " " + std::to_string(other[at]) + " meets " +
                               std::to_string(extents[at]));
       if (extents[at] == 1) extents[at] = other[at];
     }
@@ -218,7 +223,8 @@ TensorType infer_structural(Typing& typing, int node) {
   const TensorType& x = typing.operand(node, 0, like);
   for (Axis axis : kAllAxes)
     if (x.extent(axis) != 1 && x.extent(axis) != like.extent(axis))
-      typing.block().fail(node, to_string(x) + " cannot be expanded to " + to_string(like) + " along " + letter(axis));
+      typing.block().fail(
+          node, to_string(x) + " cannot be expanded to " + to_string(like) + " along " + letter(axis));
   if (!like.axes.contains_all(x.axes))
     typing.block().fail(node, to_string(x) + " has axes that " + to_string(like) + " does not have");
   TensorType result = like;
@@ -231,7 +237,9 @@ TypedBlock TypedBlock::infer(const Block& block, const TensorType& x, const Type
 }
 
 const Block& TypedBlock::block() const { return body_->block; }
-const TensorType& TypedBlock::type(Value value) const { return body_->types.at(static_cast<std::size_t>(value.id)); }
+const TensorType& TypedBlock::type(Value value) const {
+  return body_->types.at(static_cast<std::size_t>(value.id));
+}
 
 std::vector<NamedType> TypedBlock::arguments() const {
   std::vector<NamedType> result;
@@ -242,7 +250,8 @@ std::vector<NamedType> TypedBlock::arguments() const {
 std::vector<NamedType> TypedBlock::parameters() const {
   std::vector<NamedType> result;
   for (Value value : block().arguments())
-    if (block().value(value).kind == ValueKind::kParameter) result.push_back({block().value(value).name, type(value)});
+    if (block().value(value).kind == ValueKind::kParameter)
+      result.push_back({block().value(value).name, type(value)});
   return result;
 }
 

@@ -22,7 +22,8 @@ class Typing {
   std::vector<TensorType> run();
 
   const Block& block() const { return block_; }
-  // The type of operand `index`. One that is still open gets the type of `anchor`, or is aligned with it from the right.
+  // The type of operand `index`. One that is still open gets the type of `anchor`, or is aligned with it from
+  // the right.
   const TensorType& operand(int node, int index, const TensorType& anchor);
   const TensorType& operand(int node, int index) { return operand(node, index, *types_[0]); }
   // The operand must have the extents of `wanted`; one that is open gets its type.
@@ -31,7 +32,8 @@ class Typing {
  private:
   void infer(int node);
   TensorType infer_pointwise(int node);
-  TensorType align(int node, const std::string& name, TensorType type, const TensorType& anchor, bool is_parameter);
+  TensorType align(int node, const std::string& name, TensorType type, const TensorType& anchor,
+                   bool is_parameter);
   void check_given_names() const;
 
   const Block& block_;
@@ -47,10 +49,12 @@ TensorType infer_pool(Typing& typing, int node);
 TensorType infer_structural(Typing& typing, int node);
 
 // `type` with other extents on some axes and without others; keeps the layout where it still makes sense.
-TensorType with_extents(const TensorType& type, AxisSet axes, const std::array<std::int64_t, kAxisCount>& extents);
-// An argument with one number for each spatial axis, in the places d, h, w; `otherwise` on the axes the value does not have,
-// and everywhere where the argument is none.
-Spatial spatial_argument(const Block& block, int node, std::string_view name, int rank, const Spatial& otherwise);
+TensorType with_extents(const TensorType& type, AxisSet axes,
+                        const std::array<std::int64_t, kAxisCount>& extents);
+// An argument with one number for each spatial axis, in the places d, h, w; `otherwise` on the axes the value
+// does not have, and everywhere where the argument is none.
+Spatial spatial_argument(const Block& block, int node, std::string_view name, int rank,
+                         const Spatial& otherwise);
 // A per-channel parameter.
 TensorType channel_type(DType dtype, std::int64_t channels);
 

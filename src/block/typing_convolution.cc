@@ -31,8 +31,10 @@ class ConvReader {
     geometry_.stride = per_axis("stride", rank, 1);
     geometry_.dilation = per_axis("dilation", rank, 1);
     for (int i = 3 - rank; i < 3; ++i) geometry_.in[place(i)] = input_.extent(kSpatial[place(i)]);
-    if (geometry_.transposed) read_transposed(rank);
-    else read_padded(rank);
+    if (geometry_.transposed)
+      read_transposed(rank);
+    else
+      read_padded(rank);
     return geometry_;
   }
 
@@ -42,13 +44,14 @@ class ConvReader {
   void check_axes(int rank) const {
     const AxisSet wanted = default_axes(rank + 2);
     if (input_.axes != wanted)
-      block_.fail(node_, "expects a value with the axes " + to_string(wanted) + ", got " + to_string(input_) + " with the axes " +
-                             to_string(input_.axes));
+      block_.fail(node_, "expects a value with the axes " + to_string(wanted) + ", got " + to_string(input_) +
+                             " with the axes " + to_string(input_.axes));
   }
 
   void check_groups(std::int64_t channels, const std::string& which) const {
     if (channels % geometry_.groups != 0 || channels == 0)
-      block_.fail(node_, std::to_string(channels) + " " + which + " channels do not divide into " + std::to_string(geometry_.groups) +
+      block_.fail(node_, std::to_string(channels) + " " + which + " channels do not divide into " +
+                             std::to_string(geometry_.groups) +
                              (geometry_.groups == 1 ? " group" : " groups"));
   }
 
@@ -73,8 +76,9 @@ class ConvReader {
       check_pad_mode(i, std::max(front, both - front));
       const std::int64_t padded = geometry_.in[at] + both;
       if (padded < reach + 1)
-        block_.fail(node_, std::string("along ") + letter(kSpatial[at]) + " the filter reaches over " + std::to_string(reach + 1) +
-                               " positions, but the padded input has " + std::to_string(padded));
+        block_.fail(node_, std::string("along ") + letter(kSpatial[at]) + " the filter reaches over " +
+                               std::to_string(reach + 1) + " positions, but the padded input has " +
+                               std::to_string(padded));
       geometry_.pad[at] = front;
       geometry_.out[at] = (padded - reach - 1) / geometry_.stride[at] + 1;
     }
@@ -88,8 +92,9 @@ class ConvReader {
                       (geometry_.pad_mode == PadMode::kReplicate && extent > 0) ||
                       (geometry_.pad_mode == PadMode::kCircular && pad <= extent);
     if (!fits)
-      block_.fail(node_, std::string("along ") + letter(kSpatial[at]) + " an extent of " + std::to_string(extent) +
-                             " cannot be padded by " + std::to_string(pad) + " with pad_mode=" + which_.keyword("pad_mode"));
+      block_.fail(node_, std::string("along ") + letter(kSpatial[at]) + " an extent of " +
+                             std::to_string(extent) + " cannot be padded by " + std::to_string(pad) +
+                             " with pad_mode=" + which_.keyword("pad_mode"));
   }
 
   void read_transposed(int rank) {
@@ -98,14 +103,16 @@ class ConvReader {
     for (int i = 3 - rank; i < 3; ++i) {
       const std::size_t at = place(i);
       if (output_pad[at] >= std::max(geometry_.stride[at], geometry_.dilation[at]))
-        block_.fail(node_, "output_pad=" + std::to_string(output_pad[at]) + " must be smaller than stride or dilation (" +
+        block_.fail(node_, "output_pad=" + std::to_string(output_pad[at]) +
+                               " must be smaller than stride or dilation (" +
                                std::to_string(std::max(geometry_.stride[at], geometry_.dilation[at])) + ")");
       if (static_cast<double>(geometry_.in[at]) * static_cast<double>(geometry_.stride[at]) > kTooLarge)
         block_.fail(node_, std::string("the output along ") + letter(kSpatial[at]) + " is too long to count");
       const std::int64_t extent = (geometry_.in[at] - 1) * geometry_.stride[at] - 2 * geometry_.pad[at] +
                                   geometry_.dilation[at] * (geometry_.filter[at] - 1) + output_pad[at] + 1;
       if (extent < 1 || geometry_.in[at] < 1)
-        block_.fail(node_, std::string("along ") + letter(kSpatial[at]) + " nothing is left of the output (its extent would be " +
+        block_.fail(node_, std::string("along ") + letter(kSpatial[at]) +
+                               " nothing is left of the output (its extent would be " +
                                std::to_string(extent) + ")");
       geometry_.out[at] = extent;
     }
@@ -136,8 +143,9 @@ TensorType weight_type(const ConvGeometry& geometry, int rank, DType dtype) {
 }
 
 TensorType output_type(const ConvGeometry& geometry, const TensorType& input) {
-  return with_extents(input, input.axes,
-                      {geometry.batch, geometry.out_channels, geometry.out[0], geometry.out[1], geometry.out[2]});
+  return with_extents(
+      input, input.axes,
+      {geometry.batch, geometry.out_channels, geometry.out[0], geometry.out[1], geometry.out[2]});
 }
 
 // The operand that has the type of the convolution's input.
@@ -170,7 +178,8 @@ TensorType infer_convolution(Typing& typing, int node) {
 
 ConvGeometry conv_geometry(const TypedBlock& block, int node) {
   const Node& which = block.block().nodes()[static_cast<std::size_t>(node)];
-  return ConvReader(block.block(), node, block.type(which.operand(input_operand(which.operation->code)))).read();
+  return ConvReader(block.block(), node, block.type(which.operand(input_operand(which.operation->code))))
+      .read();
 }
 
 double ConvGeometry::multiply_adds() const {
@@ -180,7 +189,8 @@ double ConvGeometry::multiply_adds() const {
     taps *= static_cast<double>(filter[i]);
     positions *= static_cast<double>(transposed ? in[i] : out[i]);
   }
-  return static_cast<double>(batch) * static_cast<double>(out_channels) * static_cast<double>(in_channels / groups) * taps * positions;
+  return static_cast<double>(batch) * static_cast<double>(out_channels) *
+         static_cast<double>(in_channels / groups) * taps * positions;
 }
 
 std::int64_t padded_coordinate(std::int64_t i, std::int64_t extent, PadMode mode) {

@@ -11,7 +11,8 @@ AxisSet spatial_of(const TensorType& type) { return type.axes - AxisSet{Axis::kN
 void check_channels_divide(const Block& block, int node, const TensorType& type, std::int64_t groups) {
   const std::int64_t channels = type.extent(Axis::kC);
   if (channels % groups != 0)
-    block.fail(node, std::to_string(channels) + " channels do not divide into " + std::to_string(groups) + " groups");
+    block.fail(node, std::to_string(channels) + " channels do not divide into " + std::to_string(groups) +
+                         " groups");
 }
 
 // The axes named by the node, all of them where none are; each must be one of the value's.
@@ -19,8 +20,8 @@ AxisSet named_axes(const Block& block, int node, const TensorType& type) {
   const AxisSet axes = block.nodes()[static_cast<std::size_t>(node)].axes("axes");
   for (Axis axis : axes.list())
     if (!type.axes.contains(axis))
-      block.fail(node, std::string("there is no axis ") + letter(axis) + "; the value is " + to_string(type) + " with the axes " +
-                           to_string(type.axes));
+      block.fail(node, std::string("there is no axis ") + letter(axis) + "; the value is " + to_string(type) +
+                           " with the axes " + to_string(type.axes));
   return axes.empty() ? type.axes : axes;
 }
 
@@ -59,15 +60,19 @@ TensorType infer_norm(Typing& typing, int node) {
   const TensorType x = typing.operand(node, 0);
   const std::string& name = which.operation->name;
   const OpCode code = which.operation->code;
-  const bool per_channel = code == OpCode::kGroupNorm || code == OpCode::kInstanceNorm || code == OpCode::kBatchNorm;
+  const bool per_channel =
+      code == OpCode::kGroupNorm || code == OpCode::kInstanceNorm || code == OpCode::kBatchNorm;
   if (per_channel && !x.axes.contains_all({Axis::kN, Axis::kC}))
-    block.fail(node, "expects a value with the axes n and c, got " + to_string(x) + " with the axes " + to_string(x.axes));
+    block.fail(node, "expects a value with the axes n and c, got " + to_string(x) + " with the axes " +
+                         to_string(x.axes));
   if (code == OpCode::kGroupNorm) check_channels_divide(block, node, x, which.integer("groups"));
   if (code == OpCode::kInstanceNorm && spatial_of(x).empty())
     block.fail(node, name + " needs at least one spatial axis, got " + to_string(x));
   const AxisSet axes = statistics_axes(block, node, x);
-  if (per_channel) expect_affine(typing, node, channel_type(x.dtype, x.extent(Axis::kC)));
-  else expect_affine(typing, node, with_extents(x, axes, x.canonical()));
+  if (per_channel)
+    expect_affine(typing, node, channel_type(x.dtype, x.extent(Axis::kC)));
+  else
+    expect_affine(typing, node, with_extents(x, axes, x.canonical()));
   return x;
 }
 

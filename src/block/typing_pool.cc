@@ -16,7 +16,8 @@ class PoolReader {
   PoolGeometry read() {
     const int rank = input_.rank() - 2;
     if (rank < 1 || input_.axes != default_axes(input_.rank()))
-      block_.fail(node_, "expects a value with the axes n, c and at least one spatial axis, got " + to_string(input_));
+      block_.fail(node_, "expects a value with the axes n, c and at least one spatial axis, got " +
+                             to_string(input_));
     const bool average = which_.operation->find_argument("dilation") < 0;
     geometry_.window = spatial_argument(block_, node_, "k", rank, {1, 1, 1});
     geometry_.stride = spatial_argument(block_, node_, "stride", rank, geometry_.window);
@@ -40,7 +41,8 @@ class PoolReader {
     const std::int64_t in = input_.extent(kSpatial[at]);
     const std::string along = std::string("along ") + letter(kSpatial[at]) + " ";
     if (pad > reach / 2)
-      block_.fail(node_, along + "pad=" + std::to_string(pad) + " is more than half the window's reach of " + std::to_string(reach));
+      block_.fail(node_, along + "pad=" + std::to_string(pad) + " is more than half the window's reach of " +
+                             std::to_string(reach));
     const bool ceil_mode = which_.flag("ceil_mode");
     const std::int64_t room = in + 2 * pad - reach;
     const std::int64_t shifted = room + (ceil_mode ? stride - 1 : 0);
@@ -48,8 +50,8 @@ class PoolReader {
     // A last window that would start in the padding behind the input is left out.
     if (ceil_mode && (out - 1) * stride >= in + pad) --out;
     if (out < 1)
-      block_.fail(node_, along + "the window reaches over " + std::to_string(reach) + " positions, but the padded input has " +
-                             std::to_string(in + 2 * pad));
+      block_.fail(node_, along + "the window reaches over " + std::to_string(reach) +
+                             " positions, but the padded input has " + std::to_string(in + 2 * pad));
     geometry_.in[at] = in;
     geometry_.out[at] = out;
   }
@@ -72,8 +74,9 @@ TensorType infer_pool(Typing& typing, int node) {
   const OpCode code = typing.block().nodes()[static_cast<std::size_t>(node)].operation->code;
   const TensorType input = typing.operand(node, input_operand(code));
   const PoolGeometry geometry = PoolReader(typing.block(), node, input).read();
-  const TensorType output = with_extents(input, input.axes,
-                                         {input.extent(Axis::kN), input.extent(Axis::kC), geometry.out[0], geometry.out[1], geometry.out[2]});
+  const TensorType output = with_extents(
+      input, input.axes,
+      {input.extent(Axis::kN), input.extent(Axis::kC), geometry.out[0], geometry.out[1], geometry.out[2]});
   if (code == OpCode::kMaxPoolTake) {
     TensorType result = output;
     result.dtype = typing.expect(node, 0, input).dtype;
@@ -87,7 +90,8 @@ TensorType infer_pool(Typing& typing, int node) {
 
 PoolGeometry pool_geometry(const TypedBlock& block, int node) {
   const Node& which = block.block().nodes()[static_cast<std::size_t>(node)];
-  return PoolReader(block.block(), node, block.type(which.operand(input_operand(which.operation->code)))).read();
+  return PoolReader(block.block(), node, block.type(which.operand(input_operand(which.operation->code))))
+      .read();
 }
 
 std::int64_t PoolGeometry::divisor(const Spatial& position) const {

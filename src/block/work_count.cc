@@ -5,10 +5,13 @@
 namespace fuseblock {
 namespace {
 
-double elements(const TypedBlock& block, Value value) { return static_cast<double>(block.type(value).element_count()); }
+double elements(const TypedBlock& block, Value value) {
+  return static_cast<double>(block.type(value).element_count());
+}
 
 double window_size(const PoolGeometry& geometry) {
-  return static_cast<double>(geometry.window[0]) * static_cast<double>(geometry.window[1]) * static_cast<double>(geometry.window[2]);
+  return static_cast<double>(geometry.window[0]) * static_cast<double>(geometry.window[1]) *
+         static_cast<double>(geometry.window[2]);
 }
 
 // Primitives of a formula, without inputs and constants.
@@ -51,7 +54,8 @@ double TypedBlock::operation_count(int node) const {
     case OpCode::kMaxPoolTake:
     case OpCode::kAvgPool: return window_size(pool_geometry(*this, node)) * result;
     case OpCode::kMaxPoolPut:
-    case OpCode::kAvgPoolGrad: return window_size(pool_geometry(*this, node)) * elements(*this, which.operand(0));
+    case OpCode::kAvgPoolGrad:
+      return window_size(pool_geometry(*this, node)) * elements(*this, which.operand(0));
   }
   throw InternalError("an operation without a count");
 }
@@ -61,7 +65,8 @@ double TypedBlock::byte_count(int node) const {
   double bytes = static_cast<double>(type(which.result).byte_count());
   for (std::size_t i = 0; i < which.operands.size(); ++i) {
     if (which.operands[i].is_scalar()) continue;
-    const bool only_its_type = i < which.operation->operands.size() && which.operation->operands[i].name == "like";
+    const bool only_its_type =
+        i < which.operation->operands.size() && which.operation->operands[i].name == "like";
     if (!only_its_type) bytes += static_cast<double>(type(which.operands[i].value()).byte_count());
   }
   return bytes;

@@ -112,8 +112,7 @@ int run_bench(const BenchOptions& options, const Console& console) {
   table.add({"p10 to p90", time_text(low) + " to " + time_text(high)});
   table.add({"repeats", std::to_string(times.size())});
   table.add({"peak memory", bytes_text(peak_bytes)});
-  table.add({"arithmetic",
-             number_text(operations) + " operations, " + number_text(operations / median * 1e-9) + " G/s"});
+  table.add({"operations", amount_text(operations) + ", " + amount_text(operations / median) + "/s"});
   console.print(console.bold(request.block.to_string()) + "\non " + to_string(request.input) + ", engine " +
                 plan.device().name() + ", " + direction + ", " +
                 count_text(static_cast<std::size_t>(threads), "thread") + "\n\n" + table.text(console));

@@ -78,7 +78,7 @@ Json comparisons_json(const std::vector<Comparison>& comparisons) {
 void add_rows(Table& table, const std::string& what, const std::vector<Comparison>& comparisons) {
   for (const Comparison& comparison : comparisons) {
     const std::string verdict = comparison.skipped ? "skipped: not finite" : comparison.ok ? "ok" : "FAILED";
-    auto number = [&](double value) { return comparison.skipped ? "-" : number_text(value); };
+    auto number = [&](double value) { return comparison.skipped ? "-" : number_text(value, 3); };
     table.add({what, comparison.name, to_string(comparison.type), number(comparison.max_abs_error),
                number(comparison.max_rel_error), number(comparison.bound), verdict});
   }

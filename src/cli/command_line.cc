@@ -160,7 +160,7 @@ class CommandLine {
         "  fuseblock run \"conv2d(8, k=3) | relu\" --input 'f32[1,3,8,8]' --backward\n"
         "  fuseblock run @conv3d_gn_mean --small --save data\n"
         "  fuseblock run @conv3d_gn_mean --small --load data\n"
-        "  echo 'y = tanh(x); return y, x' | fuseblock run - --input 'f64[2,3]'\n\n"
+        "  echo 'y = tanh(x); z = exp(y); return z, y' | fuseblock run - --input 'f64[2,3]'\n\n"
         "Generated data: x and extra inputs are uniform in [0,1), convolution parameters uniform as PyTorch\n"
         "initialises them, gamma 1 + 0.3 normal, beta 0.3 normal, gradients d_* of outputs normal. The "
         "digest is\n"
@@ -187,7 +187,7 @@ class CommandLine {
         "  max|e| <= tolerance * (1 + max|ref|) * (eps(dtype) + 64 * eps(f32; f64 for f64 tensors))\n"
         "The reference engine itself is run twice over differently filled memory, which must agree bit for\n"
         "bit, and each gradient is held against central differences in f64 along random directions:\n"
-        "  |e| <= tolerance * (1e-4 * size of the slope + 1e-8 * sum|d_out * out|)\n"
+        "  |e| <= tolerance * 1e-5 * (size of the slope + 0.001 * sum|d_out * out|)\n"
         "Exit status 1 where a bound is missed.",
         [this] { return run_check(requests_.check, console_); });
     add_block_options(sub, options.block);

@@ -107,7 +107,15 @@ TensorMap generate_arguments(const TypedBlock& block, std::uint64_t seed) {
 
 std::vector<NamedType> output_gradients(const TypedBlock& block) {
   std::vector<NamedType> gradients;
-  for (const NamedType& output : block.outputs()) gradients.push_back({"d_" + output.name, output.type});
+  auto taken = [&](const std::string& name) {
+    auto same = [&](const NamedType& gradient) { return gradient.name == name; };
+    return block.block().find(name) || std::any_of(gradients.begin(), gradients.end(), same);
+  };
+  for (const NamedType& output : block.outputs()) {
+    std::string name = "d_" + output.name;
+    for (int number = 2; taken(name); ++number) name = "d_" + output.name + std::to_string(number);
+    gradients.push_back({name, output.type});
+  }
   return gradients;
 }
 

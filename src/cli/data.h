@@ -40,7 +40,8 @@ class Stream {
 // Every argument of a block.
 TensorMap generate_arguments(const TypedBlock& block, std::uint64_t seed);
 
-// `d_` + name for each output, with its type.
+// The gradients of the outputs, which a backward block takes: `d_` + name with the output's type, and a number from 2 on
+// where the block has a value of that name.
 std::vector<NamedType> output_gradients(const TypedBlock& block);
 TensorMap generate_output_gradients(const TypedBlock& block, std::uint64_t seed);
 

@@ -79,14 +79,12 @@ std::string statistics_text(const std::string& title, const std::vector<NamedTyp
   return "\n" + table.text(console);
 }
 
-// An output that is also an argument is one file; gradients must have names of their own.
 std::size_t save(const std::string& folder, const Block& block, const Tensors& tensors) {
   std::set<std::string> names;
   for (const TensorMap* group :
        {&tensors.arguments, &tensors.outputs, &tensors.output_gradients, &tensors.gradients}) {
     for (const auto& [name, tensor] : *group)
-      if (!names.insert(name).second && group != &tensors.outputs)
-        throw UserError("--save: the gradient " + name + " has the name of another tensor of the block");
+      if (!names.insert(name).second) throw UserError("--save: two tensors of the block are named " + name);
     save_tensors(folder, *group);
   }
   save_block(folder, block);

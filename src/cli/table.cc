@@ -57,7 +57,16 @@ std::string Table::text(const Console& console, int indent) const {
   return result;
 }
 
-std::string number_text(double value) { return formatted("%.6g", value); }
+std::string number_text(double value, int significant_digits) {
+  std::array<char, 64> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.*g", significant_digits, value);
+  return buffer.data();
+}
+
+std::string amount_text(double value) {
+  if (value < 1000) return formatted("%.0f ", value);
+  return scaled(value, 1e3, {"k", "M", "G", "T", "P"});
+}
 
 std::string time_text(double seconds) { return scaled(seconds, 1e-6, {"us", "ms", "s"}); }
 

@@ -30,8 +30,9 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Six significant digits.
-std::string number_text(double value);
+std::string number_text(double value, int significant_digits = 6);
+// `1.18 M`: three digits and the prefix of a thousand.
+std::string amount_text(double value);
 // `12.3 us`, `4.56 ms`, `1.23 s`.
 std::string time_text(double seconds);
 // `512 B`, `1.5 MB`, in powers of ten.

@@ -46,8 +46,12 @@ std::string named_types(const std::vector<NamedType>& list) {
 }
 
 Json type_json(const std::string& name, const TensorType& type) {
-  return {{"name", name}, {"type", to_string(type)}, {"dtype", to_string(type.dtype)}, {"extents", type.extents},
-          {"axes", to_string(type.axes, "")}, {"bytes", type.byte_count()}};
+  return {{"name", name},
+          {"type", to_string(type)},
+          {"dtype", to_string(type.dtype)},
+          {"extents", type.extents},
+          {"axes", to_string(type.axes, "")},
+          {"bytes", type.byte_count()}};
 }
 
 Json types_json(const std::vector<NamedType>& list) {
@@ -73,7 +77,8 @@ Totals totals(const TypedBlock& block) {
 std::vector<NamedType> without_parameters(const TypedBlock& block) {
   std::vector<NamedType> result;
   for (Value value : block.block().arguments())
-    if (block.block().value(value).kind == ValueKind::kInput) result.push_back({block.block().value(value).name, block.type(value)});
+    if (block.block().value(value).kind == ValueKind::kInput)
+      result.push_back({block.block().value(value).name, block.type(value)});
   return result;
 }
 
@@ -81,13 +86,15 @@ std::vector<NamedType> without_parameters(const TypedBlock& block) {
 
 std::string explain_text(const Plan& plan) {
   const TypedBlock& block = plan.block();
-  std::string text = "block\n  " + block.block().to_string() + "\n\ninputs\n" + named_types(without_parameters(block));
+  std::string text =
+      "block\n  " + block.block().to_string() + "\n\ninputs\n" + named_types(without_parameters(block));
   if (!block.parameters().empty()) text += "\nparameters\n" + named_types(block.parameters());
   std::vector<std::vector<std::string>> rows = {{"value", "stage", "type", "operations", "bytes"}};
   for (int node = 0; node < static_cast<int>(block.block().nodes().size()); ++node) {
     const Value result = block.block().nodes()[static_cast<std::size_t>(node)].result;
-    rows.push_back({block.block().value(result).name, block.block().stage_text(node), to_string(block.type(result)),
-                    amount(block.operation_count(node)), amount(block.byte_count(node))});
+    rows.push_back({block.block().value(result).name, block.block().stage_text(node),
+                    to_string(block.type(result)), amount(block.operation_count(node)),
+                    amount(block.byte_count(node))});
   }
   text += "\nvalues\n" + table(rows, {false, false, false, true, true});
   text += "\noutputs\n" + named_types(block.outputs());

@@ -18,16 +18,17 @@ std::string list_text(const std::vector<std::int64_t>& list) {
 
 void check_tensor(const NamedType& wanted, const ConstTensorView& view) {
   if (view.dtype != wanted.type.dtype || view.extents != wanted.type.extents)
-    throw UserError(wanted.name + ": expected " + to_string(wanted.type) + ", got " + std::string(to_string(view.dtype)) +
-                    list_text(view.extents));
+    throw UserError(wanted.name + ": expected " + to_string(wanted.type) + ", got " +
+                    std::string(to_string(view.dtype)) + list_text(view.extents));
   if (view.strides.size() != view.extents.size())
     throw UserError(wanted.name + ": expected " + std::to_string(view.extents.size()) + " strides, got " +
                     std::to_string(view.strides.size()));
-  if (view.data == nullptr && wanted.type.element_count() > 0) throw UserError(wanted.name + ": the tensor has no memory (null)");
+  if (view.data == nullptr && wanted.type.element_count() > 0)
+    throw UserError(wanted.name + ": the tensor has no memory (null)");
 }
 
-// Outputs are written element by element, so no two elements may share memory. Sorted by stride, each axis must step over
-// all that the smaller ones span.
+// Outputs are written element by element, so no two elements may share memory. Sorted by stride, each axis
+// must step over all that the smaller ones span.
 void check_does_not_overlap(const NamedType& wanted, const TensorView& view) {
   if (wanted.type.element_count() == 0) return;
   std::vector<std::pair<std::int64_t, std::int64_t>> axes;
@@ -37,23 +38,26 @@ void check_does_not_overlap(const NamedType& wanted, const TensorView& view) {
   std::int64_t span = 0;
   for (const auto& [stride, extent] : axes) {
     if (stride <= span)
-      throw UserError(wanted.name + ": an output must not overlap itself; extents " + list_text(view.extents) + ", strides " +
-                      list_text(view.strides));
+      throw UserError(wanted.name + ": an output must not overlap itself; extents " +
+                      list_text(view.extents) + ", strides " + list_text(view.strides));
     span += stride * (extent - 1);
   }
 }
 
 template <class View>
-std::vector<View> in_order(const std::vector<NamedType>& wanted, const std::map<std::string, View, std::less<>>& given,
-                           const std::string& what) {
+std::vector<View> in_order(const std::vector<NamedType>& wanted,
+                           const std::map<std::string, View, std::less<>>& given, const std::string& what) {
   std::vector<View> result;
   for (const NamedType& tensor : wanted) {
     const auto place = given.find(tensor.name);
-    if (place == given.end()) throw UserError("no tensor for the " + what + " `" + tensor.name + "`, expected " + to_string(tensor.type));
+    if (place == given.end())
+      throw UserError("no tensor for the " + what + " `" + tensor.name + "`, expected " +
+                      to_string(tensor.type));
     result.push_back(place->second);
   }
   for (const auto& [name, view] : given) {
-    const bool known = std::any_of(wanted.begin(), wanted.end(), [&, &key = name](const NamedType& t) { return t.name == key; });
+    const bool known = std::any_of(wanted.begin(), wanted.end(),
+                                   [&, &key = name](const NamedType& t) { return t.name == key; });
     if (!known) throw UserError("the plan has no " + what + " `" + name + "`");
   }
   return result;
@@ -99,7 +103,8 @@ Plan Plan::make(const Block& block, std::string_view input, const TypeMap& other
 Plan Plan::make(const TypedBlock& block, const Device& device) {
   for (const Engine& engine : engines()) {
     if (engine.name != device.name()) continue;
-    return Plan(std::make_shared<Body>(Body{block, device, engine.prepare(block), block.arguments(), block.outputs()}));
+    return Plan(std::make_shared<Body>(
+        Body{block, device, engine.prepare(block), block.arguments(), block.outputs()}));
   }
   throw InternalError("a device without an engine: " + device.name());
 }
@@ -118,22 +123,27 @@ Arguments Plan::bind(const std::map<std::string, ConstTensorView, std::less<>>& 
 
 void Plan::run(const Arguments& arguments, std::span<std::byte> workspace) const {
   if (arguments.inputs.size() != body_->inputs.size() || arguments.outputs.size() != body_->outputs.size())
-    throw UserError("expected " + std::to_string(body_->inputs.size()) + " inputs and " + std::to_string(body_->outputs.size()) +
-                    " outputs, got " + std::to_string(arguments.inputs.size()) + " and " + std::to_string(arguments.outputs.size()));
+    throw UserError("expected " + std::to_string(body_->inputs.size()) + " inputs and " +
+                    std::to_string(body_->outputs.size()) + " outputs, got " +
+                    std::to_string(arguments.inputs.size()) + " and " +
+                    std::to_string(arguments.outputs.size()));
   for (std::size_t i = 0; i < body_->inputs.size(); ++i) check_tensor(body_->inputs[i], arguments.inputs[i]);
   for (std::size_t i = 0; i < body_->outputs.size(); ++i) {
     check_tensor(body_->outputs[i], arguments.outputs[i]);
     check_does_not_overlap(body_->outputs[i], arguments.outputs[i]);
   }
   if (workspace.size() < workspace_bytes())
-    throw UserError("the workspace has " + std::to_string(workspace.size()) + " bytes, the plan needs " + std::to_string(workspace_bytes()));
+    throw UserError("the workspace has " + std::to_string(workspace.size()) + " bytes, the plan needs " +
+                    std::to_string(workspace_bytes()));
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): the address itself is the question
   if (workspace_bytes() > 0 && reinterpret_cast<std::uintptr_t>(workspace.data()) % kAlignment != 0)
     throw UserError("the workspace must be aligned to 64 bytes");
   body_->executable->run(arguments, workspace);
 }
 
-Plan Plan::backward(std::vector<std::string> wanted) const { return make(body_->block.backward(std::move(wanted)), body_->device); }
+Plan Plan::backward(std::vector<std::string> wanted) const {
+  return make(body_->block.backward(std::move(wanted)), body_->device);
+}
 
 std::string Plan::explain() const { return explain_text(*this); }
 std::string Plan::explain_json() const { return explain_json_text(*this); }

@@ -1,7 +1,7 @@
 // Dense arrays of doubles over the five axes n c d h w, and loops over their positions.
 //
-// An axis of extent 1 has stride 0, so that an array can be read at any position of an array it broadcasts to: a parameter of
-// extents {1,C,1,1,1} gives its element c at each position {n,c,d,h,w}.
+// An axis of extent 1 has stride 0, so that an array can be read at any position of an array it broadcasts
+// to: a parameter of extents {1,C,1,1,1} gives its element c at each position {n,c,d,h,w}.
 #pragma once
 
 #include <array>
@@ -68,8 +68,8 @@ void for_each(const Extents& extents, Visit visit) {
   for_each(Box{{}, extents}, visit);
 }
 
-// Calls visit(box) for each set of elements that shares one statistic. Such a set is always a box: the full extent of the
-// axes of the statistic (along c one group's channels), one position of the others.
+// Calls visit(box) for each set of elements that shares one statistic. Such a set is always a box: the full
+// extent of the axes of the statistic (along c one group's channels), one position of the others.
 template <typename Visit>
 void for_each_set(const Extents& extents, const StatisticsGeometry& geometry, Visit visit) {
   Extents sets = extents;

@@ -1,9 +1,10 @@
 // Convolutions, transposed convolutions and linear, with their two gradients.
 //
-// All of them join a narrow side to a wide side by the same rule: the weight of narrow channel k, wide channel c and tap r
-// joins narrow position q to wide position p = q*stride - pad + r*dilation, for each sample. A convolution reads the wide
-// side and writes the narrow one; a transposed convolution reads the narrow side and writes the wide one. In both the
-// weight is [narrow channels, wide channels / groups, filter]. So there are three operations:
+// All of them join a narrow side to a wide side by the same rule: the weight of narrow channel k, wide
+// channel c and tap r joins narrow position q to wide position p = q*stride - pad + r*dilation, for each
+// sample. A convolution reads the wide side and writes the narrow one; a transposed convolution reads the
+// narrow side and writes the wide one. In both the weight is [narrow channels, wide channels / groups,
+// filter]. So there are three operations:
 //   gather     narrow[q] += weight * wide[p]     convolution; gradient of a transposed one by its input
 //   scatter    wide[p] += weight * narrow[q]     transposed convolution; gradient of a convolution by its input
 //   contract   weight  += wide[p] * narrow[q]    gradient by the weight
@@ -28,7 +29,8 @@ struct TapAxis {
     return padded_coordinate(q * stride + offset, wide, pad_mode);
   }
 
-  // Calls visit(q, p) for each pair of positions that meet: first those that need no padding, then those that do.
+  // Calls visit(q, p) for each pair of positions that meet: first those that need no padding, then those that
+  // do.
   template <typename Visit>
   void for_each_pair(Visit visit) const {
     // The first q with q*stride + offset >= 0, and the first with q*stride + offset >= wide.
@@ -51,8 +53,8 @@ TapAxis tap_axis(const ConvGeometry& geometry, int axis, std::int64_t tap) {
           .pad_mode = geometry.pad_mode};
 }
 
-// Calls visit(weight position, narrow row, wide row, axis w) for each pair of rows along w that a weight joins. The rows are
-// pointers to their first elements.
+// Calls visit(weight position, narrow row, wide row, axis w) for each pair of rows along w that a weight
+// joins. The rows are pointers to their first elements.
 template <typename Narrow, typename Wide, typename Visit>
 void for_each_row_pair(const ConvGeometry& geometry, const BasicArray<Narrow>& narrow,
                        const BasicArray<Wide>& wide, Visit visit) {

@@ -1,6 +1,6 @@
-// One function for each operation and each adjoint operation. Arguments are what the operation reads, then the array it
-// writes; the result never shares memory with an operand. Parameters that an operation goes without are passed as arrays of
-// extent 1: a weight of 1, a bias of 0.
+// One function for each operation and each adjoint operation. Arguments are what the operation reads, then
+// the array it writes; the result never shares memory with an operand. Parameters that an operation goes
+// without are passed as arrays of extent 1: a weight of 1, a bias of 0.
 #pragma once
 
 #include <span>

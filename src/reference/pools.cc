@@ -1,4 +1,5 @@
-// Pools and their adjoints. A window is a tap at q*stride - pad + r*dilation for each r; taps outside the input are absent.
+// Pools and their adjoints. A window is a tap at q*stride - pad + r*dilation for each r; taps outside the
+// input are absent.
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -8,7 +9,8 @@
 namespace fuseblock::reference {
 namespace {
 
-// Calls visit(input position) for each tap inside the input of the window at an output position, in scan order.
+// Calls visit(input position) for each tap inside the input of the window at an output position, in scan
+// order.
 template <typename Visit>
 void for_each_in_window(const PoolGeometry& geometry, const Position& out, Visit visit) {
   const Extents taps = {1, 1, geometry.window[0], geometry.window[1], geometry.window[2]};
@@ -23,8 +25,8 @@ void for_each_in_window(const PoolGeometry& geometry, const Position& out, Visit
   });
 }
 
-// Where the window has its largest element: the first of equal ones, but the last NaN if there is one. Nothing where no tap
-// lies inside.
+// Where the window has its largest element: the first of equal ones, but the last NaN if there is one.
+// Nothing where no tap lies inside.
 std::optional<Position> find_largest(const PoolGeometry& geometry, ConstArray x, const Position& out) {
   std::optional<Position> largest;
   for_each_in_window(geometry, out, [&](const Position& in) {
@@ -60,13 +62,11 @@ void max_pool_put(const PoolGeometry& geometry, ConstArray d_y, ConstArray x, Ar
   });
 }
 
-// A window without a tap inside averages to 0.
 void avg_pool(const PoolGeometry& geometry, ConstArray x, Array y) {
   for_each(y.extents, [&](const Position& out) {
     double total = 0;
     for_each_in_window(geometry, out, [&](const Position& in) { total += x[in]; });
-    const double divisor = divisor_at(geometry, out);
-    y[out] = divisor == 0 ? 0 : total / divisor;
+    y[out] = total / divisor_at(geometry, out);
   });
 }
 

@@ -1,4 +1,5 @@
-// Reductions: one number for each set of elements. What PyTorch gives for empty sets, NaN and infinities holds here too.
+// Reductions: one number for each set of elements. What PyTorch gives for empty sets, NaN and infinities
+// holds here too.
 #include <cmath>
 
 #include "reference/operations.h"
@@ -25,8 +26,8 @@ void min(const StatisticsGeometry& geometry, ConstArray x, Array y) {
   for_each_set(x.extents, geometry, [&](const Box& set) { store_statistic(smallest_of(x, set), set, y); });
 }
 
-// log(sum exp(x)) = m + log(sum exp(x - m)) with m the largest element; an infinite m is left out, so that the result is that
-// infinity and not NaN.
+// log(sum exp(x)) = m + log(sum exp(x - m)) with m the largest element; an infinite m is left out, so that
+// the result is that infinity and not NaN.
 void logsumexp(const StatisticsGeometry& geometry, ConstArray x, Array y) {
   for_each_set(x.extents, geometry, [&](const Box& set) {
     const double largest = largest_of(x, set);

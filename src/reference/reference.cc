@@ -1,4 +1,5 @@
-// The path of a run: lay the values out in the workspace, load the arguments, run the nodes in order, store the outputs.
+// The path of a run: lay the values out in the workspace, load the arguments, run the nodes in order, store
+// the outputs.
 #include "reference/reference.h"
 
 #include <limits>

@@ -29,8 +29,8 @@ double mean_of(const Box& set, Term term) {
   return sum_of(set, term) / static_cast<double>(element_count(set));
 }
 
-// The mean of x over the set. The second pass takes back what a long sum has lost to rounding: the mean of equal numbers is
-// that number.
+// The mean of x over the set. The second pass takes back what a long sum has lost to rounding: the mean of
+// equal numbers is that number.
 inline double mean_of_elements(ConstArray x, const Box& set) {
   const double rough = mean_of(set, [&](const Position& at) { return x[at]; });
   if (!std::isfinite(rough)) return rough;
@@ -66,8 +66,8 @@ inline double smallest_of(ConstArray x, const Box& set) {
   return smallest;
 }
 
-// Writes the statistic of a set to the result y: once where y has extent 1 along an axis, else at each of the set's
-// positions along it (a group's statistic stands at every channel of the group).
+// Writes the statistic of a set to the result y: once where y has extent 1 along an axis, else at each of the
+// set's positions along it (a group's statistic stands at every channel of the group).
 inline void store_statistic(double value, const Box& set, Array y) {
   Box place = set;
   for (int axis = 0; axis < kAxisCount; ++axis) {

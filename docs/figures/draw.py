@@ -1,0 +1,178 @@
+"""Draws the figures of the documentation as SVG: boxes and arrows, and nothing else.
+
+    python3 docs/figures/draw.py            writes the figures beside this file
+
+What exists is a filled box, what is planned a dashed one. All colours are readable on a light and on a dark page: text
+stands either on its own filled box or in a grey half-way between black and white.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+FILL = "#1f6feb"
+ON_FILL = "#ffffff"
+GREY = "#7d8590"
+FONT = "font-family='system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif'"
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box with a title and a line below it, by its left upper corner."""
+
+    title: str
+    note: str
+    x: int
+    y: int
+    width: int = 170
+    height: int = 52
+    planned: bool = False
+
+    def svg(self) -> str:
+        """The box and its text."""
+        fill, stroke, colour = ("none", GREY, GREY) if self.planned else (FILL, FILL, ON_FILL)
+        dashes = " stroke-dasharray='5 4'" if self.planned else ""
+        middle = self.x + self.width // 2
+        return (
+            f"<rect x='{self.x}' y='{self.y}' width='{self.width}' height='{self.height}' rx='6' fill='{fill}' "
+            f"stroke='{stroke}' stroke-width='1.5'{dashes}/>\n"
+            f"<text x='{middle}' y='{self.y + 22}' fill='{colour}' font-size='15' font-weight='600' "
+            f"text-anchor='middle'>{escape(self.title)}</text>\n"
+            f"<text x='{middle}' y='{self.y + 40}' fill='{colour}' font-size='12' "
+            f"text-anchor='middle'>{escape(self.note)}</text>\n"
+        )
+
+    @property
+    def right(self) -> tuple[int, int]:
+        """The middle of the right side."""
+        return self.x + self.width, self.y + self.height // 2
+
+    @property
+    def left(self) -> tuple[int, int]:
+        """The middle of the left side."""
+        return self.x, self.y + self.height // 2
+
+    @property
+    def top(self) -> tuple[int, int]:
+        """The middle of the upper side."""
+        return self.x + self.width // 2, self.y
+
+    @property
+    def bottom(self) -> tuple[int, int]:
+        """The middle of the lower side."""
+        return self.x + self.width // 2, self.y + self.height
+
+
+def arrow(*points: tuple[int, int], planned: bool = False) -> str:
+    """A line through points with a head at its end."""
+    path = " ".join(f"{'L' if i else 'M'}{x} {y}" for i, (x, y) in enumerate(points))
+    dashes = " stroke-dasharray='5 4'" if planned else ""
+    return f"<path d='{path}' fill='none' stroke='{GREY}' stroke-width='1.5'{dashes} marker-end='url(#head)'/>\n"
+
+
+def label(text: str, x: int, y: int, anchor: str = "start") -> str:
+    """A line of grey text."""
+    return f"<text x='{x}' y='{y}' fill='{GREY}' font-size='12' text-anchor='{anchor}'>{escape(text)}</text>\n"
+
+
+def legend(x: int, y: int) -> str:
+    """What the two kinds of boxes mean."""
+    return (
+        f"<rect x='{x}' y='{y}' width='22' height='13' rx='3' fill='{FILL}'/>\n"
+        + label("there today", x + 30, y + 11)
+        + f"<rect x='{x + 118}' y='{y}' width='22' height='13' rx='3' fill='none' stroke='{GREY}' "
+        f"stroke-width='1.5' stroke-dasharray='5 4'/>\n" + label("planned", x + 148, y + 11)
+    )
+
+
+def figure(title: str, width: int, height: int, *parts: str) -> str:
+    """The whole document."""
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}' "
+        f"role='img' {FONT}>\n<title>{escape(title)}</title>\n"
+        f"<defs><marker id='head' viewBox='0 0 8 8' refX='7' refY='4' markerWidth='7' markerHeight='7' orient='auto'>"
+        f"<path d='M0 0L8 4L0 8z' fill='{GREY}'/></marker></defs>\n" + "".join(parts) + "</svg>\n"
+    )
+
+
+def block_path() -> str:
+    """From what a person writes to the engine that runs it."""
+    ways = [
+        Box("notation", "conv2d(64, k=3) | relu", 10, 10),
+        Box("Builder", "the same in C++", 10, 72),
+        Box("JSON", "from other programs", 10, 134),
+        Box("captured graph", "PyTorch", 10, 196, planned=True),
+    ]
+    block = Box("Block", "what to compute", 220, 72)
+    typed = Box("TypedBlock", "types known and checked", 430, 72)
+    backward = Box("backward()", "gradients, a block again", 430, 196)
+    plan = Box("Plan", "how, on one device", 640, 72)
+    sweeps = Box("sweeps", "cut, rewrite, choose", 640, 196, planned=True)
+    engines = [
+        Box("reference", "the oracle, in double", 850, 10),
+        Box("cpu", "tiles, SIMD, threads", 850, 72, planned=True),
+        Box("cuda", "kernels compiled at run time", 850, 134, width=190, planned=True),
+    ]
+    parts = [box.svg() for box in [*ways, block, typed, backward, plan, sweeps, *engines]]
+    corner = 200
+    for way in ways:
+        x, y = way.right
+        points = [(x, y), (corner, y), (corner, block.left[1]), block.left] if y != block.left[1] else [(x, y), block.left]
+        parts.append(arrow(*points, planned=way.planned))
+    parts += [arrow(block.right, typed.left), arrow(typed.right, plan.left)]
+    x, top = typed.bottom
+    parts += [arrow((x - 20, top), (x - 20, backward.y)), arrow((x + 20, backward.y), (x + 20, top))]
+    x, top = plan.bottom
+    parts += [arrow((x - 20, top), (x - 20, sweeps.y), planned=True), arrow((x + 20, sweeps.y), (x + 20, top), planned=True)]
+    corner = 830
+    for engine in engines:
+        x, y = engine.left
+        points = [plan.right, (corner, plan.right[1]), (corner, y), (x, y)] if y != plan.right[1] else [plan.right, (x, y)]
+        parts.append(arrow(*points, planned=engine.planned))
+    parts.append(legend(850, 222))
+    return figure("The path of a block", 1050, 258, *parts)
+
+
+def folders() -> str:
+    """Who may include whom."""
+    public = Box("include/fuseblock", "the public API", 300, 10, width=200)
+    block = Box("src/block", "words, types, adjoints", 90, 104)
+    cli = Box("src/cli", "the command", 540, 104)
+    torch = Box("bindings/torch", "the only one to see torch", 750, 104, width=180, planned=True)
+    plan = Box("src/plan", "plans and devices", 90, 198)
+    reference = Box("src/reference", "the oracle", 300, 198)
+    cpu = Box("src/cpu", "engine", 10, 292, width=150, planned=True)
+    cuda = Box("src/cuda", "engine", 190, 292, width=150, planned=True)
+    engines = Box("src/engines.cc", "lists the engines", 540, 198)
+    boxes = [public, block, cli, torch, plan, reference, cpu, cuda, engines]
+    x, bottom = public.bottom
+    parts = [box.svg() for box in boxes]
+    parts += [
+        arrow(block.top, (block.top[0], public.left[1]), public.left),
+        arrow(cli.top, (cli.top[0], 30), (public.right[0], 30)),
+        arrow(torch.top, (torch.top[0], 42), (public.right[0], 42), planned=True),
+        arrow(plan.top, block.bottom),
+        arrow(reference.top, (reference.top[0], block.right[1]), block.right),
+        arrow(cpu.top, (cpu.top[0], 272), (plan.bottom[0] - 20, 272), (plan.bottom[0] - 20, plan.bottom[1]), planned=True),
+        arrow(cuda.top, (cuda.top[0], 272), (plan.bottom[0] + 20, 272), (plan.bottom[0] + 20, plan.bottom[1]), planned=True),
+        arrow(engines.left, reference.right),
+        label("an arrow says: may include. All of src/ may include the public API.", 400, 330),
+        legend(400, 296),
+    ]
+    del x, bottom
+    return figure("Who may include whom", 940, 354, *parts)
+
+
+FIGURES = {"block_path.svg": block_path, "folders.svg": folders}
+
+
+def main() -> None:
+    """Writes the figures."""
+    for name, draw in FIGURES.items():
+        (Path(__file__).parent / name).write_text(draw())
+
+
+if __name__ == "__main__":
+    main()

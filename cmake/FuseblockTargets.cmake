@@ -23,6 +23,8 @@ target_compile_options(fuseblock_warnings INTERFACE
   -Wvla
   # g++ 12 sees overlapping copies in `"text" + std::string` once it has inlined them; they are not there.
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
+  # libstdc++ 12 uses a deprecated function of its own in std::stable_sort and std::stable_partition, and clang tells us.
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>
   $<$<BOOL:${FUSEBLOCK_WERROR}>:-Werror>)
 
 function(fuseblock_own_code target)

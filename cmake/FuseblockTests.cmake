@@ -1,7 +1,7 @@
 # The C++ tests. Each tests/cpp/*_test.cc is a program and one ctest entry of that name; the other files of tests/cpp are
 # a library that all of them link. Tests may include any header of src/ and of tests/cpp/.
 #
-# FUSEBLOCK_SOURCE_DIR is the checkout (for files that tests read), FUSEBLOCK_CLI_PATH the command built beside them.
+# FUSEBLOCK_SOURCE_DIR is the checkout, for files that tests read.
 
 find_package(GTest 1.12 QUIET)
 if(NOT GTest_FOUND)
@@ -18,9 +18,6 @@ file(GLOB tool_sources CONFIGURE_DEPENDS tests/tools/*.cc)
 add_library(fuseblock_test_base INTERFACE)
 target_include_directories(fuseblock_test_base INTERFACE tests/cpp src)
 target_compile_definitions(fuseblock_test_base INTERFACE "FUSEBLOCK_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
-if(TARGET fuseblock_cli)
-  target_compile_definitions(fuseblock_test_base INTERFACE "FUSEBLOCK_CLI_PATH=\"$<TARGET_FILE:fuseblock_cli>\"")
-endif()
 target_link_libraries(fuseblock_test_base INTERFACE fuseblock nlohmann_json::nlohmann_json GTest::gtest)
 
 if(support_sources)
@@ -38,9 +35,6 @@ foreach(source IN LISTS test_sources)
   fuseblock_own_code(${name})
   target_link_libraries(${name} PRIVATE fuseblock_test_support GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/cpp")
-  if(TARGET fuseblock_cli)
-    add_dependencies(${name} fuseblock_cli)
-  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${FUSEBLOCK_TEST_TIMEOUT})
 endforeach()

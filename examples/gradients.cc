@@ -3,11 +3,9 @@
 // The block convolves an image, normalises, and measures the distance to a target image; the loss is part of the block.
 // The target is the same block's own output for other parameters, so the loss can come close to 0.
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <map>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,8 +44,8 @@ Tensors run(const Plan& plan, const Tensors& known) {
   Tensors outputs;
   for (const auto& [name, type] : plan.outputs())
     arguments.outputs.push_back(outputs.emplace(name, Tensor(type)).first->second.view());
-  std::vector<Line> workspace(plan.workspace_bytes() / sizeof(Line) + 1);
-  plan.run(arguments, std::as_writable_bytes(std::span(workspace)));
+  fuseblock::Workspace workspace(plan.workspace_bytes());
+  plan.run(arguments, workspace.bytes());
   return outputs;
 }
 

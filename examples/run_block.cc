@@ -2,11 +2,9 @@
 //
 // The input is an image with a bright square and the parameters are made by hand, so that the result can be followed: both
 // channels of the convolution have the mean 1, the norm takes it away and adds its bias, the residual brings it back.
-#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -15,11 +13,6 @@
 namespace {
 
 using fuseblock::Tensor;
-
-// A plan computes in memory that its caller owns: bytes that begin at a multiple of 64.
-struct alignas(64) Line {
-  std::byte bytes[64];
-};
 
 void fill(Tensor& tensor, double value) {
   for (std::int64_t i = 0; i < tensor.type().element_count(); ++i) tensor.set(i, value);
@@ -54,8 +47,8 @@ int main() {
   std::map<std::string, fuseblock::ConstTensorView, std::less<>> inputs;
   for (const auto& [name, tensor] : tensors) inputs.emplace(name, tensor.view());
   Tensor mean(plan.outputs()[0].type);
-  std::vector<Line> workspace(plan.workspace_bytes() / sizeof(Line) + 1);
-  plan.run(plan.bind(inputs, {{"mean", mean.view()}}), std::as_writable_bytes(std::span(workspace)));
+  fuseblock::Workspace workspace(plan.workspace_bytes());
+  plan.run(plan.bind(inputs, {{"mean", mean.view()}}), workspace.bytes());
 
   std::cout << "gives   mean " << to_string(mean.type()) << " = " << mean.get(0) << ", " << mean.get(1)
             << "\n";

@@ -7,15 +7,17 @@ namespace {
 
 class ReferenceExecutable : public Executable {
  public:
-  explicit ReferenceExecutable(const TypedBlock& block) : block_(block) {}
+  explicit ReferenceExecutable(const TypedBlock& block)
+      : block_(block), workspace_bytes_(reference::workspace_bytes(block)) {}
 
-  std::size_t workspace_bytes() const override { return reference::workspace_bytes(block_); }
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
   void run(const Arguments& arguments, std::span<std::byte> workspace) const override {
     reference::run(block_, arguments, workspace);
   }
 
  private:
   TypedBlock block_;
+  std::size_t workspace_bytes_;
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 
     python3 docs/figures/draw.py            writes the figures beside this file
 
-What exists is a filled box, what is planned a dashed one. All colours are readable on a light and on a dark page: text
-stands either on its own filled box or in a grey half-way between black and white.
+What exists is a filled box, what is planned a dashed one. All colours are readable on a light and on a dark
+page: text stands either on its own filled box or in a grey half-way between black and white.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Box:
         dashes = " stroke-dasharray='5 4'" if self.planned else ""
         middle = self.x + self.width // 2
         return (
-            f"<rect x='{self.x}' y='{self.y}' width='{self.width}' height='{self.height}' rx='6' fill='{fill}' "
-            f"stroke='{stroke}' stroke-width='1.5'{dashes}/>\n"
+            f"<rect x='{self.x}' y='{self.y}' width='{self.width}' height='{self.height}' rx='6' "
+            f"fill='{fill}' stroke='{stroke}' stroke-width='1.5'{dashes}/>\n"
             f"<text x='{middle}' y='{self.y + 22}' fill='{colour}' font-size='15' font-weight='600' "
             f"text-anchor='middle'>{escape(self.title)}</text>\n"
             f"<text x='{middle}' y='{self.y + 40}' fill='{colour}' font-size='12' "
@@ -69,12 +69,16 @@ def arrow(*points: tuple[int, int], planned: bool = False) -> str:
     """A line through points with a head at its end."""
     path = " ".join(f"{'L' if i else 'M'}{x} {y}" for i, (x, y) in enumerate(points))
     dashes = " stroke-dasharray='5 4'" if planned else ""
-    return f"<path d='{path}' fill='none' stroke='{GREY}' stroke-width='1.5'{dashes} marker-end='url(#head)'/>\n"
+    return (
+        f"<path d='{path}' fill='none' stroke='{GREY}' stroke-width='1.5'{dashes} marker-end='url(#head)'/>\n"
+    )
 
 
 def label(text: str, x: int, y: int, anchor: str = "start") -> str:
     """A line of grey text."""
-    return f"<text x='{x}' y='{y}' fill='{GREY}' font-size='12' text-anchor='{anchor}'>{escape(text)}</text>\n"
+    return (
+        f"<text x='{x}' y='{y}' fill='{GREY}' font-size='12' text-anchor='{anchor}'>{escape(text)}</text>\n"
+    )
 
 
 def legend(x: int, y: int) -> str:
@@ -90,10 +94,12 @@ def legend(x: int, y: int) -> str:
 def figure(title: str, width: int, height: int, *parts: str) -> str:
     """The whole document."""
     return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}' "
-        f"role='img' {FONT}>\n<title>{escape(title)}</title>\n"
-        f"<defs><marker id='head' viewBox='0 0 8 8' refX='7' refY='4' markerWidth='7' markerHeight='7' orient='auto'>"
-        f"<path d='M0 0L8 4L0 8z' fill='{GREY}'/></marker></defs>\n" + "".join(parts) + "</svg>\n"
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' "
+        f"height='{height}' role='img' {FONT}>\n<title>{escape(title)}</title>\n"
+        "<defs><marker id='head' viewBox='0 0 8 8' refX='7' refY='4' markerWidth='7' markerHeight='7' "
+        f"orient='auto'><path d='M0 0L8 4L0 8z' fill='{GREY}'/></marker></defs>\n"
+        + "".join(parts)
+        + "</svg>\n"
     )
 
 
@@ -111,58 +117,76 @@ def block_path() -> str:
     plan = Box("Plan", "how, on one device", 640, 72)
     sweeps = Box("sweeps", "cut, rewrite, choose", 640, 196, planned=True)
     engines = [
-        Box("reference", "the oracle, in double", 850, 10),
-        Box("cpu", "tiles, SIMD, threads", 850, 72, planned=True),
+        Box("reference", "the oracle, in double", 850, 10, width=190),
+        Box("cpu", "tiles, SIMD, threads", 850, 72, width=190, planned=True),
         Box("cuda", "kernels compiled at run time", 850, 134, width=190, planned=True),
     ]
     parts = [box.svg() for box in [*ways, block, typed, backward, plan, sweeps, *engines]]
     corner = 200
     for way in ways:
         x, y = way.right
-        points = [(x, y), (corner, y), (corner, block.left[1]), block.left] if y != block.left[1] else [(x, y), block.left]
+        points = (
+            [(x, y), (corner, y), (corner, block.left[1]), block.left]
+            if y != block.left[1]
+            else [(x, y), block.left]
+        )
         parts.append(arrow(*points, planned=way.planned))
     parts += [arrow(block.right, typed.left), arrow(typed.right, plan.left)]
     x, top = typed.bottom
     parts += [arrow((x - 20, top), (x - 20, backward.y)), arrow((x + 20, backward.y), (x + 20, top))]
     x, top = plan.bottom
-    parts += [arrow((x - 20, top), (x - 20, sweeps.y), planned=True), arrow((x + 20, sweeps.y), (x + 20, top), planned=True)]
+    parts += [
+        arrow((x - 20, top), (x - 20, sweeps.y), planned=True),
+        arrow((x + 20, sweeps.y), (x + 20, top), planned=True),
+    ]
     corner = 830
     for engine in engines:
         x, y = engine.left
-        points = [plan.right, (corner, plan.right[1]), (corner, y), (x, y)] if y != plan.right[1] else [plan.right, (x, y)]
+        points = (
+            [plan.right, (corner, plan.right[1]), (corner, y), (x, y)]
+            if y != plan.right[1]
+            else [plan.right, (x, y)]
+        )
         parts.append(arrow(*points, planned=engine.planned))
-    parts.append(legend(850, 222))
+    parts.append(legend(836, 222))
     return figure("The path of a block", 1050, 258, *parts)
 
 
 def folders() -> str:
     """Who may include whom."""
-    public = Box("include/fuseblock", "the public API", 300, 10, width=200)
-    block = Box("src/block", "words, types, adjoints", 90, 104)
+    public = Box("include/fuseblock", "the public API", 280, 10, width=210)
+    block = Box("src/block", "words, types, adjoints", 190, 104)
     cli = Box("src/cli", "the command", 540, 104)
-    torch = Box("bindings/torch", "the only one to see torch", 750, 104, width=180, planned=True)
+    torch = Box("bindings/torch", "the only one to see torch", 740, 104, width=190, planned=True)
     plan = Box("src/plan", "plans and devices", 90, 198)
-    reference = Box("src/reference", "the oracle", 300, 198)
-    cpu = Box("src/cpu", "engine", 10, 292, width=150, planned=True)
-    cuda = Box("src/cuda", "engine", 190, 292, width=150, planned=True)
-    engines = Box("src/engines.cc", "lists the engines", 540, 198)
-    boxes = [public, block, cli, torch, plan, reference, cpu, cuda, engines]
-    x, bottom = public.bottom
-    parts = [box.svg() for box in boxes]
+    reference = Box("src/reference", "the oracle", 290, 198)
+    cpu = Box("src/cpu", "an engine", 10, 312, width=110, planned=True)
+    cuda = Box("src/cuda", "an engine", 140, 312, width=110, planned=True)
+    engines = Box("src/engines.cc", "lists the engines", 290, 312)
+    x, y = plan.bottom
+    parts = [box.svg() for box in (public, block, cli, torch, plan, reference, cpu, cuda, engines)]
     parts += [
-        arrow(block.top, (block.top[0], public.left[1]), public.left),
+        arrow((320, block.y), (320, public.bottom[1])),
         arrow(cli.top, (cli.top[0], 30), (public.right[0], 30)),
         arrow(torch.top, (torch.top[0], 42), (public.right[0], 42), planned=True),
-        arrow(plan.top, block.bottom),
-        arrow(reference.top, (reference.top[0], block.right[1]), block.right),
-        arrow(cpu.top, (cpu.top[0], 272), (plan.bottom[0] - 20, 272), (plan.bottom[0] - 20, plan.bottom[1]), planned=True),
-        arrow(cuda.top, (cuda.top[0], 272), (plan.bottom[0] + 20, 272), (plan.bottom[0] + 20, plan.bottom[1]), planned=True),
-        arrow(engines.left, reference.right),
-        label("an arrow says: may include. All of src/ may include the public API.", 400, 330),
-        legend(400, 296),
+        arrow(
+            plan.top, (plan.top[0], 177), (block.bottom[0] - 20, 177), (block.bottom[0] - 20, block.bottom[1])
+        ),
+        arrow(
+            reference.top,
+            (reference.top[0], 177),
+            (block.bottom[0] + 20, 177),
+            (block.bottom[0] + 20, block.bottom[1]),
+        ),
+        arrow(engines.top, reference.bottom),
+        arrow((engines.x, 324), (270, 324), (270, 270), (x + 30, 270), (x + 30, y)),
+        arrow(cpu.top, (cpu.top[0], 290), (x - 30, 290), (x - 30, y), planned=True),
+        arrow(cuda.top, (cuda.top[0], 290), (x, 290), (x, y), planned=True),
+        legend(540, 312),
+        label("An arrow says: may include. Every folder of src/", 540, 344),
+        label("may also include the public API and itself.", 540, 360),
     ]
-    del x, bottom
-    return figure("Who may include whom", 940, 354, *parts)
+    return figure("Who may include whom", 940, 374, *parts)
 
 
 FIGURES = {"block_path.svg": block_path, "folders.svg": folders}

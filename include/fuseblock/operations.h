@@ -48,7 +48,7 @@ enum class OpCode : std::uint8_t {
 };
 
 // The value of an argument: none, a whole number, a number, a flag, a keyword, one number per spatial axis,
-// axes. A list of equal numbers is kept as one number: `k=(3,3)` is `k=3`.
+// axes.
 using ArgumentValue =
     std::variant<std::monostate, std::int64_t, double, bool, std::string, std::vector<std::int64_t>, AxisSet>;
 

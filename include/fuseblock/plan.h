@@ -46,6 +46,19 @@ struct Arguments {
   std::vector<TensorView> outputs;
 };
 
+// Memory for Plan::run, aligned as it must be. A program that runs a plan many times keeps one.
+class Workspace {
+ public:
+  // Throws UserError where the memory cannot be had.
+  explicit Workspace(std::size_t bytes);
+
+  std::span<std::byte> bytes() { return {memory_.data(), size_}; }
+
+ private:
+  Tensor memory_;
+  std::size_t size_;
+};
+
 class Plan {
  public:
   // Everything that can be wrong with the block and the types is found here. Throws UserError or
@@ -67,7 +80,7 @@ class Plan {
   // Puts named tensors into the plan's order. Throws UserError for names that are missing or not the plan's.
   Arguments bind(const std::map<std::string, ConstTensorView, std::less<>>& inputs,
                  const std::map<std::string, TensorView, std::less<>>& outputs) const;
-  // Computes the outputs. The workspace has at least workspace_bytes() bytes, aligned to 64; its contents do
+  // Computes the outputs. The workspace (see Workspace) has at least workspace_bytes() bytes, aligned to 64; its contents do
   // not matter before and mean nothing after. Outputs must not overlap inputs. The same plan may run on
   // several threads at once, each with its own workspace. Throws UserError where a tensor is not what the
   // plan was made for.

@@ -27,9 +27,8 @@ struct TensorView {
   std::vector<std::int64_t> extents;
   std::vector<std::int64_t> strides;
 
-  operator ConstTensorView() const {
-    return {data, dtype, extents, strides};
-  }  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor): a view that may write can be read
+  operator ConstTensorView() const { return {data, dtype, extents, strides}; }
 };
 
 // The element `offset` elements behind `data`, as a double (exact for every type).

@@ -22,6 +22,8 @@ from torch import Tensor
 from fuseblock import aten_formula
 from fuseblock.aten_operations import CONVOLUTIONS, OPERATIONS, Value, union
 
+__all__ = ["DEFAULT_AXES", "OPERATIONS", "run"]
+
 DEFAULT_AXES = ("", "c", "nc", "ncw", "nchw", "ncdhw")
 
 # The first of the operands that lie on c, by operation.

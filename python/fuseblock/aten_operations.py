@@ -78,7 +78,7 @@ def _adjoint(function: Callable[[Tensor], Tensor], at: Tensor, d_y: Tensor) -> T
 
 def _hardsigmoid(x: Tensor) -> Tensor:
     # PyTorch's own gradient has the slope 1/6 in single precision, for tensors of doubles too.
-    return F.relu6(x + 3) / 6 if x.dtype == torch.float64 else F.hardsigmoid(x)
+    return F.hardtanh(x, -3, 3) / 6 + 0.5 if x.dtype == torch.float64 else F.hardsigmoid(x)
 
 
 POINTWISE: dict[str, Callable[..., Tensor]] = {

@@ -6,6 +6,35 @@
 #include "block/text.h"
 
 namespace fuseblock {
+namespace {
+
+// A slope times the input number `d`. Where the slope is a choice the product is one too: a slope of 0 then
+// stops an infinite gradient, as in PyTorch, and does not make it NaN.
+Formula scaled(const Formula& slope, int d) {
+  FormulaBuilder builder;
+  const FormulaBuilder::Id factor = builder.input(d);
+  std::vector<FormulaBuilder::Id> values;
+  std::vector<FormulaBuilder::Id> products;
+  for (const Formula::Step& step : slope.steps()) {
+    auto at = [](const std::vector<FormulaBuilder::Id>& ids, std::int32_t i) {
+      return i < 0 ? -1 : ids[static_cast<std::size_t>(i)];
+    };
+    switch (step.primitive) {
+      case Primitive::kInput: values.push_back(builder.input(step.input)); break;
+      case Primitive::kConstant: values.push_back(builder.constant(step.constant)); break;
+      default:
+        values.push_back(
+            builder.apply(step.primitive, at(values, step.a), at(values, step.b), at(values, step.c)));
+    }
+    products.push_back(step.primitive == Primitive::kSelect
+                           ? builder.apply_derived(Primitive::kSelect, at(values, step.a),
+                                                   at(products, step.b), at(products, step.c))
+                           : builder.apply_derived(Primitive::kMul, factor, values.back()));
+  }
+  return builder.finish(products.back());
+}
+
+}  // namespace
 
 Builder::NamedArguments named_arguments(const Node& node) {
   Builder::NamedArguments result;
@@ -38,7 +67,11 @@ TypedBlock Adjoint::run() {
   for (int node = static_cast<int>(nodes.size()) - 1; node >= 0; --node) {
     const Value result = nodes[static_cast<std::size_t>(node)].result;
     if (!needs(result) || contributions_[static_cast<std::size_t>(result.id)].empty()) continue;
-    differentiate(node, gradient(result));
+    try {
+      differentiate(node, gradient(result));
+    } catch (const UserError& error) {
+      forward_.block().fail(node, std::string("its gradient: ") + error.what());
+    }
   }
   std::vector<Value> outputs;
   for (const std::string& name : wanted_)
@@ -212,12 +245,12 @@ void Adjoint::differentiate_pointwise(int node, Value d_result) {
   std::vector<Value> inputs;
   for (Value operand : operands) inputs.push_back(here(operand));
   inputs.push_back(d_result);
-  const Formula d = Formula::input(static_cast<int>(operands.size()));
+  const int d = static_cast<int>(operands.size());
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (!needs(operands[i])) continue;
     const Formula slope = formula.derivative(static_cast<int>(i));
-    if (slope.is_constant(0)) continue;
-    const Formula product = Formula::apply(Primitive::kMul, {d, slope});
+    const Formula product = scaled(slope, d);
+    if (product.is_constant(0)) continue;
     const Value contribution = slope.is_constant(1) ? d_result : builder_.apply(product, inputs);
     add_reduced(operands[i], contribution, forward_.type(which.result));
   }

@@ -3,7 +3,7 @@
 //   group, instance, layer   d_x = r (u - M(u) - h M(u h))        d_weight = sum(d_y h)     d_bias = sum(d_y)
 //   rms                      d_x = r (u - h M(u h))
 //   batch (evaluation)       d_x = u / sqrt(running_var + eps)
-//   l2_normalize             d_x = d_y / m - x (sum(d_y x) / (m m n)) where the norm n counts, m = max(n, eps)
+//   l2_normalize             d_x = d_y / m - (x / n) (sum(d_y y) / m) where the norm n counts, m = max(n, eps)
 //   softmax                  d_x = y (d_y - sum(d_y y))
 #include "block/adjoint.h"
 #include "block/geometry.h"
@@ -85,10 +85,11 @@ class NormRule {
     const Value n = adjoint_.formula("sqrt(s)", {{"s", square_sum}});
     const Value m =
         adjoint_.formula("select(norm < eps, eps, norm)", {{"norm", n}, {"eps", statistics_.eps}});
-    const Value t = sum(adjoint_.formula("dy * x", {{"dy", d_y_}, {"x", x()}}));
+    const Value y = adjoint_.here(which_.result);
+    const Value t = sum(adjoint_.formula("dy * y", {{"dy", d_y_}, {"y", y}}));
     adjoint_.add(x_,
                  adjoint_.formula(
-                     "dy / m - select(norm < eps, 0, x * t / (m * m * norm))",
+                     "dy / m - select(norm < eps, 0, x / norm * (t / m))",
                      {{"dy", d_y_}, {"m", m}, {"norm", n}, {"eps", statistics_.eps}, {"x", x()}, {"t", t}}));
   }
 

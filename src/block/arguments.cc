@@ -50,9 +50,8 @@ bool fits(const ArgumentSpec& spec, const ArgumentValue& value) {
 ArgumentValue normal_form(const ArgumentSpec& spec, ArgumentValue value) {
   if (spec.kind == ArgumentKind::kNumber && std::holds_alternative<std::int64_t>(value))
     return static_cast<double>(std::get<std::int64_t>(value));
-  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value); list != nullptr && !list->empty()) {
-    if (std::equal(list->begin() + 1, list->end(), list->begin())) return list->front();
-  }
+  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value); list != nullptr && list->size() == 1)
+    return list->front();
   return value;
 }
 
@@ -65,6 +64,9 @@ std::string range_text(const ArgumentSpec& spec) {
 
 ArgumentValue checked_argument(const ArgumentSpec& spec, ArgumentValue value) {
   value = normal_form(spec, std::move(value));
+  if (const auto* whole = std::get_if<std::int64_t>(&value);
+      whole != nullptr && static_cast<double>(*whole) > spec.maximum)
+    throw UserError(spec.name + "=" + to_string(value) + ": expected at most " + number_text(spec.maximum));
   if (!fits(spec, value))
     throw UserError(spec.name + "=" + to_string(value) + ": expected " + expectation(spec));
   return value;

@@ -7,8 +7,8 @@
 
 namespace fuseblock {
 
-// Brings a value into the form the argument keeps (a whole number where a number is wanted, equal lists as
-// one number) and checks kind and range. Throws UserError: `groups=0: expected a whole number from 1`.
+// Brings a value into the form the argument keeps (a number for a whole one where numbers are wanted, a
+// list of one as that one) and checks kind and range. Throws UserError: `groups=0: expected a whole number from 1`.
 ArgumentValue checked_argument(const ArgumentSpec& spec, ArgumentValue value);
 // What the argument takes, for messages and help: `a whole number from 1`.
 std::string expectation(const ArgumentSpec& spec);

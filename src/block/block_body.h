@@ -36,7 +36,13 @@ struct Builder::State {
   std::string source;
   std::vector<Origin> origins;
 
+  // Throws UserError where a name cannot be given to a value, or is taken.
+  void check_new_name(const std::string& name) const;
   Value add_value(ValueInfo info);
+  // A stage's own parameter, which may have been mentioned before its stage.
+  Value parameter(const std::string& name);
+  // Throws UserError for a value that is not of this builder.
+  ValueInfo& info(Value value);
 };
 
 // The operation of a message's stage, or suggestions where there is none: `no operation `rleu`; did you mean

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <optional>
 
 #include "block/arguments.h"
@@ -15,19 +17,22 @@ namespace {
 // Larger ones could not be written down any more.
 constexpr double kLargestFormula = 100000;
 
+// How many letters to insert, drop, change, or swap with their neighbour.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
+  std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) {
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        cost[i][j] = i + j;
+        continue;
+      }
+      const std::size_t changed = a[i - 1] == b[j - 1] ? 0 : 1;
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, cost[i - 1][j - 1] + changed});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
     }
   }
-  return row[b.size()];
+  return cost[a.size()][b.size()];
 }
 
 // One value for each argument of the operation, defaults filled in.
@@ -53,7 +58,7 @@ std::vector<ArgumentValue> complete_arguments(const Operation& operation,
     if (!found[i] && spec.required)
       throw UserError(operation.name + ": argument `" + spec.name + "` is missing (" + spec.help +
                       "); it is " + signature(operation));
-    result.push_back(found[i] ? std::move(*found[i]) : spec.default_value);
+    result.push_back(found[i].value_or(spec.default_value));
   }
   return result;
 }
@@ -81,6 +86,7 @@ bool is_parameter(const OperandSpec& operand) {
 
 // The formula with one input for each different operand, folded.
 Formula merge_equal_inputs(const Formula& formula, const std::vector<Value>& operands) {
+  if (formula.steps().empty()) throw UserError("the formula is empty");
   if (formula.input_count() > static_cast<int>(operands.size()))
     throw UserError("the formula has more inputs than there are operands");
   std::vector<Formula> inputs;
@@ -88,6 +94,20 @@ Formula merge_equal_inputs(const Formula& formula, const std::vector<Value>& ope
     inputs.push_back(Formula::input(
         static_cast<int>(std::find(operands.begin(), operands.end(), operand) - operands.begin())));
   return formula.substitute(inputs);
+}
+
+// A stage owns the parameters that bear its name: `conv2d.weight` as the weight of `conv2d`.
+void find_owners(const std::vector<Node>& nodes, std::vector<ValueInfo>& values) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const Node& node = nodes[i];
+    auto next = static_cast<std::size_t>(node.operation->value_operand_count());
+    for (const OperandSpec& operand : node.operation->operands) {
+      if (!is_parameter(operand) || !is_present(operand, node)) continue;
+      ValueInfo& info = values[static_cast<std::size_t>(node.operands[next++].value().id)];
+      const std::string own = values[static_cast<std::size_t>(node.result.id)].name + "." + operand.name;
+      if (info.kind == ValueKind::kParameter && info.name == own) info.node = static_cast<int>(i);
+    }
+  }
 }
 
 }  // namespace
@@ -102,15 +122,32 @@ const Operation& require_operation(std::string_view name) {
                   (close.empty() ? "" : "; did you mean " + join(close, " or ") + "?"));
 }
 
+void Builder::State::check_new_name(const std::string& name) const {
+  if (!is_name(name)) throw UserError(in_quotes(name) + " is not a name");
+  if (is_reserved(name))
+    throw UserError(in_quotes(name) + " is a word of the notation and cannot name a value");
+  if (by_name.contains(name)) throw UserError("the name `" + name + "` is taken already");
+}
+
 Value Builder::State::add_value(ValueInfo info) {
-  if (!is_name(info.name)) throw UserError(in_quotes(info.name) + " is not a name");
-  if (is_reserved(info.name))
-    throw UserError(in_quotes(info.name) + " is a word of the notation and cannot name a value");
+  check_new_name(info.name);
   const auto id = static_cast<std::int32_t>(values.size());
-  if (!by_name.emplace(info.name, id).second)
-    throw UserError("the name `" + info.name + "` is taken already");
+  by_name.emplace(info.name, id);
   values.push_back(std::move(info));
   return Value{id};
+}
+
+Value Builder::State::parameter(const std::string& name) {
+  const auto place = by_name.find(name);
+  if (place == by_name.end() || info(Value{place->second}).kind != ValueKind::kParameter)
+    return add_value({name, ValueKind::kParameter, -1});
+  return Value{place->second};
+}
+
+ValueInfo& Builder::State::info(Value value) {
+  if (value.id < 0 || static_cast<std::size_t>(value.id) >= values.size())
+    throw UserError("the builder has no value number " + std::to_string(value.id));
+  return values[static_cast<std::size_t>(value.id)];
 }
 
 Builder::Builder() : state_(std::make_unique<State>()) { state_->add_value({"x", ValueKind::kInput, -1}); }
@@ -133,8 +170,14 @@ Value Builder::apply(std::string_view operation_name, const std::vector<Operand>
   node.operation = &operation;
   node.arguments = complete_arguments(operation, arguments);
   check_value_operands(operation, operands);
-  node.operands = operands;
+  for (const Operand& operand : operands) {
+    if (!operand.is_scalar()) state_->info(operand.value());
+    // Every NaN is written `nan`, so that there is only one.
+    const bool is_nan = operand.is_scalar() && std::isnan(operand.scalar());
+    node.operands.push_back(is_nan ? Operand(std::numeric_limits<double>::quiet_NaN()) : operand);
+  }
   for (const auto& [key, value] : parameters) {
+    state_->info(value);
     const int place = operation.find_operand(key);
     if (place < 0 || !is_parameter(operation.operands[static_cast<std::size_t>(place)]))
       throw UserError(operation.name + ": there is no parameter " + in_quotes(key));
@@ -144,16 +187,13 @@ Value Builder::apply(std::string_view operation_name, const std::vector<Operand>
 
   const int index = static_cast<int>(state_->nodes.size());
   const std::string result_name = name.empty() ? free_name(operation.name) : std::string(name);
-  if (state_->by_name.contains(result_name))
-    throw UserError("the name `" + result_name + "` is taken already");
+  state_->check_new_name(result_name);
   for (const OperandSpec& operand : operation.operands) {
     if (!is_parameter(operand) || !is_present(operand, node)) continue;
     const auto given = std::find_if(parameters.begin(), parameters.end(),
                                     [&](const auto& entry) { return entry.first == operand.name; });
     node.operands.emplace_back(
-        given != parameters.end()
-            ? given->second
-            : state_->add_value({result_name + "." + operand.name, ValueKind::kParameter, index}));
+        given != parameters.end() ? given->second : state_->parameter(result_name + "." + operand.name));
   }
   node.result = state_->add_value({result_name, ValueKind::kResult, index});
   state_->nodes.push_back(std::move(node));
@@ -161,6 +201,7 @@ Value Builder::apply(std::string_view operation_name, const std::vector<Operand>
 }
 
 Value Builder::apply(const Formula& formula, const std::vector<Value>& operands, std::string_view name) {
+  for (Value operand : operands) state_->info(operand);
   Node node;
   node.operation = &formula_operation();
   const Formula merged = merge_equal_inputs(formula, operands);
@@ -197,18 +238,14 @@ std::string Builder::free_name(std::string_view name) const {
   return base + std::to_string(number);
 }
 
-const std::string& Builder::name(Value value) const {
-  return state_->values.at(static_cast<std::size_t>(value.id)).name;
-}
+const std::string& Builder::name(Value value) const { return state_->info(value).name; }
 
-bool Builder::is_result(Value value) const {
-  return state_->values.at(static_cast<std::size_t>(value.id)).kind == ValueKind::kResult;
-}
+bool Builder::is_result(Value value) const { return state_->info(value).kind == ValueKind::kResult; }
 
 std::int32_t Builder::value_count() const { return static_cast<std::int32_t>(state_->values.size()); }
 
 void Builder::rename(Value value, std::string_view name) {
-  ValueInfo& info = state_->values.at(static_cast<std::size_t>(value.id));
+  ValueInfo& info = state_->info(value);
   if (info.name == name) return;
   if (info.kind != ValueKind::kResult || !is_name(name) || is_reserved(name) ||
       state_->by_name.contains(std::string(name)))
@@ -223,10 +260,10 @@ Block Builder::finish(const std::vector<Value>& outputs) {
   // Backwards: which nodes do the outputs need?
   std::vector<bool> needed_value(state_->values.size(), false);
   for (Value output : outputs) {
-    const ValueInfo& info = state_->values.at(static_cast<std::size_t>(output.id));
+    const ValueInfo& info = state_->info(output);
     if (info.kind != ValueKind::kResult)
       throw UserError("output `" + info.name + "` is an input; outputs are results");
-    if (needed_value.at(static_cast<std::size_t>(output.id)))
+    if (needed_value[static_cast<std::size_t>(output.id)])
       throw UserError("output `" + info.name + "` is named twice");
     needed_value[static_cast<std::size_t>(output.id)] = true;
   }
@@ -248,7 +285,7 @@ Block Builder::finish(const std::vector<Value>& outputs) {
     if (id < 0) {
       id = static_cast<std::int32_t>(body->values.size());
       ValueInfo info = state_->values[static_cast<std::size_t>(value.id)];
-      if (info.node >= 0) info.node = new_node[static_cast<std::size_t>(info.node)];
+      info.node = info.kind == ValueKind::kResult ? new_node[static_cast<std::size_t>(info.node)] : -1;
       body->by_name.emplace(info.name, id);
       body->values.push_back(std::move(info));
     }
@@ -266,6 +303,7 @@ Block Builder::finish(const std::vector<Value>& outputs) {
     if (!state_->source.empty()) body->origins.push_back(state_->origins[i]);
   }
   for (Value output : outputs) body->outputs.push_back(renumber(output));
+  find_owners(body->nodes, body->values);
   body->source = state_->source;
   return Block(std::move(body));
 }

@@ -15,6 +15,54 @@
 namespace fuseblock {
 namespace {
 
+[[noreturn]] void refuse(const Operation& operation, const std::string& message) {
+  throw UserError("define_pointwise: " + operation.name + ": " + message);
+}
+
+void check_names(const Operation& operation) {
+  auto is_word = [](const std::string& name) {
+    return is_name(name) && name.find('.') == std::string::npos && !is_reserved(name);
+  };
+  if (!is_word(operation.name))
+    throw UserError("define_pointwise: " + in_quotes(operation.name) +
+                    " is not a name an operation can have");
+  std::vector<std::string> names;
+  for (const OperandSpec& operand : operation.operands) names.push_back(operand.name);
+  for (const ArgumentSpec& argument : operation.arguments) {
+    names.push_back(argument.name);
+    if (!argument.alias.empty()) names.push_back(argument.alias);
+  }
+  for (const std::string& name : names) {
+    if (!is_word(name)) refuse(operation, in_quotes(name) + " is not a name an operand or argument can have");
+    if (std::count(names.begin(), names.end(), name) > 1)
+      refuse(operation, in_quotes(name) + " is named twice");
+  }
+}
+
+void check_operands(const Operation& operation) {
+  if (operation.operands.empty() || operation.operands[0].role != OperandRole::kValue)
+    refuse(operation, "the first operand must be a value");
+  for (const OperandSpec& operand : operation.operands)
+    if ((operand.role != OperandRole::kValue && operand.role != OperandRole::kValueOrScalar) ||
+        !operand.present_if.empty())
+      refuse(operation, "operand `" + operand.name + "` must be a value or a number, always there");
+}
+
+// Also brings the default value into its normal form.
+void check_argument(const Operation& operation, ArgumentSpec& argument) {
+  if (argument.kind == ArgumentKind::kIntegers || argument.kind == ArgumentKind::kAxes)
+    refuse(operation,
+           "argument `" + argument.name + "` cannot stand in a formula; use a number, a flag or a keyword");
+  if (argument.required) return;
+  if (std::holds_alternative<std::monostate>(argument.default_value))
+    refuse(operation, "argument `" + argument.name + "` needs a default value");
+  try {
+    argument.default_value = checked_argument(argument, argument.default_value);
+  } catch (const UserError& error) {
+    refuse(operation, std::string("the default of ") + error.what());
+  }
+}
+
 class Catalogue {
  public:
   Catalogue() {
@@ -41,21 +89,10 @@ class Catalogue {
   }
 
   const Operation& define(Operation operation) {
-    if (!is_name(operation.name) || operation.name.find('.') != std::string::npos ||
-        is_reserved(operation.name))
-      throw UserError("define_pointwise: " + in_quotes(operation.name) +
-                      " is not a name an operation can have");
-    if (operation.operands.empty())
-      throw UserError("define_pointwise: " + operation.name + " needs an operand");
-    for (const ArgumentSpec& argument : operation.arguments) {
-      if (argument.kind == ArgumentKind::kIntegers || argument.kind == ArgumentKind::kAxes)
-        throw UserError("define_pointwise: " + operation.name + ": argument " + argument.name +
-                        " cannot stand in a formula; use a number, a flag or a keyword");
-      if (!argument.required) checked_argument(argument, argument.default_value);
-    }
+    check_names(operation);
+    check_operands(operation);
+    for (ArgumentSpec& argument : operation.arguments) check_argument(operation, argument);
     operation.code = OpCode::kPointwise;
-    if (find(operation.name) != nullptr)
-      throw UserError("define_pointwise: there is already an operation " + in_quotes(operation.name));
     return add_pointwise(std::move(operation));
   }
 
@@ -91,6 +128,8 @@ class Catalogue {
 
   const Operation& add(Operation operation) {
     const std::unique_lock lock(mutex_);
+    if (by_name_.contains(operation.name))
+      throw UserError("define_pointwise: there is already an operation " + in_quotes(operation.name));
     operations_.push_back(std::move(operation));
     const Operation& stored = operations_.back();
     by_name_.emplace(stored.name, &stored);

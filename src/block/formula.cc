@@ -92,8 +92,7 @@ class Differentiator {
       case Primitive::kMul: return add(mul(d_a_, b_), mul(a_, d_b_));
       case Primitive::kDiv: return sub(div(d_a_, b_), div(mul(result_, d_b_), b_));
       case Primitive::kNeg: return neg(d_a_);
-      case Primitive::kAbs:
-        return mul(d_a_, select(greater(a_, zero()), one(), select(less(a_, zero()), number(-1), zero())));
+      case Primitive::kAbs: return mul(d_a_, sub(greater(a_, zero()), less(a_, zero())));
       case Primitive::kMinimum: return add(mul(d_a_, winner(less(b_, a_))), mul(d_b_, winner(less(a_, b_))));
       case Primitive::kMaximum: return add(mul(d_a_, winner(less(a_, b_))), mul(d_b_, winner(less(b_, a_))));
       case Primitive::kLess:

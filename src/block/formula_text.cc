@@ -120,7 +120,7 @@ class ExpressionReader {
       if (place >= given.size() || given[place])
         lexer_.fail(first, operation.name + ": " + describe(first) + " is one item too many; it is " +
                                signature(operation));
-      given[place] = argument_value(first, operation.arguments[place]);
+      given[place] = argument_value(operation, first, operation.arguments[place]);
     }
     lexer_.expect(")", "`,` or `)`");
     for (std::size_t i = 0; i < given.size(); ++i) {
@@ -132,7 +132,7 @@ class ExpressionReader {
     return builder_.insert(operation.formula, inputs);
   }
 
-  ArgumentValue argument_value(const Token& at, const ArgumentSpec& spec) {
+  ArgumentValue argument_value(const Operation& operation, const Token& at, const ArgumentSpec& spec) {
     ArgumentValue value;
     if (lexer_.accept("true"))
       value = true;
@@ -147,7 +147,7 @@ class ExpressionReader {
     try {
       return checked_argument(spec, std::move(value));
     } catch (const UserError& error) {
-      lexer_.fail(at, error.what());
+      lexer_.fail(at, operation.name + ": " + error.what());
     }
   }
 

@@ -4,10 +4,12 @@
 //    "outputs": ["z"], "inputs": ["x"], "parameters": ["y.weight", "y.bias"]}
 // Reading needs `statements` and `outputs`; arguments with defaults and a stage's own parameters may be left
 // out.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "block/arguments.h"
 #include "block/block_body.h"
 #include "block/lexer.h"
 #include "block/text.h"
@@ -89,15 +91,26 @@ class JsonReader {
     try {
       return Json::parse(text_);
     } catch (const nlohmann::json::parse_error& error) {
-      const std::size_t offset = error.byte > 0 ? error.byte - 1 : 0;
-      throw UserError("this is not JSON: " + std::string(error.what()).substr(0, 200),
-                      position_of(text_, offset), excerpt_of(text_, offset, 1));
+      fail_at(error.byte > 0 ? error.byte - 1 : 0, 1, "this is not JSON");
+    } catch (const nlohmann::json::out_of_range& error) {
+      // The message ends with the number in quotes.
+      const std::string message = error.what();
+      const std::size_t quote = message.find('\'') + 1;
+      const std::string number = message.substr(quote, message.rfind('\'') - quote);
+      fail_at(std::min(text_.find(number), text_.size()), number.size(),
+              "a number beyond the range of double");
     }
+  }
+
+  [[noreturn]] void fail_at(std::size_t offset, std::size_t length, const std::string& message) const {
+    throw UserError("block in JSON: " + message, position_of(text_, offset),
+                    excerpt_of(text_, offset, length));
   }
 
   void read_statement(const Json& statement, const std::string& pointer) {
     if (!statement.is_object()) fail(pointer, "expected an object");
     const std::string name = string(member(statement, pointer, "name"), pointer + "/name");
+    if (name.empty()) fail(pointer + "/name", "a statement needs a name");
     if (statement.contains("formula")) {
       const std::string formula = string(statement["formula"], pointer + "/formula");
       guarded(pointer + "/formula", [&] { return builder_.formula(formula, name); });
@@ -116,7 +129,7 @@ class JsonReader {
       const Json& args = statement["args"];
       if (!args.is_object()) fail(pointer + "/args", "expected an object");
       for (const auto& [key, value] : args.items())
-        arguments.emplace_back(key, argument(operation, key, value, pointer + "/args/" + key));
+        read_argument(operation, key, value, pointer + "/args", arguments);
     }
     const Json& operands = member(statement, pointer, "operands");
     if (!operands.is_array()) fail(pointer + "/operands", "expected a list");
@@ -159,31 +172,44 @@ class JsonReader {
     return guarded(pointer, [&] { return Operand(builder_.value(text)); });
   }
 
-  ArgumentValue argument(const Operation& operation, const std::string& key, const Json& json,
-                         const std::string& pointer) {
+  // Throws at the argument itself, or at `args` for one that the operation does not have.
+  void read_argument(const Operation& operation, const std::string& key, const Json& json,
+                     const std::string& args, Builder::NamedArguments& arguments) {
     const int place = operation.find_argument(key);
     if (place < 0)
-      fail(pointer,
+      fail(args,
            operation.name + ": there is no argument " + in_quotes(key) + "; it is " + signature(operation));
-    const ArgumentKind kind = operation.arguments[static_cast<std::size_t>(place)].kind;
+    const ArgumentSpec& spec = operation.arguments[static_cast<std::size_t>(place)];
+    const ArgumentValue value = argument(spec, json, args + "/" + key);
+    try {
+      arguments.emplace_back(key, checked_argument(spec, value));
+    } catch (const UserError& error) {
+      fail(args + "/" + key, operation.name + ": " + error.what());
+    }
+  }
+
+  ArgumentValue argument(const ArgumentSpec& spec, const Json& json, const std::string& pointer) {
     if (json.is_null()) return {};
     if (json.is_boolean()) return json.get<bool>();
-    if (json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))
-      fail(pointer, "a whole number below 2^63 was expected");
-    if (json.is_number_integer()) return json.get<std::int64_t>();
+    if (json.is_number_integer()) return whole_number(json, pointer);
     if (json.is_number()) return json.get<double>();
-    if (json.is_array() && kind == ArgumentKind::kAxes) return axes(json, pointer);
+    if (json.is_array() && spec.kind == ArgumentKind::kAxes) return axes(json, pointer);
     if (json.is_array()) {
       std::vector<std::int64_t> list;
-      for (const Json& item : json) {
-        if (!item.is_number_integer()) fail(pointer, "expected a list of whole numbers");
-        list.push_back(item.get<std::int64_t>());
-      }
+      for (const Json& item : json) list.push_back(whole_number(item, pointer));
       return list;
     }
     const std::string word = string(json, pointer);
-    if (kind == ArgumentKind::kNumber && (word == "inf" || word == "-inf")) return special(word);
+    if (spec.kind == ArgumentKind::kNumber && (word == "inf" || word == "-inf")) return special(word);
     return word;
+  }
+
+  std::int64_t whole_number(const Json& json, const std::string& pointer) const {
+    const bool fits =
+        json.is_number_integer() &&
+        !(json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX));
+    if (!fits) fail(pointer, "a whole number below 2^63 was expected");
+    return json.get<std::int64_t>();
   }
 
   AxisSet axes(const Json& json, const std::string& pointer) {

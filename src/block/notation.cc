@@ -64,13 +64,13 @@ class NotationReader {
     if (lexer_.at("(")) read_items(operation, items);
     const std::size_t call_end = lexer_.last_end();
     std::string name;
-    if (lexer_.accept("as")) name = lexer_.expect(TokenKind::kName, "a name after `as`").text;
+    if (lexer_.accept("as")) name = read_new_name("a name after `as`").text;
     return apply(operation, items, name, word.offset, call_end);
   }
 
   std::vector<Value> read_statements() {
     while (!lexer_.accept("return")) {
-      const Token name = lexer_.expect(TokenKind::kName, "`name = ...` or `return`");
+      const Token name = read_new_name("`name = ...` or `return`");
       lexer_.expect("=", "`=`");
       read_statement(name);
       lexer_.expect(";", "`;` after a statement");
@@ -93,6 +93,16 @@ class NotationReader {
     return outputs;
   }
 
+  // The name of a value that is about to be made.
+  Token read_new_name(std::string_view what) {
+    const Token name = lexer_.expect(TokenKind::kName, what);
+    if (is_reserved(name.text))
+      lexer_.fail(name, in_quotes(name.text) + " is a word of the notation and cannot name a value");
+    if (builder_.state_->by_name.contains(std::string(name.text)))
+      lexer_.fail(name, "the name " + in_quotes(name.text) + " is taken already");
+    return name;
+  }
+
   void read_statement(const Token& name) {
     const Token word = lexer_.peek();
     if (is_whole_call()) {
@@ -104,9 +114,9 @@ class NotationReader {
       apply(operation, items, name.text, word.offset, lexer_.last_end());
       return;
     }
-    const auto [formula, operands] = read_formula(lexer_, builder_);
-    guarded(name.offset, lexer_.last_end(), [&, &formula = formula, &operands = operands] {
-      builder_.apply(formula, operands, name.text);
+    const auto read = read_formula(lexer_, builder_);
+    guarded(name.offset, lexer_.last_end(), [&] {
+      builder_.apply(read.first, read.second, name.text);
       builder_.state_->origins.push_back({name.offset, lexer_.last_end(), ""});
     });
   }
@@ -149,6 +159,10 @@ class NotationReader {
 
   void read_item(const Operation& operation, Items& items) {
     const Token first = lexer_.peek();
+    const bool begins_item = first.kind == TokenKind::kName || first.kind == TokenKind::kNumber ||
+                             first.text == "(" || first.text == "-";
+    if (!begins_item)
+      lexer_.fail(first, "expected an operand or argument of " + operation.name + ", got " + describe(first));
     if (first.kind == TokenKind::kName && lexer_.peek_second().text == "=") {
       read_keyed(operation, items);
       return;
@@ -190,18 +204,23 @@ class NotationReader {
   // An argument without its key: an axis, the name of a flag, or the next argument that is still open.
   void read_positional(const Operation& operation, Items& items) {
     const Token first = lexer_.peek();
+    bool has_axes = false;
     for (std::size_t i = 0; i < operation.arguments.size(); ++i) {
       const ArgumentSpec& spec = operation.arguments[i];
       if (spec.kind == ArgumentKind::kAxes && axis_of(first.text)) {
         add_axis(operation, items, spec, lexer_.next());
         return;
       }
+      has_axes = has_axes || spec.kind == ArgumentKind::kAxes;
       if (spec.kind == ArgumentKind::kFlag && first.text == spec.name) {
         lexer_.next();
         add_given(operation, items, spec, true, first);
         return;
       }
     }
+    if (has_axes && first.kind == TokenKind::kName && !is_reserved(first.text))
+      lexer_.fail(first, operation.name + ": " + describe(first) +
+                             " is neither an axis (n, c, d, h, w) nor a flag; it is " + signature(operation));
     for (std::size_t i = 0; i < operation.arguments.size(); ++i) {
       const ArgumentSpec& spec = operation.arguments[i];
       if (spec.kind == ArgumentKind::kAxes || given(items, spec) != nullptr) continue;

@@ -109,6 +109,8 @@ Operation structural(std::string name, OpCode code, std::string summary, std::st
   return operation;
 }
 
+std::string axes_text(int rank) { return rank == 1 ? "one axis" : (rank == 2 ? "two axes" : "three axes"); }
+
 std::vector<ArgumentSpec> conv_arguments(bool transposed) {
   std::vector<ArgumentSpec> arguments = {
       integer("channels", "output channels"),
@@ -155,9 +157,8 @@ void add_convolution(std::vector<Operation>& table, int spatial_rank, bool trans
     table.push_back(std::move(operation));
   };
   const std::string what = spatial_rank == 0 ? "A matrix product over the channels of [n,c]."
-                           : transposed
-                               ? "The transposed convolution over " + std::to_string(spatial_rank) + " axes."
-                               : "The convolution over " + std::to_string(spatial_rank) + " axes.";
+                           : transposed ? "The transposed convolution over " + axes_text(spatial_rank) + "."
+                                        : "The convolution over " + axes_text(spatial_rank) + ".";
   const std::string torch =
       spatial_rank == 0 ? "nn.Linear" : (transposed ? "nn.ConvTranspose" : "nn.Conv") + rank;
   add(structural(name, OpCode::kConvolution, what, torch,

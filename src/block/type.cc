@@ -67,18 +67,18 @@ class TypeReader {
     const Token word = lexer_.expect(TokenKind::kName, "`cl` (channels_last)");
     if (word.text != "cl")
       lexer_.fail(word, "the only layout to name is `cl` (channels_last), got " + in_quotes(word.text));
-    if (type.rank() < 3) lexer_.fail(word, "channels_last needs at least one spatial axis");
+    const bool has_axes = type.axes.empty() || type.axes.contains_all({Axis::kN, Axis::kC});
+    if (type.rank() < 3 || !has_axes)
+      lexer_.fail(word, "channels_last needs the axes n, c and at least one spatial axis");
     type.layout = Layout::kChannelsLast;
   }
 
   void check_size(const TensorType& type, const Token& token) {
     std::int64_t bytes = byte_size(type.dtype);
-    bool empty = false;
-    for (std::int64_t extent : type.extents) empty = empty || extent == 0;
     for (std::int64_t extent : type.extents) {
-      if (!empty && extent > std::numeric_limits<std::int64_t>::max() / bytes)
+      if (extent > std::numeric_limits<std::int64_t>::max() / bytes)
         lexer_.fail(token, "type " + in_quotes(text_) + ": more than 2^63 bytes");
-      bytes *= empty ? 1 : extent;
+      bytes *= extent > 0 ? extent : 1;  // the other axes of an empty tensor must be countable too
     }
   }
 

@@ -8,11 +8,17 @@
 namespace fuseblock {
 namespace {
 
-// Whether the bytes of a tensor can be counted.
+// Whether the bytes of a tensor can be counted, also along the other axes of an empty one.
 bool countable(const TensorType& type) {
   double bytes = static_cast<double>(byte_size(type.dtype));
-  for (std::int64_t extent : type.extents) bytes *= static_cast<double>(extent);
+  for (std::int64_t extent : type.extents) bytes *= static_cast<double>(std::max<std::int64_t>(extent, 1));
   return bytes < 9.2e18;
+}
+
+void check_extents(const std::string& name, const TensorType& type) {
+  for (std::int64_t extent : type.extents)
+    if (extent < 0) throw UserError(name + ": extents are not negative; got " + to_string(type));
+  if (!countable(type)) throw UserError(name + ": " + to_string(type) + " has more than 2^63 bytes");
 }
 
 TensorType labelled_input(const TensorType& x) {
@@ -21,9 +27,7 @@ TensorType labelled_input(const TensorType& x) {
   if (!type.labelled()) type.axes = default_axes(type.rank());
   if (!type.axes.contains_all({Axis::kN, Axis::kC}))
     throw UserError("x: an input has at least the axes n,c; got " + to_string(x));
-  for (std::int64_t extent : type.extents)
-    if (extent < 0) throw UserError("x: extents are not negative; got " + to_string(x));
-  if (!countable(type)) throw UserError("x: " + to_string(x) + " has more than 2^63 bytes");
+  check_extents("x", type);
   return type;
 }
 
@@ -79,7 +83,7 @@ void Typing::check_given_names() const {
   for (const auto& [name, type] : others_) {
     const auto value = block_.find(name);
     if (value && value->id > 0 && block_.value(*value).kind != ValueKind::kResult) {
-      if (!countable(type)) throw UserError(name + ": " + to_string(type) + " has more than 2^63 bytes");
+      check_extents(name, type);
       continue;
     }
     std::vector<std::string> names;
@@ -162,6 +166,8 @@ const TensorType& Typing::expect(int node, int index, const TensorType& wanted) 
   const ValueInfo& info = block_.value(value);
   if (!type) {
     const auto given = others_.find(info.name);
+    if (!countable(wanted))
+      block_.fail(node, info.name + " would be " + to_string(wanted) + ", more than 2^63 bytes");
     type = wanted;
     if (given == others_.end()) return *type;
     type->dtype = given->second.dtype;

@@ -183,14 +183,15 @@ ConvGeometry conv_geometry(const TypedBlock& block, int node) {
 }
 
 double ConvGeometry::multiply_adds() const {
+  const std::int64_t channels = in_channels / groups;
   double taps = 1;
   double positions = 1;
   for (std::size_t i = 0; i < 3; ++i) {
     taps *= static_cast<double>(filter[i]);
     positions *= static_cast<double>(transposed ? in[i] : out[i]);
   }
-  return static_cast<double>(batch) * static_cast<double>(out_channels) *
-         static_cast<double>(in_channels / groups) * taps * positions;
+  return static_cast<double>(batch) * static_cast<double>(out_channels) * static_cast<double>(channels) *
+         taps * positions;
 }
 
 std::int64_t padded_coordinate(std::int64_t i, std::int64_t extent, PadMode mode) {

@@ -58,7 +58,6 @@ TensorType infer_norm(Typing& typing, int node) {
   const Block& block = typing.block();
   const Node& which = block.nodes()[static_cast<std::size_t>(node)];
   const TensorType x = typing.operand(node, 0);
-  const std::string& name = which.operation->name;
   const OpCode code = which.operation->code;
   const bool per_channel =
       code == OpCode::kGroupNorm || code == OpCode::kInstanceNorm || code == OpCode::kBatchNorm;
@@ -67,7 +66,7 @@ TensorType infer_norm(Typing& typing, int node) {
                          to_string(x.axes));
   if (code == OpCode::kGroupNorm) check_channels_divide(block, node, x, which.integer("groups"));
   if (code == OpCode::kInstanceNorm && spatial_of(x).empty())
-    block.fail(node, name + " needs at least one spatial axis, got " + to_string(x));
+    block.fail(node, "needs at least one spatial axis, got " + to_string(x));
   const AxisSet axes = statistics_axes(block, node, x);
   if (per_channel)
     expect_affine(typing, node, channel_type(x.dtype, x.extent(Axis::kC)));

@@ -73,8 +73,8 @@ class Differences {
         forward_(Plan::make(block, Device::reference()), {&arguments_}) {
     const std::vector<NamedType> names = output_gradients(block);
     for (std::size_t i = 0; i < names.size(); ++i)
-      pairs_.push_back({&output_gradients_.find(names[i].name)->second,
-                        &forward_.outputs().find(block.outputs()[i].name)->second});
+      pairs_.emplace_back(&output_gradients_.find(names[i].name)->second,
+                          &forward_.outputs().find(block.outputs()[i].name)->second);
     forward_.run();
     for (const auto& [gradient, output] : pairs_)
       for (std::int64_t i = 0; i < output->type().element_count(); ++i)

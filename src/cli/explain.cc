@@ -22,7 +22,7 @@ int run_explain(const ExplainOptions& options, const Console& console) {
   require_consistent(options.gradient);
   const Plan forward = read_request(options.block).plan();
   const Plan plan = options.gradient.backward ? forward.backward(options.gradient.wanted) : forward;
-  const bool statements = options.statements || options.gradient.backward;
+  const bool statements = options.statements;
   if (console.json()) {
     Json json = Json::parse(plan.explain_json());
     if (statements) json["statements"] = plan.block().block().to_statements();

@@ -194,7 +194,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 NpyHeader read_npy_header(std::string_view bytes) {
   if (!bytes.starts_with(kMagic)) damaged("it does not start with \\x93NUMPY");
   if (bytes.size() < 10) damaged("it ends inside its header");
-  const int version = bytes[6];
+  const int version = static_cast<unsigned char>(bytes[6]);
   if (version < 1 || version > 3) damaged("its version is not 1, 2 or 3");
   const std::size_t length_size = version == 1 ? 2 : 4;
   const std::size_t header_begin = 8 + length_size;

@@ -7,9 +7,9 @@
 namespace fuseblock::cli {
 namespace {
 
-std::string formatted(const char* format, double value) {
-  std::array<char, 64> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), format, value);
+std::string fixed(double value, int decimals) {
+  std::array<char, 400> buffer{};  // the largest double has 309 digits
+  std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
   return buffer.data();
 }
 
@@ -21,8 +21,8 @@ std::string scaled(double value, double base, const std::vector<std::string>& un
     shown /= 1000;
     ++unit;
   }
-  const char* format = shown >= 99.95 ? "%.0f" : (shown >= 9.995 ? "%.1f" : "%.2f");
-  return formatted(format, shown) + " " + units[unit];
+  const int decimals = shown >= 99.95 ? 0 : (shown >= 9.995 ? 1 : 2);
+  return fixed(shown, decimals) + " " + units[unit];
 }
 
 }  // namespace
@@ -64,14 +64,14 @@ std::string number_text(double value, int significant_digits) {
 }
 
 std::string amount_text(double value) {
-  if (value < 1000) return formatted("%.0f ", value);
+  if (value < 1000) return fixed(value, 0);
   return scaled(value, 1e3, {"k", "M", "G", "T", "P"});
 }
 
 std::string time_text(double seconds) { return scaled(seconds, 1e-6, {"us", "ms", "s"}); }
 
 std::string bytes_text(double bytes) {
-  if (bytes < 1000) return formatted("%.0f B", bytes);
+  if (bytes < 1000) return fixed(bytes, 0) + " B";
   return scaled(bytes, 1e3, {"kB", "MB", "GB", "TB", "PB", "EB"});
 }
 

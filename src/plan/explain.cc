@@ -9,6 +9,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::size_t kLineWidth = 110;
+
 // `4.9 G`, `123 k`: three digits and a prefix.
 std::string amount(double value) {
   constexpr std::array<const char*, 6> kPrefixes = {"", " k", " M", " G", " T", " P"};
@@ -43,6 +45,19 @@ std::string named_types(const std::vector<NamedType>& list) {
   std::vector<std::vector<std::string>> rows;
   for (const NamedType& entry : list) rows.push_back({entry.name, to_string(entry.type)});
   return table(rows, {false, false});
+}
+
+// The block on one line, or where that is long one statement a line.
+std::string block_lines(const Block& block) {
+  const std::string text = block.to_string();
+  if (text.size() <= kLineWidth) return "  " + text + "\n";
+  std::string lines = "  ";
+  const std::string statements = block.to_statements();
+  for (std::size_t i = 0; i < statements.size(); ++i) {
+    const bool ends_statement = statements[i] == ' ' && i > 0 && statements[i - 1] == ';';
+    lines += ends_statement ? "\n  " : std::string(1, statements[i]);
+  }
+  return lines + "\n";
 }
 
 Json type_json(const std::string& name, const TensorType& type) {
@@ -87,7 +102,7 @@ std::vector<NamedType> without_parameters(const TypedBlock& block) {
 std::string explain_text(const Plan& plan) {
   const TypedBlock& block = plan.block();
   std::string text =
-      "block\n  " + block.block().to_string() + "\n\ninputs\n" + named_types(without_parameters(block));
+      "block\n" + block_lines(block.block()) + "\ninputs\n" + named_types(without_parameters(block));
   if (!block.parameters().empty()) text += "\nparameters\n" + named_types(block.parameters());
   std::vector<std::vector<std::string>> rows = {{"value", "stage", "type", "operations", "bytes"}};
   for (int node = 0; node < static_cast<int>(block.block().nodes().size()); ++node) {

@@ -65,6 +65,9 @@ std::vector<View> in_order(const std::vector<NamedType>& wanted,
 
 }  // namespace
 
+Workspace::Workspace(std::size_t bytes)
+    : memory_(TensorType::make(DType::kF64, {static_cast<std::int64_t>((bytes + 7) / 8)})), size_(bytes) {}
+
 struct Plan::Body {
   TypedBlock block;
   Device device;

@@ -92,59 +92,38 @@ void run_node(const TypedBlock& block, int node_index, std::span<const Array> va
 
   switch (node.operation->code) {
     case OpCode::kPointwise:
-    case OpCode::kFormula:
-      return pointwise(block.block().formula(node_index), operands, y);
-    case OpCode::kCast:
-      return cast(operands[0], y);
-    case OpCode::kZeros:
-      return zeros(y);
-    case OpCode::kExpand:
-      return expand(operands[0], node.flag("share"), y);
+    case OpCode::kFormula: return pointwise(block.block().formula(node_index), operands, y);
+    case OpCode::kCast: return cast(operands[0], y);
+    case OpCode::kZeros: return zeros(y);
+    case OpCode::kExpand: return expand(operands[0], node.flag("share"), y);
 
-    case OpCode::kConvolution:
-      return convolution(conv(), operands[0], operands[1], parameter(2, kZero), y);
-    case OpCode::kConvolutionGradInput:
-      return convolution_grad_input(conv(), operands[0], operands[1], y);
-    case OpCode::kConvolutionGradWeight:
-      return convolution_grad_weight(conv(), operands[0], operands[1], y);
+    case OpCode::kConvolution: return convolution(conv(), operands[0], operands[1], parameter(2, kZero), y);
+    case OpCode::kConvolutionGradInput: return convolution_grad_input(conv(), operands[0], operands[1], y);
+    case OpCode::kConvolutionGradWeight: return convolution_grad_weight(conv(), operands[0], operands[1], y);
 
     case OpCode::kGroupNorm:
     case OpCode::kInstanceNorm:
     case OpCode::kLayerNorm:
       return mean_variance_norm(statistics(), operands[0], parameter(1, kOne), parameter(2, kZero), y);
-    case OpCode::kRmsNorm:
-      return rms_norm(statistics(), operands[0], parameter(1, kOne), y);
+    case OpCode::kRmsNorm: return rms_norm(statistics(), operands[0], parameter(1, kOne), y);
     case OpCode::kBatchNorm:
       return batch_norm(node.number("eps"), operands[0], operands[1], operands[2], parameter(3, kOne),
                         parameter(4, kZero), y);
-    case OpCode::kL2Normalize:
-      return l2_normalize(statistics(), operands[0], y);
-    case OpCode::kSoftmax:
-      return softmax(statistics(), operands[0], y);
-    case OpCode::kRstd:
-      return rstd(statistics(), operands[0], y);
+    case OpCode::kL2Normalize: return l2_normalize(statistics(), operands[0], y);
+    case OpCode::kSoftmax: return softmax(statistics(), operands[0], y);
+    case OpCode::kRstd: return rstd(statistics(), operands[0], y);
 
-    case OpCode::kMean:
-      return mean(statistics(), operands[0], y);
-    case OpCode::kSum:
-      return sum(statistics(), operands[0], y);
-    case OpCode::kMax:
-      return max(statistics(), operands[0], y);
-    case OpCode::kMin:
-      return min(statistics(), operands[0], y);
-    case OpCode::kLogSumExp:
-      return logsumexp(statistics(), operands[0], y);
+    case OpCode::kMean: return mean(statistics(), operands[0], y);
+    case OpCode::kSum: return sum(statistics(), operands[0], y);
+    case OpCode::kMax: return max(statistics(), operands[0], y);
+    case OpCode::kMin: return min(statistics(), operands[0], y);
+    case OpCode::kLogSumExp: return logsumexp(statistics(), operands[0], y);
 
-    case OpCode::kMaxPool:
-      return max_pool(pool(), operands[0], y);
-    case OpCode::kMaxPoolTake:
-      return max_pool_take(pool(), operands[0], operands[1], y);
-    case OpCode::kMaxPoolPut:
-      return max_pool_put(pool(), operands[0], operands[1], y);
-    case OpCode::kAvgPool:
-      return avg_pool(pool(), operands[0], y);
-    case OpCode::kAvgPoolGrad:
-      return avg_pool_grad(pool(), operands[0], y);
+    case OpCode::kMaxPool: return max_pool(pool(), operands[0], y);
+    case OpCode::kMaxPoolTake: return max_pool_take(pool(), operands[0], operands[1], y);
+    case OpCode::kMaxPoolPut: return max_pool_put(pool(), operands[0], operands[1], y);
+    case OpCode::kAvgPool: return avg_pool(pool(), operands[0], y);
+    case OpCode::kAvgPoolGrad: return avg_pool_grad(pool(), operands[0], y);
   }
 }
 

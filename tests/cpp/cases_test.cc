@@ -14,8 +14,8 @@ namespace {
 using cases::Case;
 
 const std::vector<Case>& all_cases() {
-  static const std::vector<Case> list = cases::read_cases(cases::case_files());
-  return list;
+  static const std::vector<Case> kCases = cases::read_cases(cases::case_files());
+  return kCases;
 }
 
 std::filesystem::path write_file(const std::string& name, const std::string& text) {
@@ -107,6 +107,28 @@ TEST(Cases, UseEveryOperationWithEveryArgument) {
     for (const ArgumentSpec& spec : operation->arguments)
       EXPECT_TRUE(changed[operation->name].contains(spec.name))
           << "no case gives " << operation->name << " a value of its own for " << spec.name;
+  }
+}
+
+void expect_reads_back(const Block& block, const std::string& what) {
+  EXPECT_EQ(Block::parse(block.to_string()), block) << what << ": " << block.to_string();
+  EXPECT_EQ(Block::parse(block.to_statements()), block) << what << ": " << block.to_statements();
+  EXPECT_EQ(Block::from_json(block.to_json()), block) << what << ": " << block.to_json();
+}
+
+TEST(Cases, ReadBackAsPrinted) {
+  for (const Case& each : all_cases()) {
+    const TypedBlock forward = each.typed();
+    expect_reads_back(forward.block(), each.name);
+    expect_reads_back(forward.backward().block(), each.name + ", backward");
+  }
+}
+
+TEST(Cases, HaveGradientsOfGradients) {
+  for (const Case& each : all_cases()) {
+    SCOPED_TRACE(each.location + ": " + each.name);
+    const TypedBlock backward = each.typed().backward();
+    EXPECT_NO_THROW(expect_reads_back(backward.backward().block(), each.name + ", backward twice"));
   }
 }
 

@@ -1,24 +1,18 @@
-"""The documents of the project as data: fenced blocks with their notes, what running them prints, generated
-parts.
+"""The documents of the project as data: fenced blocks with their notes, what they print, generated parts.
 
-A fence is run or read by its language: sh, python, cpp, notation, json; `text` behind one that runs is what it
-prints. A comment in front of a fence says what is special about it:
+A fence is run or read by its language: sh, python, cpp, notation, json. `text` right behind one that runs is
+what it prints. A comment in front of a fence says what is special about it:
 
     <!-- status: 2 -->        an sh fence that ends with this exit status
     <!-- not run: why -->     a fence that is left alone
     <!-- file: path -->       written to that file in the scratch folder before what follows runs
     <!-- excerpt: path -->    stands word for word in that file of the checkout
 
-A part between <!-- generated: name --> and <!-- end of generated --> is made by `generated_part`.
-
-Called as a program it writes the printed and the generated parts anew:
-
-    .venv/bin/python tests/python/docs_support.py [document...]
+`docs_cpp` runs the C++, `docs_renew` makes generated parts and writes the documents anew.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -30,10 +24,6 @@ from pathlib import Path
 
 from cli_support import CHECKOUT, binary
 
-OPERATIONS_PAGE = CHECKOUT / "docs" / "operations.md"
-GENERATED = re.compile(
-    r"(?P<head><!-- generated: (?P<name>[a-z ]+) -->\n\n)(?P<body>.*?)(?P<tail>\n<!-- end of generated -->)", re.DOTALL
-)
 NOTE = re.compile(r"<!-- (status|not run|file|excerpt): (.+) -->")
 # Commands that set a machine up. They are not run; of `make` it is checked that the target exists.
 SET_UP = re.compile(r"(make|git clone|cd|sudo|export PATH=)\b")
@@ -76,12 +66,16 @@ class Document:
         for fence in self.fences:
             end = fence.line + fence.text.count("\n") + 1
             lines[fence.line - 1 : end] = [""] * (end - fence.line + 1)
-        return re.sub(r"<!--.*?-->", lambda comment: "\n" * comment[0].count("\n"), "\n".join(lines), flags=re.DOTALL)
+        return re.sub(
+            r"<!--.*?-->", lambda comment: "\n" * comment[0].count("\n"), "\n".join(lines), flags=re.DOTALL
+        )
 
     def printed(self, fence: Fence) -> Fence | None:
         """The `text` fence right behind a fence, which shows what that one prints."""
-        behind = self.fences[self.fences.index(fence) + 1 :][:1]
-        return behind[0] if behind and behind[0].language == "text" else None
+        for other in self.fences:
+            if other.language == "text" and other.line == fence.line + fence.text.count("\n") + 3:
+                return other
+        return None
 
 
 def read_document(path: Path) -> Document:
@@ -110,7 +104,9 @@ def read_document(path: Path) -> Document:
 
 def documents() -> list[Path]:
     """The papers of the project: those whose every block is run."""
-    named = [CHECKOUT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")]
+    named = [
+        CHECKOUT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
+    ]
     return [*named, *sorted((CHECKOUT / "docs").glob("*.md"))]
 
 
@@ -135,10 +131,20 @@ def make_scratch(folder: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The environment of the commands: the built command and this Python first, nothing of the caller's taste."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("FUSEBLOCK_", "GTEST_", "PYTEST_"))}
+    """The environment of the commands: the built command and this Python come first on the path."""
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("FUSEBLOCK_", "GTEST_", "PYTEST_"))
+    }
     path = os.pathsep.join([str(binary().parent), str(Path(sys.executable).parent), os.environ["PATH"]])
-    return kept | {"PATH": path, "PYTHONPATH": str(CHECKOUT / "python"), "NO_COLOR": "1", "LC_ALL": "C", "CI": "true"}
+    return kept | {
+        "PATH": path,
+        "PYTHONPATH": str(CHECKOUT / "python"),
+        "NO_COLOR": "1",
+        "LC_ALL": "C",
+        "CI": "true",
+    }
 
 
 def runnable_lines(fence: Fence) -> str:
@@ -147,7 +153,7 @@ def runnable_lines(fence: Fence) -> str:
 
 
 def run_fence(fence: Fence, scratch: Path) -> str | None:
-    """What an sh or python fence prints; None where there is nothing to run. A wrong exit status is an error."""
+    """What an sh or python fence prints; None where nothing is to run. A wrong exit status is an error."""
     if "not run" in fence.notes or "excerpt" in fence.notes:
         return None
     if "file" in fence.notes:
@@ -195,13 +201,16 @@ def run_document(document: Document) -> Iterator[tuple[Fence, str]]:
 
 
 def comparable(text: str) -> list[str]:
-    """Lines without what differs from run to run and from machine to machine: times, digests, rounding errors."""
+    """Lines without what differs from run to run or between machines.
+
+    That is times, digests, rounding errors, and with them the width of columns.
+    """
     lines = []
     for line in text.rstrip().splitlines():
         plain = re.sub(r"\b\d+(\.\d+)? (ns|us|ms|s|min)\b", "TIME", line)
         plain = re.sub(r"\b[0-9a-f]{16}\b", "DIGEST", plain)
         plain = re.sub(r"-?\b\d(\.\d+)?e-(0[7-9]|[1-9]\d)\b", "TINY", plain)
-        lines.append(plain.rstrip() if plain == line else re.sub(" +", " ", plain).rstrip())
+        lines.append(re.sub(r"(?<=\S)\s+", " ", plain).rstrip())
     return lines
 
 
@@ -211,78 +220,3 @@ def matches(shown: str, printed: str) -> bool:
         r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line) + r"\n" for line in comparable(shown)
     )
     return re.fullmatch(pattern, "".join(line + "\n" for line in comparable(printed))) is not None
-
-
-# Generated parts
-
-
-def command_output(*arguments: str) -> str:
-    """What the fuseblock command prints."""
-    return subprocess.run(
-        [binary(), *arguments], env=environment(), capture_output=True, text=True, check=True
-    ).stdout
-
-
-def operations_page() -> str:
-    """The page docs/operations.md."""
-    return command_output("ops", "--markdown")
-
-
-def slope_table() -> str:
-    """The slopes of the pointwise operations at their kinks, by the catalogue."""
-    rows = ["| operation | at | slope | formula |", "|---|---|---|---|"]
-    for operation in json.loads(command_output("ops", "--json"))["operations"]:
-        rows += [
-            f"| `{operation['name']}` | {kink['at']:g} | {kink['slope']:g} | `{operation['formula']}` |"
-            for kink in operation.get("kinks", [])
-        ]
-    return "\n".join(rows) + "\n"
-
-
-def block_table() -> str:
-    """The reference blocks."""
-    rows = ["| name | block | input of its users |", "|---|---|---|"]
-    for block in json.loads(command_output("info", "--json"))["reference_blocks"]:
-        notation = block["notation"].replace("|", "\\|")
-        rows.append(f"| `@{block['name']}` | `{notation}` | `{block['input']}` |")
-    return "\n".join(rows) + "\n"
-
-
-GENERATORS = {"slopes": slope_table, "reference blocks": block_table}
-
-
-def generated_part(name: str) -> str:
-    """The text of a generated part by its name."""
-    return GENERATORS[name]()
-
-
-def renewed(document: Document) -> str:
-    """The document with its printed and generated parts made anew; those that still match stay as they are."""
-    lines = document.text.splitlines(keepends=True)
-    replacements: list[tuple[Fence, str]] = []
-    for fence, printed in run_document(document):
-        shown = document.printed(fence)
-        if shown is not None and not matches(shown.text, printed):
-            replacements.append((shown, printed))
-    for shown, printed in reversed(replacements):
-        body = [shown.indent + line if line.strip() else line for line in printed.rstrip("\n").splitlines(keepends=True)]
-        body[-1] += "\n"
-        lines[shown.line : shown.line + shown.text.count("\n")] = body
-    return GENERATED.sub(
-        lambda part: part["head"] + generated_part(part["name"]) + part["tail"], "".join(lines)
-    )
-
-
-def main() -> None:
-    """Writes what has changed."""
-    wanted = [Path(argument).resolve() for argument in sys.argv[1:]] or [*documents(), OPERATIONS_PAGE]
-    for path in wanted:
-        before = path.read_text() if path.exists() else ""
-        after = operations_page() if path == OPERATIONS_PAGE else renewed(read_document(path))
-        if after != before:
-            path.write_text(after)
-            print(f"written: {path.relative_to(CHECKOUT)}")
-
-
-if __name__ == "__main__":
-    main()

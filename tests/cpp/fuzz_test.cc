@@ -1,0 +1,130 @@
+// Mutated notations and JSON blocks: whatever the text, it is read or refused well. See fuzz_support.h for what that means.
+//
+// FUSEBLOCK_LONG=1 takes ten times as many texts. A failure prints the one command that repeats it: with FUSEBLOCK_FUZZ_TEXT
+// (and FUSEBLOCK_FUZZ_TYPE) set, a test checks that text alone.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "cases.h"
+#include "fuzz_support.h"
+
+namespace fuseblock {
+namespace {
+
+using Check = std::string (*)(std::string_view text, const std::vector<fuzz::Types>& types);
+
+struct Seed {
+  std::string text;
+  fuzz::Types types;
+};
+
+const std::vector<Seed>& notation_seeds() {
+  static const std::vector<Seed> seeds = [] {
+    std::vector<Seed> list;
+    for (const cases::Case& each : cases::read_cases(cases::case_files())) {
+      Seed seed{each.block, {TensorType::parse(each.input), {}}};
+      for (const auto& [name, text] : each.others) seed.types.others[name] = TensorType::parse(text);
+      list.push_back(std::move(seed));
+    }
+    return list;
+  }();
+  return seeds;
+}
+
+// The cases and every fifth of their backward blocks as JSON.
+const std::vector<Seed>& json_seeds() {
+  static const std::vector<Seed> seeds = [] {
+    std::vector<Seed> list;
+    for (const Seed& seed : notation_seeds()) {
+      const TypedBlock block = TypedBlock::infer(Block::parse(seed.text), seed.types.x, seed.types.others);
+      list.push_back({block.block().to_json(), seed.types});
+      if (list.size() % 5 != 0) continue;
+      const TypedBlock backward = block.backward();
+      Seed of_backward{backward.block().to_json(), {seed.types.x, {}}};
+      for (const NamedType& argument : backward.arguments())
+        if (argument.name != "x") of_backward.types.others[argument.name] = argument.type;
+      list.push_back(std::move(of_backward));
+    }
+    return list;
+  }();
+  return seeds;
+}
+
+const char* environment(const char* name) { return std::getenv(name); }
+
+bool is_long() { return environment("FUSEBLOCK_LONG") != nullptr; }
+
+// The only text to check, where one is given.
+bool check_given_text(Check check) {
+  const char* text = environment("FUSEBLOCK_FUZZ_TEXT");
+  if (text == nullptr) return false;
+  const char* type = environment("FUSEBLOCK_FUZZ_TYPE");
+  const std::vector<fuzz::Types> types = {{TensorType::parse(type != nullptr ? type : "f32[2,4,6,6]"), {}}};
+  EXPECT_EQ(check(fuzz::unescaped(text), types), "");
+  return true;
+}
+
+void check_mutations(const std::vector<Seed>& seeds, std::size_t count, Check check,
+                     const std::string& test) {
+  if (check_given_text(check)) return;
+  std::size_t refused_at_most = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    fuzz::Random random(i);
+    const Seed& seed = seeds[i % seeds.size()];
+    const std::string text = fuzz::mutate(seed.text, seeds[random.below(seeds.size())].text, random);
+    const std::string trouble = check(text, {seed.types});
+    refused_at_most += text == seed.text ? 0 : 1;
+    ASSERT_EQ(trouble, "") << "repeat it with\n  FUSEBLOCK_FUZZ_TYPE='" << to_string(seed.types.x)
+                           << "' FUSEBLOCK_FUZZ_TEXT='" << fuzz::escaped(text)
+                           << "' build/tests/cpp/fuzz_test --gtest_filter=" << test;
+  }
+  EXPECT_GT(refused_at_most, count / 2) << "most texts came out unchanged";
+}
+
+TEST(Fuzz, Notation) {
+  check_mutations(notation_seeds(), is_long() ? 200000 : 20000, fuzz::check_notation, "Fuzz.Notation");
+}
+
+TEST(Fuzz, Json) { check_mutations(json_seeds(), is_long() ? 20000 : 2000, fuzz::check_json, "Fuzz.Json"); }
+
+// The seeds themselves pass, so that a refusal of a mutation says something about the mutation.
+TEST(FuzzSeeds, AreGood) {
+  for (const Seed& seed : notation_seeds())
+    EXPECT_EQ(fuzz::check_notation(seed.text, {seed.types}), "") << seed.text;
+  for (const Seed& seed : json_seeds()) EXPECT_EQ(fuzz::check_json(seed.text, {seed.types}), "") << seed.text;
+}
+
+// The mutations reach the far side: a good share of the texts still reads, and a good share is refused.
+TEST(FuzzMutations, LeaveSomeTextsReadable) {
+  int read = 0;
+  constexpr int kTexts = 2000;
+  for (int i = 0; i < kTexts; ++i) {
+    fuzz::Random random(static_cast<std::uint64_t>(i));
+    const auto& seeds = notation_seeds();
+    const std::string text = fuzz::mutate(seeds[static_cast<std::size_t>(i) % seeds.size()].text,
+                                          seeds[random.below(seeds.size())].text, random);
+    try {
+      Block::parse(text);
+      ++read;
+    } catch (const Error&) {
+      // A refusal: counted by what it leaves.
+    }
+  }
+  EXPECT_GT(read, kTexts / 20);
+  EXPECT_LT(read, kTexts / 2);
+}
+
+TEST(FuzzChecks, FindWhatIsWrong) {
+  const std::vector<fuzz::Types> types = fuzz::usual_types();
+  EXPECT_EQ(fuzz::check_notation("group_norm(2) | relu", types), "");
+  EXPECT_EQ(fuzz::check_notation("group_norm(7)", types), "");
+  EXPECT_EQ(fuzz::check_notation("no such thing", types), "");
+  EXPECT_EQ(fuzz::check_json("{}", types), "");
+  const std::string bytes("a\0'\\\xff\n", 6);
+  EXPECT_EQ(fuzz::escaped(bytes), "a\\x00\\x27\\x5c\\xff\\x0a");
+  EXPECT_EQ(fuzz::unescaped(fuzz::escaped(bytes)), bytes);
+}
+
+}  // namespace
+}  // namespace fuseblock

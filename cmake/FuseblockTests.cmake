@@ -18,7 +18,8 @@ file(GLOB tool_sources CONFIGURE_DEPENDS tests/tools/*.cc)
 add_library(fuseblock_test_base INTERFACE)
 target_include_directories(fuseblock_test_base INTERFACE tests/cpp src)
 target_compile_definitions(fuseblock_test_base INTERFACE "FUSEBLOCK_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
-target_link_libraries(fuseblock_test_base INTERFACE fuseblock nlohmann_json::nlohmann_json GTest::gtest)
+target_link_libraries(fuseblock_test_base INTERFACE
+  fuseblock nlohmann_json::nlohmann_json hwy::hwy GTest::gtest)
 
 if(support_sources)
   add_library(fuseblock_test_support STATIC ${support_sources})

@@ -1,4 +1,5 @@
 // The engines of this build: the only file that knows all of them.
+#include "cpu/engine.h"
 #include "plan/engine.h"
 #include "reference/reference.h"
 
@@ -24,8 +25,9 @@ class ReferenceExecutable : public Executable {
 
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> list = {
+      {"cpu", "sweeps over tiles, f32 arithmetic (f64 where an input is), SIMD, all cores", cpu::prepare},
       {"reference", "double precision, one operation after the other, one thread",
-       [](const TypedBlock& block) -> std::unique_ptr<Executable> {
+       [](const TypedBlock& block, const PlanOptions&) -> std::unique_ptr<Executable> {
          return std::make_unique<ReferenceExecutable>(block);
        }},
   };

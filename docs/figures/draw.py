@@ -115,10 +115,10 @@ def block_path() -> str:
     typed = Box("TypedBlock", "types known and checked", 430, 72)
     backward = Box("backward()", "gradients, a block again", 430, 196)
     plan = Box("Plan", "how, on one device", 640, 72)
-    sweeps = Box("sweeps", "cut, rewrite, choose", 640, 196, planned=True)
+    sweeps = Box("sweeps", "cut, rewrite, choose", 640, 196)
     engines = [
         Box("reference", "the oracle, in double", 850, 10, width=190),
-        Box("cpu", "tiles, SIMD, threads", 850, 72, width=190, planned=True),
+        Box("cpu", "tiles, SIMD, threads", 850, 72, width=190),
         Box("cuda", "kernels compiled at run time", 850, 134, width=190, planned=True),
     ]
     parts = [box.svg() for box in [*ways, block, typed, backward, plan, sweeps, *engines]]
@@ -136,8 +136,8 @@ def block_path() -> str:
     parts += [arrow((x - 20, top), (x - 20, backward.y)), arrow((x + 20, backward.y), (x + 20, top))]
     x, top = plan.bottom
     parts += [
-        arrow((x - 20, top), (x - 20, sweeps.y), planned=True),
-        arrow((x + 20, sweeps.y), (x + 20, top), planned=True),
+        arrow((x - 20, top), (x - 20, sweeps.y)),
+        arrow((x + 20, sweeps.y), (x + 20, top)),
     ]
     corner = 830
     for engine in engines:
@@ -158,9 +158,9 @@ def folders() -> str:
     block = Box("src/block", "words, types, adjoints", 190, 104)
     cli = Box("src/cli", "the command", 540, 104)
     torch = Box("bindings/torch", "the only one to see torch", 740, 104, width=190, planned=True)
-    plan = Box("src/plan", "plans and devices", 90, 198)
+    plan = Box("src/plan", "sweeps, plans, devices", 90, 198)
     reference = Box("src/reference", "the oracle", 290, 198)
-    cpu = Box("src/cpu", "an engine", 10, 312, width=110, planned=True)
+    cpu = Box("src/cpu", "an engine", 10, 312, width=110)
     cuda = Box("src/cuda", "an engine", 140, 312, width=110, planned=True)
     engines = Box("src/engines.cc", "lists the engines", 290, 312)
     x, y = plan.bottom
@@ -180,7 +180,7 @@ def folders() -> str:
         ),
         arrow(engines.top, reference.bottom),
         arrow((engines.x, 324), (270, 324), (270, 270), (x + 30, 270), (x + 30, y)),
-        arrow(cpu.top, (cpu.top[0], 290), (x - 30, 290), (x - 30, y), planned=True),
+        arrow(cpu.top, (cpu.top[0], 290), (x - 30, 290), (x - 30, y)),
         arrow(cuda.top, (cuda.top[0], 290), (x, 290), (x, y), planned=True),
         legend(540, 312),
         label("An arrow says: may include. Every folder of src/", 540, 344),

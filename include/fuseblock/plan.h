@@ -40,6 +40,19 @@ class Device {
   std::string description_;
 };
 
+// What a plan does with a convolution's result that it needs twice.
+enum class Reuse : std::uint8_t {
+  kByCost,     // whichever the cost model finds cheaper
+  kStore,      // written to memory and read again
+  kRecompute,  // computed again
+};
+
+struct PlanOptions {
+  // Threads to run on; 0 means as many as the machine has cores. Results do not depend on it.
+  int threads = 0;
+  Reuse reuse = Reuse::kByCost;
+};
+
 // Tensors in the order of Plan::inputs() and Plan::outputs().
 struct Arguments {
   std::vector<ConstTensorView> inputs;
@@ -64,13 +77,15 @@ class Plan {
   // Everything that can be wrong with the block and the types is found here. Throws UserError or
   // NotSupportedError.
   static Plan make(const Block& block, const TensorType& input, const TypeMap& others = {},
-                   const Device& device = Device::best());
+                   const Device& device = Device::best(), const PlanOptions& options = {});
   static Plan make(const Block& block, std::string_view input, const TypeMap& others = {},
-                   const Device& device = Device::best());
-  static Plan make(const TypedBlock& block, const Device& device = Device::best());
+                   const Device& device = Device::best(), const PlanOptions& options = {});
+  static Plan make(const TypedBlock& block, const Device& device = Device::best(),
+                   const PlanOptions& options = {});
 
   const TypedBlock& block() const;
   const Device& device() const;
+  const PlanOptions& options() const;
   // x, extra inputs, parameters.
   std::vector<NamedType> inputs() const;
   std::vector<NamedType> parameters() const;
@@ -89,9 +104,10 @@ class Plan {
   // The plan of the gradients; see TypedBlock::backward.
   Plan backward(std::vector<std::string> wanted = {}) const;
 
-  // What runs, for a person: values and their types, parameters, operations and bytes.
+  // What runs, for a person: values and their types, parameters, operations and bytes, and on an engine that has them the
+  // sweeps and the choices behind them.
   std::string explain() const;
-  // The same as a JSON object: block, device, values, outputs, parameters, operations, bytes.
+  // The same as a JSON object: block, engine, values, outputs, parameters, operations, bytes, sweeps, decisions.
   std::string explain_json() const;
 
  private:

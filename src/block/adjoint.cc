@@ -1,6 +1,7 @@
 #include "block/adjoint.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "block/formula_text.h"
 #include "block/text.h"
@@ -46,6 +47,7 @@ Builder::NamedArguments named_arguments(const Node& node) {
 Adjoint::Adjoint(const TypedBlock& forward, std::vector<std::string> wanted)
     : forward_(forward), wanted_(std::move(wanted)) {
   if (wanted_.empty()) wanted_ = forward_.differentiable();
+  std::unordered_set<std::string> seen;
   for (std::size_t i = 0; i < wanted_.size(); ++i) {
     const auto value = forward_.block().find(wanted_[i]);
     if (!value || forward_.block().value(*value).kind == ValueKind::kResult)
@@ -54,8 +56,7 @@ Adjoint::Adjoint(const TypedBlock& forward, std::vector<std::string> wanted)
                       join(forward_.differentiable(), ", "));
     if (!forward_.block().differentiable(*value))
       throw UserError("backward: `" + wanted_[i] + "` holds running statistics, which have no gradient");
-    if (std::count(wanted_.begin(), wanted_.end(), wanted_[i]) > 1)
-      throw UserError("backward: `" + wanted_[i] + "` is wanted twice");
+    if (!seen.insert(wanted_[i]).second) throw UserError("backward: `" + wanted_[i] + "` is wanted twice");
   }
 }
 

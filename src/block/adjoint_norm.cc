@@ -15,6 +15,7 @@ class NormRule {
  public:
   NormRule(Adjoint& adjoint, int node, Value d_y)
       : adjoint_(adjoint),
+        node_(node),
         which_(adjoint.forward().block().nodes()[static_cast<std::size_t>(node)]),
         statistics_(statistics_geometry(adjoint.forward(), node)),
         x_(which_.operand(0)),
@@ -66,6 +67,9 @@ class NormRule {
   }
 
   void batch() {
+    if (adjoint_.needs(which_.operand(1)) || adjoint_.needs(which_.operand(2)))
+      adjoint_.forward().block().fail_unsupported(
+          node_, "a gradient through running statistics is wanted; they count as constants");
     const Value mean = adjoint_.here(which_.operand(1));
     const Value variance = adjoint_.here(which_.operand(2));
     if (adjoint_.needs(x_))
@@ -140,6 +144,7 @@ class NormRule {
   }
 
   Adjoint& adjoint_;
+  int node_;
   const Node& which_;
   StatisticsGeometry statistics_;
   Value x_;

@@ -71,29 +71,29 @@ Formula Block::formula(int node) const {
 }
 
 bool Block::differentiable(Value value) const {
-  if (this->value(value).kind == ValueKind::kResult) return true;
-  for (const Node& node : nodes())
-    for (std::size_t i = 0; i < node.operands.size(); ++i) {
-      const bool used = !node.operands[i].is_scalar() && node.operands[i].value() == value;
-      // Buffers come right after the value operands, before any operand that can be absent.
-      if (used && i < node.operation->operands.size() &&
-          node.operation->operands[i].role == OperandRole::kBuffer)
-        return false;
-    }
-  return true;
+  return this->value(value).kind == ValueKind::kResult || !body_->buffers[static_cast<std::size_t>(value.id)];
 }
 
+namespace {
+
+template <class Kind>
+[[noreturn]] void throw_at(const std::string& message, const std::string& source, const Origin& origin) {
+  if (source.empty()) throw Kind(message);
+  if (!origin.pointer.empty()) throw Kind(message, Position{0, 0, origin.pointer}, "");
+  throw Kind(message, position_of(source, origin.begin),
+             excerpt_of(source, origin.begin, origin.end - origin.begin));
+}
+
+}  // namespace
+
 void Block::fail(int node, const std::string& message) const {
-  const std::string text = stage_text(node) + ": " + message;
-  if (body_->source.empty()) throw UserError(text);
-  const Origin& origin = body_->origins[static_cast<std::size_t>(node)];
-  if (!origin.pointer.empty()) throw UserError(text, Position{0, 0, origin.pointer}, "");
-  throw UserError(text, position_of(body_->source, origin.begin),
-                  excerpt_of(body_->source, origin.begin, origin.end - origin.begin));
+  const Origin origin = body_->source.empty() ? Origin{} : body_->origins[static_cast<std::size_t>(node)];
+  throw_at<UserError>(stage_text(node) + ": " + message, body_->source, origin);
 }
 
 void Block::fail_unsupported(int node, const std::string& message) const {
-  throw NotSupportedError(stage_text(node) + ": " + message);
+  const Origin origin = body_->source.empty() ? Origin{} : body_->origins[static_cast<std::size_t>(node)];
+  throw_at<NotSupportedError>(stage_text(node) + ": " + message, body_->source, origin);
 }
 
 bool Block::operator==(const Block& other) const {

@@ -22,6 +22,8 @@ struct Block::Body {
   std::vector<Node> nodes;
   std::vector<Value> outputs;
   std::unordered_map<std::string, std::int32_t> by_name;
+  // By value: whether a stage takes it as running statistics.
+  std::vector<bool> buffers;
   // Empty where the block was not read from text; not part of what a block is.
   std::string source;
   std::vector<Origin> origins;

@@ -96,6 +96,17 @@ Formula merge_equal_inputs(const Formula& formula, const std::vector<Value>& ope
   return formula.substitute(inputs);
 }
 
+std::vector<bool> find_buffers(const std::vector<Node>& nodes, std::size_t value_count) {
+  std::vector<bool> buffers(value_count, false);
+  for (const Node& node : nodes) {
+    // Buffers come right after the value operands, before any operand that can be absent.
+    for (std::size_t i = 0; i < node.operation->operands.size(); ++i)
+      if (node.operation->operands[i].role == OperandRole::kBuffer)
+        buffers[static_cast<std::size_t>(node.operands[i].value().id)] = true;
+  }
+  return buffers;
+}
+
 // A stage owns the parameters that bear its name: `conv2d.weight` as the weight of `conv2d`.
 void find_owners(const std::vector<Node>& nodes, std::vector<ValueInfo>& values) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -304,6 +315,7 @@ Block Builder::finish(const std::vector<Value>& outputs) {
   }
   for (Value output : outputs) body->outputs.push_back(renumber(output));
   find_owners(body->nodes, body->values);
+  body->buffers = find_buffers(body->nodes, body->values.size());
   body->source = state_->source;
   return Block(std::move(body));
 }

@@ -51,7 +51,7 @@ Spatial spatial_argument(const Block& block, int node, std::string_view name, in
   const auto* list = std::get_if<std::vector<std::int64_t>>(&value);
   if (list != nullptr && static_cast<int>(list->size()) != rank)
     block.fail(node, std::string(name) + "=" + to_string(value) + ": expected " + std::to_string(rank) +
-                         " numbers, got " + std::to_string(list->size()));
+                         (rank == 1 ? " number" : " numbers") + ", got " + std::to_string(list->size()));
   Spatial result = otherwise;
   for (std::size_t i = 0; i < static_cast<std::size_t>(rank); ++i) {
     const std::size_t at = static_cast<std::size_t>(3 - rank) + i;
@@ -175,8 +175,11 @@ const TensorType& Typing::expect(int node, int index, const TensorType& wanted) 
     type->extents = given->second.extents;
     if (given->second.labelled() && given->second.rank() > 0) type->axes = given->second.axes;
   }
-  if (type->extents != wanted.extents || type->axes != wanted.axes)
+  if (type->extents != wanted.extents)
     block_.fail(node, info.name + ": expected " + extents_text(wanted) + ", got " + extents_text(*type));
+  if (type->axes != wanted.axes)
+    block_.fail(
+        node, info.name + ": expected the axes " + to_string(wanted.axes) + ", got " + to_string(type->axes));
   return *type;
 }
 

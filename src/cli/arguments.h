@@ -1,7 +1,7 @@
 // What the command line says about a block: BLOCK, --input, --small, --engine, --backward, --wanted.
 //
-// BLOCK is notation, `@name` for a reference block, the JSON of a block (it starts with `{`), or `-` to read one of these
-// from standard input.
+// BLOCK is notation, `@name` for a reference block, the JSON of a block (it starts with `{`), or `-` to read
+// one of these from standard input.
 #pragma once
 
 #include <string>
@@ -31,7 +31,9 @@ struct BlockRequest {
   TypeMap others;
   Device device;
 
-  Plan plan() const { return Plan::make(block, input, others, device); }
+  Plan plan(const PlanOptions& options = {}) const {
+    return Plan::make(block, input, others, device, options);
+  }
 };
 
 // Throws UserError where something does not read, is missing or is given twice.

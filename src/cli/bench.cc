@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -59,7 +60,7 @@ double percentile(const std::vector<double>& sorted, double share) {
 int run_bench(const BenchOptions& options, const Console& console) {
   require_consistent(options.gradient);
   const BlockRequest request = read_request(options.block);
-  const Plan plan = request.plan();
+  const Plan plan = request.plan({.threads = options.threads});
   const TensorMap arguments = generate_arguments(plan.block(), options.seed);
   TensorMap output_gradients;
   announce_duration(plan, 1, console);
@@ -87,9 +88,10 @@ int run_bench(const BenchOptions& options, const Console& console) {
   const double low = percentile(times, 0.1);
   const double high = percentile(times, 0.9);
   const std::string direction = options.gradient.backward ? "forward+backward" : "forward";
-  const int threads = 1;  // the reference engine's
-  if (options.threads > threads)
-    console.warn("--threads: the " + plan.device().name() + " engine uses one thread");
+  const bool one_thread = plan.device().name() == "reference";
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int threads = one_thread ? 1 : (options.threads > 0 ? options.threads : cores);
+  if (one_thread && options.threads > 1) console.warn("--threads: the reference engine uses one thread");
   if (console.json()) {
     Json json;
     json["block"] = request.block.to_string();

@@ -1,4 +1,5 @@
-// The catalogue of operations in words: families, arguments and formulas as `fuseblock ops` and docs/operations.md show them.
+// The catalogue of operations in words: families, arguments and formulas as `fuseblock ops` and
+// docs/operations.md show them.
 #pragma once
 
 #include <string>

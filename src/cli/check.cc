@@ -1,5 +1,6 @@
-// fuseblock check: an engine against the reference engine, forward and every gradient. The reference engine itself is run
-// twice over differently filled memory, and its gradients are held against central differences (comparison.h).
+// fuseblock check: an engine against the reference engine, forward and every gradient. The reference engine
+// itself is run twice over differently filled memory, and its gradients are held against central differences
+// (comparison.h).
 #include <algorithm>
 
 #include <nlohmann/json.hpp>

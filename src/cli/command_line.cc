@@ -208,7 +208,8 @@ class CommandLine {
     add_block_options(sub, options.block);
     add_seed(sub, options.seed);
     add_gradient_options(sub, options.gradient, "Time forward and backward together");
-    sub->add_option("-t,--threads", options.threads, "Threads (the reference engine uses one)")
+    sub->add_option("-t,--threads", options.threads,
+                    "Threads; 0 takes all cores (the reference engine uses one)")
         ->type_name("NUMBER")
         ->check(CLI::Range(1, 4096));
     sub->add_option("-r,--repeat", options.repeat, "Exactly this many runs after one for warming up")

@@ -15,8 +15,8 @@ class UsageError : public UserError {
   using UserError::UserError;
 };
 
-// Reads the command line and returns what it asks for, to be called once; its result is the exit status. `--help` and
-// `--version` return a command that prints. `console` must outlive it. Throws UsageError.
+// Reads the command line and returns what it asks for, to be called once; its result is the exit status.
+// `--help` and `--version` return a command that prints. `console` must outlive it. Throws UsageError.
 std::function<int()> read_command_line(int argument_count, const char* const* arguments, Console& console);
 
 }  // namespace fuseblock::cli

@@ -1,5 +1,5 @@
-// The subcommands: what each is asked (filled in from the command line by command_line.cc) and the function that answers,
-// one file each. They return an exit status and throw for bad input.
+// The subcommands: what each is asked (filled in from the command line by command_line.cc) and the function
+// that answers, one file each. They return an exit status and throw for bad input.
 #pragma once
 
 #include <cstdint>

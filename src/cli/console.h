@@ -1,5 +1,5 @@
-// What the command says and where: results on standard output, as text or as JSON; notes, progress and errors on standard
-// error. Colours only where standard output is a terminal and NO_COLOR is not set.
+// What the command says and where: results on standard output, as text or as JSON; notes, progress and errors
+// on standard error. Colours only where standard output is a terminal and NO_COLOR is not set.
 #pragma once
 
 #include <string>
@@ -41,7 +41,8 @@ class Console {
   // A line that the next one replaces, where standard error is a terminal; an empty text removes it.
   void progress(std::string_view text) const;
 
-  // `fuseblock: message` with what else is known on standard error; with JSON also an object on standard output.
+  // `fuseblock: message` with what else is known on standard error; with JSON also an object on standard
+  // output.
   void report(std::string_view kind, const Error& error) const;
 
   // Writes out what is buffered. Throws UserError where standard output takes no more (a full disk).

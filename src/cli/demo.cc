@@ -1,4 +1,5 @@
-// fuseblock demo: the four reference blocks on the best engine there is, at extents that take it well under a second each.
+// fuseblock demo: the four reference blocks on the best engine there is, at extents that take it well under a
+// second each.
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -22,8 +22,8 @@ TensorType in_f64(TensorType type) {
   return type;
 }
 
-// The block with a cast to f64 behind each output, since a dtype that the block itself asks for would round the differences
-// away, and with all arguments in f64.
+// The block with a cast to f64 behind each output, since a dtype that the block itself asks for would round
+// the differences away, and with all arguments in f64.
 TypedBlock in_f64(const TypedBlock& block) {
   std::string statements = block.block().to_statements();
   statements.erase(statements.rfind("return "));

@@ -1,14 +1,12 @@
 #include "execution.h"
 
-#include <cstring>
-#include <new>
+#include <algorithm>
 
 #include "table.h"
 
 namespace fuseblock::cli {
 namespace {
 
-constexpr std::align_val_t kWorkspaceAlignment{64};
 constexpr double kReferenceRate = 3e8;  // operations per second, measured on convolutions
 
 const Tensor& find_tensor(const std::vector<const TensorMap*>& groups, const std::string& name) {
@@ -17,12 +15,15 @@ const Tensor& find_tensor(const std::vector<const TensorMap*>& groups, const std
   throw UserError("the tensor " + name + " is missing");
 }
 
+Workspace affordable_workspace(const Plan& plan) {
+  require_memory(total_bytes(plan.outputs()) + static_cast<double>(plan.workspace_bytes()), "the plan");
+  return Workspace(plan.workspace_bytes());
+}
+
 }  // namespace
 
-void Execution::Release::operator()(std::byte* data) const { ::operator delete[](data, kWorkspaceAlignment); }
-
-Execution::Execution(Plan plan, const std::vector<const TensorMap*>& inputs) : plan_(std::move(plan)) {
-  require_memory(total_bytes(plan_.outputs()) + static_cast<double>(plan_.workspace_bytes()), "the plan");
+Execution::Execution(Plan plan, const std::vector<const TensorMap*>& inputs)
+    : plan_(std::move(plan)), workspace_(affordable_workspace(plan_)) {
   std::map<std::string, ConstTensorView, std::less<>> input_views;
   for (const NamedType& input : plan_.inputs())
     input_views.emplace(input.name, find_tensor(inputs, input.name).view());
@@ -32,17 +33,13 @@ Execution::Execution(Plan plan, const std::vector<const TensorMap*>& inputs) : p
     output_views.emplace(output.name, place->second.view());
   }
   arguments_ = plan_.bind(input_views, output_views);
-  workspace_.reset(new (kWorkspaceAlignment) std::byte[plan_.workspace_bytes() + 1]);
 }
 
-void Execution::run() { plan_.run(arguments_, {workspace_.get(), plan_.workspace_bytes()}); }
+void Execution::run() { plan_.run(arguments_, workspace_.bytes()); }
 
 void Execution::poison(std::byte value) {
-  std::memset(workspace_.get(), static_cast<int>(value), plan_.workspace_bytes());
-  for (auto& [name, tensor] : outputs_)
-    if (tensor.type().byte_count() > 0)
-      std::memset(tensor.data(), static_cast<int>(value),
-                  static_cast<std::size_t>(tensor.type().byte_count()));
+  std::ranges::fill(workspace_.bytes(), value);
+  for (auto& [name, tensor] : outputs_) std::fill_n(tensor.data(), tensor.type().byte_count(), value);
 }
 
 double Execution::bytes() const {

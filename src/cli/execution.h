@@ -2,8 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <span>
+#include <vector>
 
 #include "fuseblock/plan.h"
 #include "tensors.h"
@@ -12,8 +11,8 @@ namespace fuseblock::cli {
 
 class Execution {
  public:
-  // `inputs` together have every input of the plan, and may have more; they must outlive this. Throws UserError where a
-  // tensor is missing or there is not enough memory.
+  // `inputs` together have every input of the plan, and may have more; they must outlive this. Throws
+  // UserError where a tensor is missing or there is not enough memory.
   Execution(Plan plan, const std::vector<const TensorMap*>& inputs);
 
   const Plan& plan() const { return plan_; }
@@ -27,14 +26,10 @@ class Execution {
   double bytes() const;
 
  private:
-  struct Release {
-    void operator()(std::byte* data) const;
-  };
-
   Plan plan_;
   TensorMap outputs_;
   Arguments arguments_;
-  std::unique_ptr<std::byte[], Release> workspace_;
+  Workspace workspace_;
 };
 
 // The outputs of a plan, by name.

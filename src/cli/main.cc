@@ -1,4 +1,5 @@
-// The fuseblock command: reads the command line, runs the subcommand, turns what is thrown into a message and a status.
+// The fuseblock command: reads the command line, runs the subcommand, turns what is thrown into a message and
+// a status.
 #include <cstdlib>
 #include <exception>
 #include <new>

@@ -1,6 +1,7 @@
-// NumPy's .npy files: one tensor each. Written as C order, little-endian, version 1.0, f64 f32 f16 as they are and bf16 (which
-// NumPy does not have) as f32. Read in versions 1 to 3, either order, either byte order, from floats, integers and booleans;
-// anything else, and a file that is damaged or too short or too long, is refused.
+// NumPy's .npy files: one tensor each. Written as C order, little-endian, version 1.0, f64 f32 f16 as they
+// are and bf16 (which NumPy does not have) as f32. Read in versions 1 to 3, either order, either byte order,
+// from floats, integers and booleans; anything else, and a file that is damaged or too short or too long, is
+// refused.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +23,12 @@ struct NpyHeader {
   std::size_t data_begin = 0;  // in the file
 };
 
-// `bytes` is the whole file; exactly the elements follow the header. Throws UserError that says what is wrong.
+// `bytes` is the whole file; exactly the elements follow the header. Throws UserError that says what is
+// wrong.
 NpyHeader read_npy_header(std::string_view bytes);
 
-// Fills a tensor, rounding to its dtype. Throws UserError where the file is no .npy file or its shape is another.
+// Fills a tensor, rounding to its dtype. Throws UserError where the file is no .npy file or its shape is
+// another.
 void read_npy(std::string_view bytes, Tensor& tensor);
 
 // The whole file.

@@ -1,5 +1,5 @@
-// The page docs/operations.md, printed by `fuseblock ops --markdown`. Everything in it but the few sentences here comes from
-// the catalogue.
+// The page docs/operations.md, printed by `fuseblock ops --markdown`. Everything in it but the few sentences
+// here comes from the catalogue.
 #include "catalogue.h"
 #include "commands.h"
 #include "table.h"

@@ -13,7 +13,8 @@ namespace fuseblock::cli {
 void save_tensors(const std::string& folder, const TensorMap& tensors);
 void save_block(const std::string& folder, const Block& block);
 
-// Reads a tensor of each name and type. Throws UserError with the path where a file is missing, damaged or of another shape.
+// Reads a tensor of each name and type. Throws UserError with the path where a file is missing, damaged or of
+// another shape.
 TensorMap load_tensors(const std::string& folder, const std::vector<NamedType>& wanted);
 
 }  // namespace fuseblock::cli

@@ -15,8 +15,8 @@ namespace fuseblock::cli {
 
 using TensorMap = std::map<std::string, Tensor, std::less<>>;
 
-// Calls visit(index, offset) for each element in the logical order n c d h w: its number in that order and its place in a
-// dense tensor of the type's layout.
+// Calls visit(index, offset) for each element in the logical order n c d h w: its number in that order and
+// its place in a dense tensor of the type's layout.
 template <class Visit>
 void for_each_element(const TensorType& type, Visit visit) {
   const std::vector<std::int64_t> strides = type.strides();
@@ -37,8 +37,8 @@ void for_each_element(const TensorType& type, Visit visit) {
 // The same values rounded to another type of the same extents.
 Tensor converted(const Tensor& tensor, const TensorType& type);
 
-// What a tensor holds. Mean, population standard deviation, minimum and maximum are those of the finite elements, NaN where
-// there are none.
+// What a tensor holds. Mean, population standard deviation, minimum and maximum are those of the finite
+// elements, NaN where there are none.
 struct Statistics {
   std::uint64_t digest = 0;  // FNV-1a, 64 bits, over the elements' bytes (little-endian) in logical order
   double mean = 0;
@@ -53,8 +53,8 @@ Statistics statistics(const Tensor& tensor);
 // 16 hexadecimal digits.
 std::string digest_text(std::uint64_t digest);
 
-// Throws UserError where this machine has not that much memory free, so that a large tensor is an error and not the end of
-// the process. `what` names what needs it.
+// Throws UserError where this machine has not that much memory free, so that a large tensor is an error and
+// not the end of the process. `what` names what needs it.
 void require_memory(double bytes, const std::string& what);
 
 // The bytes of tensors of these types together.

@@ -10,6 +10,8 @@
 
 namespace fuseblock {
 
+struct Schedule;
+
 // A block made ready on one engine.
 class Executable {
  public:
@@ -21,12 +23,14 @@ class Executable {
   virtual std::size_t workspace_bytes() const = 0;
   // Arguments are known to fit the block's types; strides are arbitrary.
   virtual void run(const Arguments& arguments, std::span<std::byte> workspace) const = 0;
+  // The sweeps that run; null for an engine that has none.
+  virtual const Schedule* schedule() const { return nullptr; }
 };
 
 struct Engine {
   std::string name;
   std::string description;
-  std::unique_ptr<Executable> (*prepare)(const TypedBlock& block);
+  std::unique_ptr<Executable> (*prepare)(const TypedBlock& block, const PlanOptions& options);
 };
 
 // The engines that run on this machine, the fastest first.

@@ -1,8 +1,9 @@
 #include "plan/explain.h"
 
-#include <array>
-#include <cstdio>
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "plan/explain_schedule.h"
 
 namespace fuseblock {
 namespace {
@@ -10,19 +11,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kLineWidth = 110;
-
-// `4.9 G`, `123 k`: three digits and a prefix.
-std::string amount(double value) {
-  constexpr std::array<const char*, 6> kPrefixes = {"", " k", " M", " G", " T", " P"};
-  std::size_t prefix = 0;
-  while (value >= 999.5 && prefix + 1 < kPrefixes.size()) {
-    value /= 1000;
-    ++prefix;
-  }
-  std::array<char, 32> digits{};
-  std::snprintf(digits.data(), digits.size(), value < 10 && prefix > 0 ? "%.1f" : "%.0f", value);
-  return std::string(digits.data()) + kPrefixes[prefix];
-}
 
 // Columns as wide as their longest cell; the numeric ones to the right.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& to_the_right) {
@@ -99,7 +87,7 @@ std::vector<NamedType> without_parameters(const TypedBlock& block) {
 
 }  // namespace
 
-std::string explain_text(const Plan& plan) {
+std::string explain_text(const Plan& plan, const Schedule* schedule) {
   const TypedBlock& block = plan.block();
   std::string text =
       "block\n" + block_lines(block.block()) + "\ninputs\n" + named_types(without_parameters(block));
@@ -116,12 +104,13 @@ std::string explain_text(const Plan& plan) {
   const Totals sum = totals(block);
   text += "\noperations " + amount(sum.operations) + "; bytes moved stage by stage " + amount(sum.bytes) +
           ", by inputs, parameters and outputs alone " + amount(block.border_bytes()) + "\n";
+  if (schedule != nullptr) text += "\n" + schedule_text(*schedule);
   text += "engine " + plan.device().name() + ": " + plan.device().description() + "; workspace " +
           amount(static_cast<double>(plan.workspace_bytes())) + " bytes\n";
   return text;
 }
 
-std::string explain_json_text(const Plan& plan) {
+std::string explain_json_text(const Plan& plan, const Schedule* schedule) {
   const TypedBlock& block = plan.block();
   Json document;
   document["block"] = block.block().to_string();
@@ -144,6 +133,7 @@ std::string explain_json_text(const Plan& plan) {
   document["bytes_moved"] = sum.bytes;
   document["border_bytes"] = block.border_bytes();
   document["workspace_bytes"] = plan.workspace_bytes();
+  if (schedule != nullptr) document.update(schedule_json(*schedule));
   return document.dump(2);
 }
 

@@ -4,10 +4,12 @@
 #include <string>
 
 #include "fuseblock/plan.h"
+#include "plan/schedule.h"
 
 namespace fuseblock {
 
-std::string explain_text(const Plan& plan);
-std::string explain_json_text(const Plan& plan);
+// The schedule is null for an engine that has none.
+std::string explain_text(const Plan& plan, const Schedule* schedule);
+std::string explain_json_text(const Plan& plan, const Schedule* schedule);
 
 }  // namespace fuseblock

@@ -55,6 +55,7 @@ std::vector<View> in_order(const std::vector<NamedType>& wanted,
                       to_string(tensor.type));
     result.push_back(place->second);
   }
+  if (given.size() == wanted.size()) return result;
   for (const auto& [name, view] : given) {
     const bool known = std::any_of(wanted.begin(), wanted.end(),
                                    [&, &key = name](const NamedType& t) { return t.name == key; });
@@ -71,6 +72,7 @@ Workspace::Workspace(std::size_t bytes)
 struct Plan::Body {
   TypedBlock block;
   Device device;
+  PlanOptions options;
   std::unique_ptr<Executable> executable;
   std::vector<NamedType> inputs;
   std::vector<NamedType> outputs;
@@ -95,25 +97,30 @@ Device Device::by_name(std::string_view name) {
   throw UserError("there is no engine `" + std::string(name.substr(0, 40)) + "` here; there is " + names);
 }
 
-Plan Plan::make(const Block& block, const TensorType& input, const TypeMap& others, const Device& device) {
-  return make(TypedBlock::infer(block, input, others), device);
+Plan Plan::make(const Block& block, const TensorType& input, const TypeMap& others, const Device& device,
+                const PlanOptions& options) {
+  return make(TypedBlock::infer(block, input, others), device, options);
 }
 
-Plan Plan::make(const Block& block, std::string_view input, const TypeMap& others, const Device& device) {
-  return make(block, TensorType::parse(input), others, device);
+Plan Plan::make(const Block& block, std::string_view input, const TypeMap& others, const Device& device,
+                const PlanOptions& options) {
+  return make(block, TensorType::parse(input), others, device, options);
 }
 
-Plan Plan::make(const TypedBlock& block, const Device& device) {
+Plan Plan::make(const TypedBlock& block, const Device& device, const PlanOptions& options) {
+  if (options.threads < 0)
+    throw UserError("threads: expected 0 or more, got " + std::to_string(options.threads));
   for (const Engine& engine : engines()) {
     if (engine.name != device.name()) continue;
     return Plan(std::make_shared<Body>(
-        Body{block, device, engine.prepare(block), block.arguments(), block.outputs()}));
+        Body{block, device, options, engine.prepare(block, options), block.arguments(), block.outputs()}));
   }
   throw InternalError("a device without an engine: " + device.name());
 }
 
 const TypedBlock& Plan::block() const { return body_->block; }
 const Device& Plan::device() const { return body_->device; }
+const PlanOptions& Plan::options() const { return body_->options; }
 std::vector<NamedType> Plan::inputs() const { return body_->inputs; }
 std::vector<NamedType> Plan::parameters() const { return body_->block.parameters(); }
 std::vector<NamedType> Plan::outputs() const { return body_->outputs; }
@@ -145,10 +152,10 @@ void Plan::run(const Arguments& arguments, std::span<std::byte> workspace) const
 }
 
 Plan Plan::backward(std::vector<std::string> wanted) const {
-  return make(body_->block.backward(std::move(wanted)), body_->device);
+  return make(body_->block.backward(std::move(wanted)), body_->device, body_->options);
 }
 
-std::string Plan::explain() const { return explain_text(*this); }
-std::string Plan::explain_json() const { return explain_json_text(*this); }
+std::string Plan::explain() const { return explain_text(*this, body_->executable->schedule()); }
+std::string Plan::explain_json() const { return explain_json_text(*this, body_->executable->schedule()); }
 
 }  // namespace fuseblock

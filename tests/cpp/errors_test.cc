@@ -9,7 +9,9 @@
 namespace fuseblock {
 namespace {
 
-std::string how_to_write(const std::string& operation) { return "; it is " + signature(*find_operation(operation)); }
+std::string how_to_write(const std::string& operation) {
+  return "; it is " + signature(*find_operation(operation));
+}
 
 struct TextMistake {
   std::string text;
@@ -77,7 +79,8 @@ TEST(TextMistakes, Arguments) {
   expect_refused({
       {"conv2d", 1, "conv2d: argument `channels` is missing (output channels)" + how_to_write("conv2d")},
       {"conv2d(64)", 1, "conv2d: argument `k` is missing (extent of the filter)" + how_to_write("conv2d")},
-      {"layer_norm", 1, "layer_norm: argument `axes` is missing (the axes to normalise over)" + how_to_write("layer_norm")},
+      {"layer_norm", 1,
+       "layer_norm: argument `axes` is missing (the axes to normalise over)" + how_to_write("layer_norm")},
       {"conv2d(64, kk=3)", 12, "conv2d: there is no argument `kk`" + how_to_write("conv2d")},
       {"conv2d(64, k=)", 14, "expected " + kFilter + " for `k` of conv2d, got `)`"},
       {"conv2d(64, k=0)", 12, "conv2d: k=0: expected " + kFilter},
@@ -95,7 +98,8 @@ TEST(TextMistakes, Arguments) {
       {"conv2d(64, k=(1,2,3,4))", 12, "conv2d: k=(1,2,3,4): expected " + kFilter},
       {"conv2d(64, k=3, bias=1)", 17, "conv2d: bias=1: expected true or false"},
       {"conv2d(64, k=3, pad=full)", 17,
-       "conv2d: pad=full: expected a whole number from 0 or a list of one for each spatial axis, or same or valid"},
+       "conv2d: pad=full: expected a whole number from 0 or a list of one for each spatial axis, or same or "
+       "valid"},
       {"conv2d(64, k=3, pad_mode=mirror)", 17,
        "conv2d: pad_mode=mirror: expected one of zeros, reflect, replicate, circular"},
       {"group_norm(8, eps=-1)", 15, "group_norm: eps=-1: expected a number from 0"},
@@ -145,7 +149,8 @@ TEST(TextMistakes, Formulas) {
       {"y = exp(x, 2) + 1; return y", 10, "expected `)`: exp takes 1 operand, got `,`"},
       {"y = select(x, 1) + 1; return y", 16, "expected `,`: select takes 3 operands, got `)`"},
       {"y = x + leaky_relu(x, slope=2); return y", 23, "leaky_relu has no argument `slope`"},
-      {"y = x + leaky_relu(x, 1, 2); return y", 26, "leaky_relu: `2` is one item too many" + how_to_write("leaky_relu")},
+      {"y = x + leaky_relu(x, 1, 2); return y", 26,
+       "leaky_relu: `2` is one item too many" + how_to_write("leaky_relu")},
       {"y = x + gelu(x, approximate=erf); return y", 17, "gelu: approximate=erf: expected one of none, tanh"},
   });
 }
@@ -214,34 +219,45 @@ TEST(JsonMistakes, HavePointers) {
       {one("3"), "/statements/0", "expected an object"},
       {one("{}"), "/statements/0/name", "this member is missing"},
       {one(R"({"name": 3})"), "/statements/0/name", "expected a string"},
-      {one(R"({"name": "", "op": "relu", "operands": ["x"]})"), "/statements/0/name", "a statement needs a name"},
-      {one(R"({"name": "x", "op": "relu", "operands": ["x"]})"), "/statements/0", "the name `x` is taken already"},
+      {one(R"({"name": "", "op": "relu", "operands": ["x"]})"), "/statements/0/name",
+       "a statement needs a name"},
+      {one(R"({"name": "x", "op": "relu", "operands": ["x"]})"), "/statements/0",
+       "the name `x` is taken already"},
       {one(R"({"name": "y"})"), "/statements/0/op", "this member is missing"},
       {one(R"({"name": "y", "op": "rleu"})"), "/statements/0/op", "no operation `rleu`; did you mean relu?"},
       {one(R"({"name": "y", "op": "relu"})"), "/statements/0/operands", "this member is missing"},
       {one(R"({"name": "y", "op": "relu", "operands": "x"})"), "/statements/0/operands", "expected a list"},
-      {one(R"({"name": "y", "op": "relu", "operands": []})"), "/statements/0", "relu: expected 1 operand, got 0"},
-      {one(R"({"name": "y", "op": "relu", "operands": ["x", "x"]})"), "/statements/0/operands", "more operands than relu takes"},
-      {one(R"({"name": "y", "op": "relu", "operands": [2]})"), "/statements/0", "relu: operand `x` is a value, got the number 2"},
-      {one(R"({"name": "y", "op": "relu", "operands": ["c"]})"), "/statements/0/operands/0", "`c` is a word of the notation"},
-      {one(R"({"name": "y", "op": "relu", "operands": ["x"], "args": []})"), "/statements/0/args", "expected an object"},
+      {one(R"({"name": "y", "op": "relu", "operands": []})"), "/statements/0",
+       "relu: expected 1 operand, got 0"},
+      {one(R"({"name": "y", "op": "relu", "operands": ["x", "x"]})"), "/statements/0/operands",
+       "more operands than relu takes"},
+      {one(R"({"name": "y", "op": "relu", "operands": [2]})"), "/statements/0",
+       "relu: operand `x` is a value, got the number 2"},
+      {one(R"({"name": "y", "op": "relu", "operands": ["c"]})"), "/statements/0/operands/0",
+       "`c` is a word of the notation"},
+      {one(R"({"name": "y", "op": "relu", "operands": ["x"], "args": []})"), "/statements/0/args",
+       "expected an object"},
       {conv(R"("stride": 2)"), "/statements/0", "conv2d: argument `k` is missing"},
       {conv(R"("k": 0)"), "/statements/0/args/k", "conv2d: k=0: expected " + kFilter},
-      {conv(R"("k": [3, 18446744073709551615])"), "/statements/0/args/k", "a whole number below 2^63 was expected"},
+      {conv(R"("k": [3, 18446744073709551615])"), "/statements/0/args/k",
+       "a whole number below 2^63 was expected"},
       {conv(R"("k": 3, "kernel_size": 3)"), "/statements/0", "conv2d: argument `kernel_size` is given twice"},
       {conv(R"("a/b": 3)"), "/statements/0/args", "conv2d: there is no argument `a/b`"},
-      {one(R"({"name": "y", "op": "mean", "operands": ["x"], "args": {"axes": ["c", "c"]}})"), "/statements/0/args/axes",
-       "expected a list of different axes out of n, c, d, h, w"},
-      {one(R"({"name": "y", "op": "linear", "operands": ["x", 3], "args": {"channels": 4}})"), "/statements/0/operands/1",
-       "expected a string"},
-      {one(R"({"name": "y", "formula": "x +"})"), "/statements/0/formula", "expected a number, a name, a call or `(`"},
-      {one(R"({"name": "y", "formula": "2"})"), "/statements/0/formula", "a formula needs at least one value"},
+      {one(R"({"name": "y", "op": "mean", "operands": ["x"], "args": {"axes": ["c", "c"]}})"),
+       "/statements/0/args/axes", "expected a list of different axes out of n, c, d, h, w"},
+      {one(R"({"name": "y", "op": "linear", "operands": ["x", 3], "args": {"channels": 4}})"),
+       "/statements/0/operands/1", "expected a string"},
+      {one(R"({"name": "y", "formula": "x +"})"), "/statements/0/formula",
+       "expected a number, a name, a call or `(`"},
+      {one(R"({"name": "y", "formula": "2"})"), "/statements/0/formula",
+       "a formula needs at least one value"},
       {one(relu, "[]"), "/outputs", "a block needs at least one output"},
       {one(relu, "[3]"), "/outputs/0", "expected a string"},
       {one(relu, R"(["z"])"), "/outputs/0", "there is no value named `z`"},
       {one(relu, R"(["x"])"), "/outputs", "output `x` is an input"},
       {one(relu, R"(["y", "y"])"), "/outputs", "output `y` is named twice"},
-      {one(relu + R"(, {"name": "z", "op": "tanh", "operands": ["x"]})"), "/statements/1", "`z` is never used"},
+      {one(relu + R"(, {"name": "z", "op": "tanh", "operands": ["x"]})"), "/statements/1",
+       "`z` is never used"},
   };
   for (const JsonMistake& mistake : mistakes) {
     const Refusal got = refusal([&] { Block::from_json(mistake.json); });
@@ -255,7 +271,8 @@ TEST(JsonMistakes, InTheTextHaveLineAndColumn) {
   EXPECT_EQ(cut.message, "block in JSON: this is not JSON");
   EXPECT_EQ(cut.line, 2);
   EXPECT_EQ(cut.column, 12);
-  const Refusal large = refusal([] { Block::from_json(one(R"({"name": "y", "op": "mul", "operands": ["x", 1e999]})")); });
+  const Refusal large =
+      refusal([] { Block::from_json(one(R"({"name": "y", "op": "mul", "operands": ["x", 1e999]})")); });
   EXPECT_EQ(large.message, "block in JSON: a number beyond the range of double");
   EXPECT_EQ(large.column, 62);
   const Refusal bytes = refusal([] { Block::from_json("{\"\xff\": 1}"); });
@@ -263,7 +280,8 @@ TEST(JsonMistakes, InTheTextHaveLineAndColumn) {
 }
 
 TEST(JsonMistakes, OfShapesPointToTheStatement) {
-  const Block block = Block::from_json(one(R"({"name": "y", "op": "group_norm", "operands": ["x"], "args": {"groups": 7}})"));
+  const Block block =
+      Block::from_json(one(R"({"name": "y", "op": "group_norm", "operands": ["x"], "args": {"groups": 7}})"));
   const Refusal got = refusal([&] { TypedBlock::infer(block, TensorType::parse("f32[2,24,5]")); });
   EXPECT_EQ(got.message, "group_norm(7): 24 channels do not divide into 7 groups");
   EXPECT_EQ(got.pointer, "/statements/0");

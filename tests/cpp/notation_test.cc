@@ -42,9 +42,10 @@ TEST(Notation, SpellingsOfTheSameBlock) {
   const std::vector<std::vector<std::string>> rows = {
       // whole numbers, by place, by name and by PyTorch's name; a list for each spatial axis
       {"conv2d(64, k=3)", "conv2d(64, 3)", "conv2d(k=3, channels=64)",
-       "conv2d(out_channels=64, kernel_size=3)", "conv2d(64, (3,3))", "conv2d(64, k=( 3 , 3 ))",
+       "conv2d(out_channels=64, kernel_size=3)", "conv2d(64, k=(3))", "conv2d(64, 3, bias)",
        "conv2d(64,k=3,stride=1,pad=0,dilation=1,groups=1,bias=true)",
-       "conv2d(64, 3, 1, 0, zeros, 1, 1, true)", "conv2d(64, 3, pad=(0,0))", "conv2d(64, 3, bias)"},
+       "conv2d(64, 3, 1, 0, zeros, 1, 1, true)"},
+      {"conv2d(64, k=(3,3))", "conv2d(64, (3,3))", "conv2d(64, k=( 3 , 3 ))"},
       {"conv2d(64, k=(3,5), pad=(1,2))", "conv2d(64, (3,5), padding=(1,2))", "conv2d(64, (3,5), 1, (1,2))"},
       {"conv2d(64, k=3, pad=same)", "conv2d(64, 3, 1, same)",
        "conv2d(64, 3, padding=same, padding_mode=zeros)"},

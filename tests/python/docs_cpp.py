@@ -99,7 +99,7 @@ def build(source: str, target: Path) -> None:
         str(code),
         str(folder / "libfuseblock.a"),
     ]
-    command += ["-pthread", "-o", str(target)]
+    command += ["-lhwy", "-ltbb", "-pthread", "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ValueError(done.stderr)

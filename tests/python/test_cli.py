@@ -179,7 +179,7 @@ def test_explain_backward() -> None:
     assert "return d_x" in text
     report = fuseblock_json("explain", NORM, *NORM_INPUT, "--backward", "--wanted", "group_norm.weight,x")
     assert [row["name"] for row in report["outputs"]] == ["d_group_norm.weight", "d_x"]
-    assert "rstd" in report["statements"]
+    assert "rstd" in report["block"]
 
 
 def test_explain_statements() -> None:

@@ -1,0 +1,242 @@
+#include "cpu/conv/source.h"
+
+#include <algorithm>
+#include <array>
+
+namespace fuseblock::cpu {
+namespace {
+
+// Source channels are summed in blocks whose packed weights and staged rows stay in L1 while the kernel walks
+// along a piece. Blocks also bound the number of terms that one accumulator adds up. Both depend on the geometry
+// alone, so that every target and every tile has the same blocks.
+constexpr std::int64_t kChannelBlockBytes = 24 * 1024;
+constexpr std::int64_t kChannelBlockTerms = 512;
+
+std::int64_t count_channel_blocks(const ConvGrid& grid, std::int64_t element_bytes) {
+  std::int64_t rows = 1;
+  for (int i = 0; i < 2; ++i) {
+    std::int64_t most = 1;
+    for (const auto& taps : grid.axis(i).taps) most = std::max<std::int64_t>(most, std::ssize(taps));
+    rows *= most;
+  }
+  const std::int64_t columns = std::min(grid.axis(2).staged_extent(), kPiecePositions);
+  const std::int64_t channel_bytes =
+      (grid.filter_taps() * kMaxBlockChannels + rows * columns) * element_bytes;
+  const std::int64_t channels = std::max<std::int64_t>(
+      1, std::min(kChannelBlockBytes / channel_bytes, kChannelBlockTerms / grid.filter_taps()));
+  return (grid.source_channels_per_group() + channels - 1) / channels;
+}
+
+// Equal parts of neighbouring rows of a run.
+struct Band {
+  std::int64_t row = 0;
+  std::int64_t rows = 0;
+  Range columns;
+  std::int64_t sums = 0;  // its first position, counted from the piece's
+};
+
+// The real positions of flat positions `part`: the end of a row, whole rows, the begin of a row.
+std::array<Band, 3> bands_of(Range part, std::int64_t pitch, std::int64_t columns) {
+  std::array<Band, 3> bands;
+  std::int64_t row = part.begin / pitch;
+  if (const std::int64_t column = part.begin - row * pitch; column > 0) {
+    const Range rest = {column, std::min(column + part.size(), columns)};
+    if (rest.size() > 0) bands[0] = {row, 1, rest, 0};
+    ++row;
+  }
+  const std::int64_t whole = std::max<std::int64_t>(0, (part.end - row * pitch + pitch - columns) / pitch);
+  bands[1] = {row, whole, {0, columns}, row * pitch - part.begin};
+  row += whole;
+  if (part.end > row * pitch) bands[2] = {row, 1, {0, part.end - row * pitch}, row * pitch - part.begin};
+  return bands;
+}
+
+}  // namespace
+
+// What the steps of `compute` share: the whole call, then narrowed down to a run and to a piece of its grid.
+template <typename T>
+struct ConvSource<T>::Piece {
+  const T* staged = nullptr;
+  Range channels;
+  StagedLayout layout;
+  const T* packed = nullptr;
+  const T* bias = nullptr;
+  T* tile = nullptr;
+  std::int64_t tile_pitch = 0;
+  T* sums = nullptr;  // [block channel][kPiecePositions]
+  GridTap* taps = nullptr;
+  std::int64_t tap_count = 0;
+  std::int64_t start = 0;  // of the piece in a staged channel
+  std::int64_t positions = 0;
+};
+
+template <typename T>
+ConvSource<T>::ConvSource(const ConvGeometry& geometry, ConvDirection direction)
+    : grid_(geometry, direction), kernel_(&sum_kernel<T>()) {
+  const std::int64_t per_group = grid_.result_channels_per_group();
+  const std::int64_t terms = grid_.source_channels_per_group() * grid_.filter_taps();
+  const std::int64_t parts = (per_group + kernel_->max_block_channels - 1) / kernel_->max_block_channels;
+  for (std::int64_t group = 0; group < grid_.groups(); ++group) {
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const Range part = balanced_part(per_group, parts, i);
+      const Range ks = {group * per_group + part.begin, group * per_group + part.end};
+      blocks_.push_back({.ks = ks,
+                         .first_channel = group * grid_.source_channels_per_group(),
+                         .weights = ks.begin * terms});
+    }
+  }
+  const std::int64_t channel_blocks = count_channel_blocks(grid_, sizeof(T));
+  for (std::int64_t i = 0; i < channel_blocks; ++i)
+    channel_blocks_.push_back(balanced_part(grid_.source_channels_per_group(), channel_blocks, i));
+}
+
+template <typename T>
+std::size_t ConvSource<T>::packed_weight_elements() const {
+  return static_cast<std::size_t>(grid_.result_channels() * grid_.source_channels_per_group() *
+                                  grid_.filter_taps());
+}
+
+template <typename T>
+void ConvSource<T>::pack_weights(const T* weight, T* packed) const {
+  for (const Block& block : blocks_) {
+    const Range channels = grid_.channels_read_by(block.ks);
+    T* at = packed + block.weights;
+    for (std::int64_t c = channels.begin; c < channels.end; ++c) {
+      for (std::int64_t tap = 0; tap < grid_.filter_taps(); ++tap) {
+        for (std::int64_t k = block.ks.begin; k < block.ks.end; ++k)
+          *at++ = weight[grid_.weight_index(k, c, tap)];
+      }
+    }
+  }
+}
+
+template <typename T>
+std::size_t ConvSource<T>::scratch_bytes() const {
+  return static_cast<std::size_t>(grid_.filter_taps()) * sizeof(GridTap) +
+         kMaxBlockChannels * kPiecePositions * sizeof(T);
+}
+
+template <typename T>
+void ConvSource<T>::compute(const T* staged, Range rows, Range channels, const T* packed, const T* bias,
+                            Range ks, T* tile, std::int64_t tile_pitch, std::byte* scratch) const {
+  if (rows.size() <= 0 || ks.size() <= 0 || grid_.result()[2] == 0) return;
+  Piece piece;
+  piece.staged = staged;
+  piece.channels = channels;
+  piece.layout = grid_.layout(rows);
+  piece.packed = packed;
+  piece.bias = bias;
+  piece.tile = tile;
+  piece.tile_pitch = tile_pitch;
+  piece.taps = reinterpret_cast<GridTap*>(scratch);
+  piece.sums =
+      reinterpret_cast<T*>(scratch + static_cast<std::size_t>(grid_.filter_taps()) * sizeof(GridTap));
+  if (grid_.folds()) {
+    compute_folded(piece, rows, ks);
+  } else {
+    compute_rows(piece, rows, ks);
+  }
+}
+
+// All terms of one block of result channels at the piece's positions.
+template <typename T>
+void ConvSource<T>::sum_piece(const Piece& piece, const Block& block) const {
+  SumTask<T> task;
+  task.channel_stride = piece.layout.channel_stride;
+  task.taps = piece.taps;
+  task.tap_count = piece.tap_count;
+  task.filter_taps = grid_.filter_taps();
+  task.block_channels = static_cast<int>(block.ks.size());
+  task.bias = piece.bias == nullptr ? nullptr : piece.bias + block.ks.begin;
+  task.out = piece.sums;
+  task.positions = piece.positions;
+  for (const Range& part : channel_blocks_) {
+    task.staged = piece.staged + piece.start +
+                  (block.first_channel + part.begin - piece.channels.begin) * piece.layout.channel_stride;
+    task.channels = part.size();
+    task.weights = piece.packed + block.weights + part.begin * grid_.filter_taps() * block.ks.size();
+    kernel_->add(task);
+    task.first = false;
+  }
+}
+
+template <typename T>
+void ConvSource<T>::compute_rows(const Piece& tile, Range rows, Range ks) const {
+  const std::int64_t pitch = tile.layout.pitch;
+  const std::int64_t width = grid_.result()[2];
+  const std::int64_t row_step = grid_.axis(1).result_step * width;
+  const std::int64_t column_step = grid_.axis(2).result_step;
+  // Copies the sums of a band to the tile, rows of the result without the columns between them.
+  const auto compact = [&](const Band& band, const T* sums, T* run_tile) {
+    const T* from = sums + band.sums;
+    T* to = run_tile + band.row * row_step + band.columns.begin * column_step;
+    if (column_step == 1) return kernel_->copy(from, pitch, band.rows, band.columns.size(), to, row_step);
+    for (std::int64_t row = 0; row < band.rows; ++row, from += pitch, to += row_step) {
+      for (std::int64_t i = 0; i < band.columns.size(); ++i) to[i * column_step] = from[i];
+    }
+  };
+  const auto first_block = std::partition_point(blocks_.begin(), blocks_.end(),
+                                                [&](const Block& block) { return block.ks.end <= ks.begin; });
+  Piece piece = tile;
+  grid_.for_each_run(rows, true, [&](const GridRun& run) {
+    piece.tap_count = grid_.list_taps(run, piece.layout, piece.taps);
+    const std::int64_t start = grid_.start(run, piece.layout);
+    T* const run_tile = tile.tile + (run.d * grid_.result()[1] + run.h - rows.begin) * width + run.phase[2];
+    const std::int64_t run_positions = (run.rows - 1) * pitch + run.columns;
+    for (std::int64_t first = 0; first < run_positions; first += kPiecePositions) {
+      piece.start = start + first;
+      piece.positions = std::min(kPiecePositions, run_positions - first);
+      const std::array<Band, 3> bands = bands_of({first, first + piece.positions}, pitch, run.columns);
+      for (auto block = first_block; block != blocks_.end() && block->ks.begin < ks.end; ++block) {
+        sum_piece(piece, *block);
+        for (std::int64_t k = std::max(block->ks.begin, ks.begin); k < std::min(block->ks.end, ks.end); ++k) {
+          const T* const sums = piece.sums + (k - block->ks.begin) * kPiecePositions;
+          for (const Band& band : bands) compact(band, sums, run_tile + (k - ks.begin) * tile.tile_pitch);
+        }
+      }
+    }
+  });
+}
+
+// Each result row is the sum of the padded rows that repeat it, each folded along w.
+template <typename T>
+void ConvSource<T>::compute_folded(const Piece& tile, Range rows, Range ks) const {
+  const std::int64_t width = grid_.result()[2];
+  const std::int64_t step = grid_.axis(2).result_step;
+  for (std::int64_t k = ks.begin; k < ks.end; ++k) {
+    T* const to = tile.tile + (k - ks.begin) * tile.tile_pitch;
+    std::fill_n(to, rows.size() * width, tile.bias == nullptr ? T(0) : tile.bias[k]);
+  }
+  Piece piece = tile;
+  piece.bias = nullptr;
+  const auto add_run = [&](std::int64_t row, const GridRun& run) {
+    piece.tap_count = grid_.list_taps(run, piece.layout, piece.taps);
+    const std::int64_t start = grid_.start(run, piece.layout);
+    for (std::int64_t first = 0; first < run.columns; first += kPiecePositions) {
+      piece.start = start + first;
+      piece.positions = std::min(kPiecePositions, run.columns - first);
+      for (const Block& block : blocks_) {
+        const Range wanted = {std::max(block.ks.begin, ks.begin), std::min(block.ks.end, ks.end)};
+        if (wanted.size() <= 0) continue;
+        sum_piece(piece, block);
+        for (std::int64_t k = wanted.begin; k < wanted.end; ++k) {
+          const T* const sums = piece.sums + (k - block.ks.begin) * kPiecePositions;
+          T* const to = piece.tile + (k - ks.begin) * piece.tile_pitch + (row - rows.begin) * width;
+          for (std::int64_t i = 0; i < piece.positions; ++i)
+            to[grid_.folded_column((first + i) * step + run.phase[2])] += sums[i];
+        }
+      }
+    }
+  };
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    for (const std::int64_t d : grid_.folded(0, row / grid_.result()[1])) {
+      for (const std::int64_t h : grid_.folded(1, row % grid_.result()[1]))
+        grid_.for_each_run_of_row(d, h, [&](const GridRun& run) { add_run(row, run); });
+    }
+  }
+}
+
+template class ConvSource<float>;
+template class ConvSource<double>;
+
+}  // namespace fuseblock::cpu

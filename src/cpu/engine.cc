@@ -1,0 +1,81 @@
+#include "cpu/engine.h"
+
+#include <algorithm>
+
+#include "cpu/finalise.h"
+#include "cpu/memory.h"
+#include "cpu/parallel.h"
+#include "cpu/pool.h"
+#include "cpu/sweep_runner.h"
+#include "plan/schedule.h"
+
+namespace fuseblock::cpu {
+namespace {
+
+template <class T>
+constexpr DType kStoredType = sizeof(T) == 4 ? DType::kF32 : DType::kF64;
+
+template <class T>
+class CpuExecutable : public Executable {
+ public:
+  CpuExecutable(const TypedBlock& block, const PlanOptions& options)
+      : schedule_(make_schedule(block, Rates{}, options.reuse)), workers_(workers(options.threads)) {
+    Layout layout;
+    for (const Slot& slot : schedule_.slots) {
+      double elements = 1;
+      for (std::int64_t extent : slot.extents) elements *= static_cast<double>(extent);
+      const bool in_workspace = slot.kind == SlotKind::kStored || slot.kind == SlotKind::kStatistic;
+      const std::size_t size = slot.kind == SlotKind::kStatistic ? sizeof(double) : sizeof(T);
+      if (elements > 1e15) throw NotSupportedError("a value of the plan is too large for the workspace");
+      offsets_.push_back(in_workspace ? layout.reserve(static_cast<std::size_t>(elements) * size) : 0);
+    }
+    for (const ScheduleStep& step : schedule_.steps) {
+      runners_.push_back(step.kind == StepKind::kSweep
+                             ? std::make_unique<SweepRunner<T>>(schedule_, step.sweep, layout)
+                             : nullptr);
+      if (runners_.back()) scratch_stride_ = std::max(scratch_stride_, runners_.back()->scratch_bytes());
+    }
+    scratch_offset_ = layout.reserve(scratch_stride_ * static_cast<std::size_t>(workers_.count()));
+    workspace_bytes_ = layout.bytes();
+  }
+
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+
+  void run(const Arguments& arguments, std::span<std::byte> workspace) const override {
+    const std::vector<SlotView> views = slot_views(schedule_, offsets_, kStoredType<T>, arguments, workspace);
+    for (std::size_t i = 0; i < schedule_.steps.size(); ++i) {
+      const ScheduleStep& step = schedule_.steps[i];
+      switch (step.kind) {
+        case StepKind::kSweep:
+          runners_[i]->run(workers_, views, workspace.data(), workspace.data() + scratch_offset_,
+                           scratch_stride_);
+          break;
+        case StepKind::kFinalise: finalise(schedule_, step, views); break;
+        case StepKind::kPool: run_pool(schedule_, step, workers_, views); break;
+      }
+    }
+  }
+
+  const Schedule* schedule() const override { return &schedule_; }
+
+ private:
+  Schedule schedule_;
+  const Workers& workers_;
+  std::vector<std::size_t> offsets_;
+  std::vector<std::unique_ptr<SweepRunner<T>>> runners_;
+  std::size_t scratch_offset_ = 0;
+  std::size_t scratch_stride_ = 0;
+  std::size_t workspace_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options) {
+  const std::vector<NamedType> arguments = block.arguments();
+  const bool wide = std::any_of(arguments.begin(), arguments.end(),
+                                [](const NamedType& a) { return a.type.dtype == DType::kF64; });
+  if (wide) return std::make_unique<CpuExecutable<double>>(block, options);
+  return std::make_unique<CpuExecutable<float>>(block, options);
+}
+
+}  // namespace fuseblock::cpu

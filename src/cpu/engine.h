@@ -1,0 +1,12 @@
+// The CPU engine: runs schedules of sweeps, in f32 (f64 where an argument is).
+#pragma once
+
+#include <memory>
+
+#include "plan/engine.h"
+
+namespace fuseblock::cpu {
+
+std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options);
+
+}  // namespace fuseblock::cpu

@@ -1,0 +1,205 @@
+#include "cpu/finalise.h"
+
+#include <cmath>
+#include <limits>
+
+#include "fuseblock/tensor.h"
+
+namespace fuseblock::cpu {
+namespace {
+
+using Position = std::array<std::int64_t, kAxisCount>;
+
+constexpr std::size_t kChannels = 1;
+
+template <class Visit>
+void for_each(const Extents& begin, const Extents& end, Visit visit) {
+  Position at{};
+  for (at[0] = begin[0]; at[0] < end[0]; ++at[0])
+    for (at[1] = begin[1]; at[1] < end[1]; ++at[1])
+      for (at[2] = begin[2]; at[2] < end[2]; ++at[2])
+        for (at[3] = begin[3]; at[3] < end[3]; ++at[3])
+          for (at[4] = begin[4]; at[4] < end[4]; ++at[4]) visit(at);
+}
+
+class Finaliser {
+ public:
+  Finaliser(const Schedule& schedule, const std::vector<SlotView>& views)
+      : schedule_(schedule), views_(views) {
+    slot_of_.assign(schedule.graph.parts.size(), -1);
+    for (std::size_t i = schedule.slots.size(); i-- > 0;)
+      if (schedule.slots[i].kind != SlotKind::kOutput)
+        slot_of_[at(schedule.slots[i].part)] = static_cast<int>(i);
+  }
+
+  void work_out(int number) {
+    const Part& part = schedule_.graph[number];
+    switch (part.kind) {
+      case PartKind::kPointwise: pointwise(number); return;
+      case PartKind::kComponent: component(number); return;
+      case PartKind::kMerge:
+      case PartKind::kReduce: merge_part(number); return;
+      default: throw InternalError("not a statistic: " + part.name);
+    }
+  }
+
+  void copy_to_output(int output_slot) {
+    const Slot& slot = schedule_.slots[at(output_slot)];
+    for_each({}, slot.extents, [&](const Position& position) {
+      write(output_slot, position, read(slot_of_[at(slot.part)], position));
+    });
+  }
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+  double read(int slot, const Position& p) const {
+    const SlotView& view = views_[at(slot)];
+    return load_element(view.data, view.dtype, view.offset(p[0], p[1], p[2], p[3], p[4]));
+  }
+
+  void write(int slot, const Position& p, double value) const {
+    const SlotView& view = views_[at(slot)];
+    store_element(view.data, view.dtype, view.offset(p[0], p[1], p[2], p[3], p[4]), value);
+  }
+
+  void pointwise(int number) {
+    const Part& part = schedule_.graph[number];
+    std::vector<double> inputs(part.operands.size());
+    std::vector<double> results(part.formula.steps().size());
+    for_each({}, part.extents, [&](const Position& position) {
+      for (std::size_t i = 0; i < inputs.size(); ++i)
+        inputs[i] = read(slot_of_[at(part.operands[i])], position);
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        const Formula::Step& step = part.formula.steps()[i];
+        auto value = [&](std::int32_t id) { return id < 0 ? 0.0 : results[static_cast<std::size_t>(id)]; };
+        if (step.primitive == Primitive::kInput)
+          results[i] = inputs[at(step.input)];
+        else if (step.primitive == Primitive::kConstant)
+          results[i] = step.constant;
+        else
+          results[i] = evaluate(step.primitive, value(step.a), value(step.b), value(step.c));
+      }
+      write(slot_of_[at(number)], position, results.back());
+    });
+  }
+
+  void component(int number) {
+    const Part& part = schedule_.graph[number];
+    const int from = slot_of_[at(part.operands[0])] + part.component;
+    for_each({}, part.extents,
+             [&](const Position& position) { write(slot_of_[at(number)], position, read(from, position)); });
+  }
+
+  // The state of one element of the operand: of a finer statistic, or of a plain value.
+  State state_of(const Part& part, const Position& position) const {
+    const Part& operand = schedule_.graph[part.operands[0]];
+    const int slot = slot_of_[at(part.operands[0])];
+    if (part.kind == PartKind::kReduce) return element_state(part.statistic, read(slot, position));
+    State state;
+    state.first = read(slot, position);
+    state.second = component_count(part.statistic) == 2 ? read(slot + 1, position) : 0;
+    state.count = static_cast<double>(operand.count);
+    return state;
+  }
+
+  void merge_part(int number) {
+    const Part& part = schedule_.graph[number];
+    const Extents& from = schedule_.graph[part.operands[0]].extents;
+    // One set of elements for each result; along c one group of channels.
+    Extents sets = from;
+    Extents set_extents = {1, 1, 1, 1, 1};
+    for (Axis axis : part.axes.list()) {
+      const auto i = static_cast<std::size_t>(index(axis));
+      sets[i] = i == kChannels ? part.groups : 1;
+      set_extents[i] = from[i] / sets[i];
+    }
+    for_each({}, sets, [&](const Position& set) {
+      Extents begin{};
+      Extents end{};
+      for (std::size_t i = 0; i < begin.size(); ++i) {
+        begin[i] = set[i] * set_extents[i];
+        end[i] = begin[i] + set_extents[i];
+      }
+      State total = empty_state(part.statistic);
+      for_each(begin, end,
+               [&](const Position& p) { total = merge(part.statistic, total, state_of(part, p)); });
+      store_state(number, set, set_extents, total);
+    });
+  }
+
+  // A group's statistic stands at every channel of the group; elsewhere a set has one place.
+  void store_state(int number, const Position& set, const Extents& set_extents, const State& state) const {
+    const Part& part = schedule_.graph[number];
+    Extents begin{};
+    Extents end{};
+    for (std::size_t i = 0; i < begin.size(); ++i) {
+      const bool repeated = i == kChannels && part.groups > 1;
+      begin[i] = repeated ? set[i] * set_extents[i] : set[i];
+      end[i] = begin[i] + (repeated ? set_extents[i] : 1);
+    }
+    const int slot = slot_of_[at(number)];
+    for_each(begin, end, [&](const Position& p) {
+      write(slot, p, state.first);
+      if (component_count(part.statistic) == 2) write(slot + 1, p, state.second);
+    });
+  }
+
+  const Schedule& schedule_;
+  const std::vector<SlotView>& views_;
+  std::vector<int> slot_of_;
+};
+
+double nan_max(double a, double b) { return evaluate(Primitive::kMaximum, a, b, 0); }
+
+}  // namespace
+
+State empty_state(Statistic statistic) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  switch (statistic) {
+    case Statistic::kSum: return {0, 0, 0};
+    case Statistic::kMax: return {-kInfinity, 0, 0};
+    case Statistic::kMin: return {kInfinity, 0, 0};
+    // The mean of nothing is not a number, but merging starts from it.
+    case Statistic::kMoments: return {0, 0, 0};
+    case Statistic::kExpSum: return {-kInfinity, 0, 0};
+  }
+  throw InternalError("an unknown statistic");
+}
+
+State element_state(Statistic statistic, double value) {
+  return {value, statistic == Statistic::kExpSum ? 1.0 : 0.0, 1};
+}
+
+State merge(Statistic statistic, const State& a, const State& b) {
+  if (b.count == 0) return a;
+  if (a.count == 0) return b;
+  const double count = a.count + b.count;
+  switch (statistic) {
+    case Statistic::kSum: return {a.first + b.first, 0, count};
+    case Statistic::kMax: return {nan_max(a.first, b.first), 0, count};
+    case Statistic::kMin: return {evaluate(Primitive::kMinimum, a.first, b.first, 0), 0, count};
+    case Statistic::kMoments: {
+      const double distance = b.first - a.first;
+      return {a.first + distance * (b.count / count),
+              a.second + b.second + distance * distance * (a.count * b.count / count), count};
+    }
+    case Statistic::kExpSum: {
+      const double largest = nan_max(a.first, b.first);
+      // Equal maxima need no factor; that also keeps infinities out of exp(inf - inf).
+      auto scaled = [&](const State& s) {
+        return s.first == largest ? s.second : s.second * std::exp(s.first - largest);
+      };
+      return {largest, scaled(a) + scaled(b), count};
+    }
+  }
+  throw InternalError("an unknown statistic");
+}
+
+void finalise(const Schedule& schedule, const ScheduleStep& step, const std::vector<SlotView>& views) {
+  Finaliser finaliser(schedule, views);
+  for (int part : step.parts) finaliser.work_out(part);
+  for (int slot : step.operands) finaliser.copy_to_output(slot);
+}
+
+}  // namespace fuseblock::cpu

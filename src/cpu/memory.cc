@@ -1,0 +1,65 @@
+#include "cpu/memory.h"
+
+namespace fuseblock::cpu {
+namespace {
+
+Extents view_strides(const TensorType& type, const std::vector<std::int64_t>& strides) {
+  Extents result = {0, 0, 0, 0, 0};
+  std::size_t next = 0;
+  for (Axis axis : type.axes.list()) {
+    const std::int64_t stride = strides[next];
+    if (type.extents[next] != 1) result[static_cast<std::size_t>(index(axis))] = stride;
+    ++next;
+  }
+  return result;
+}
+
+}  // namespace
+
+Extents dense_strides(const Extents& extents) {
+  Extents strides = {0, 0, 0, 0, 0};
+  std::int64_t step = 1;
+  for (std::size_t i = extents.size(); i-- > 0;) {
+    if (extents[i] != 1) strides[i] = step;
+    step *= extents[i];
+  }
+  return strides;
+}
+
+std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std::size_t>& offsets,
+                                 DType stored, const Arguments& arguments, std::span<std::byte> workspace) {
+  std::vector<SlotView> views;
+  const TypedBlock& block = schedule.block;
+  const std::vector<Value> inputs = block.block().arguments();
+  for (std::size_t i = 0; i < schedule.slots.size(); ++i) {
+    const Slot& slot = schedule.slots[i];
+    const auto number = static_cast<std::size_t>(slot.number);
+    SlotView view;
+    switch (slot.kind) {
+      case SlotKind::kArgument: {
+        const ConstTensorView& tensor = arguments.inputs[number];
+        // Arguments are only read; the view serves both kinds of slots.
+        view = {static_cast<std::byte*>(const_cast<void*>(tensor.data)), tensor.dtype,  // NOLINT
+                view_strides(block.type(inputs[number]), tensor.strides)};
+        break;
+      }
+      case SlotKind::kOutput: {
+        const TensorView& tensor = arguments.outputs[number];
+        view = {static_cast<std::byte*>(tensor.data), tensor.dtype,
+                view_strides(block.type(block.block().outputs()[number]), tensor.strides)};
+        break;
+      }
+      case SlotKind::kStored:
+        view = {workspace.data() + offsets[i], stored, dense_strides(slot.extents)};
+        break;
+      case SlotKind::kTile: break;
+      case SlotKind::kStatistic:
+        view = {workspace.data() + offsets[i], DType::kF64, dense_strides(slot.extents)};
+        break;
+    }
+    views.push_back(view);
+  }
+  return views;
+}
+
+}  // namespace fuseblock::cpu

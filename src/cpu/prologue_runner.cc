@@ -1,0 +1,65 @@
+#include "cpu/prologue_runner.h"
+
+#include <algorithm>
+#include <span>
+
+namespace fuseblock::cpu {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+bool slot_varies(const Schedule& schedule, int slot) {
+  const Extents& extents = schedule.slots[at(slot)].extents;
+  return extents[2] != 1 || extents[3] != 1 || extents[4] != 1;
+}
+
+template <class T>
+PrologueRunner<T>::PrologueRunner(const Schedule& schedule, const Prologue& prologue) : prologue_(&prologue) {
+  const Extents& extents = schedule.graph[prologue.part].extents;
+  extents_ = {extents[2], extents[3], extents[4]};
+  for (int slot : prologue.inputs) varies_.push_back(slot_varies(schedule, slot));
+  program_ = RowProgram<T>(prologue.steps, varies_, {static_cast<int>(prologue.steps.size()) - 1});
+}
+
+template <class T>
+std::size_t PrologueRunner<T>::scratch_elements() const {
+  return program_.scratch_elements() + prologue_->inputs.size() * at(kChunk + 1);
+}
+
+template <class T>
+void PrologueRunner<T>::load_row(const std::vector<SlotView>& views, std::int64_t n, std::int64_t c,
+                                 std::int64_t d, std::int64_t h, T* row, T* scratch) const {
+  const std::size_t count = prologue_->inputs.size();
+  T* buffers = scratch + program_.scratch_elements();
+  T* uniforms = buffers + count * at(kChunk);
+  const std::int64_t start = (d * extents_.h + h) * extents_.w;
+  TileOperand<T> inputs[16];
+  if (count > std::size(inputs)) throw InternalError("a prologue with more than 16 inputs");
+  for (std::int64_t done = 0; done < extents_.w; done += kChunk) {
+    const std::int64_t run = std::min(kChunk, extents_.w - done);
+    for (std::size_t i = 0; i < count; ++i) {
+      const SlotView& view = views[at(prologue_->inputs[i])];
+      if (varies_[i]) {
+        inputs[i] = {load_positions(view, extents_, n, c, start + done, run, buffers + i * at(kChunk)),
+                     false};
+      } else {
+        uniforms[i] = load_uniform<T>(view, n, c);
+        inputs[i] = {uniforms + i, true};
+      }
+    }
+    const std::span<const TileOperand<T>> span(inputs, count);
+    program_.run(span, at(run), scratch);
+    const TileOperand<T> result = program_.result(0, span, scratch);
+    if (result.uniform)
+      std::fill_n(row + done, run, *result.data);
+    else
+      std::copy_n(result.data, run, row + done);
+  }
+}
+
+template class PrologueRunner<float>;
+template class PrologueRunner<double>;
+
+}  // namespace fuseblock::cpu

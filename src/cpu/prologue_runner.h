@@ -1,0 +1,37 @@
+// The input of a convolution while it is staged: loaded row by row, through a program where there is one.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "cpu/memory.h"
+#include "cpu/row_program.h"
+#include "cpu/rows.h"
+#include "plan/schedule.h"
+
+namespace fuseblock::cpu {
+
+// Whether a slot's elements vary along positions.
+bool slot_varies(const Schedule& schedule, int slot);
+
+template <class T>
+class PrologueRunner {
+ public:
+  PrologueRunner(const Schedule& schedule, const Prologue& prologue);
+
+  std::size_t scratch_elements() const;
+  // Writes the row (c, d, h) of sample n, `width` elements.
+  void load_row(const std::vector<SlotView>& views, std::int64_t n, std::int64_t c, std::int64_t d,
+                std::int64_t h, T* row, T* scratch) const;
+
+ private:
+  const Prologue* prologue_;
+  PositionExtents extents_;
+  std::vector<bool> varies_;
+  RowProgram<T> program_;
+};
+
+extern template class PrologueRunner<float>;
+extern template class PrologueRunner<double>;
+
+}  // namespace fuseblock::cpu

@@ -1,0 +1,149 @@
+#include "cpu/row_program.h"
+
+#include <algorithm>
+
+namespace fuseblock::cpu {
+namespace {
+
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+template <class T>
+RowProgram<T>::RowProgram(std::span<const Formula::Step> steps, const std::vector<bool>& input_varies,
+                          const std::vector<int>& wanted) {
+  const std::size_t count = steps.size();
+  std::vector<bool> varies(count, false);
+  std::vector<int> uses(count, 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Formula::Step& step = steps[i];
+    if (step.primitive == Primitive::kInput) varies[i] = input_varies[at(step.input)];
+    for (std::int32_t operand : {step.a, step.b, step.c}) {
+      if (operand < 0) continue;
+      varies[i] = varies[i] || varies[at(operand)];
+      ++uses[at(operand)];
+    }
+  }
+  for (int step : wanted) uses[at(step)] += 2;  // a wanted product must not disappear into a multiply-add
+
+  // Products whose only use is a sum become part of it.
+  std::vector<std::int32_t> product(count, -1);
+  std::vector<bool> absorbed(count, false);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (steps[i].primitive != Primitive::kAdd || !varies[i]) continue;
+    for (std::int32_t side : {steps[i].a, steps[i].b}) {
+      if (product[i] >= 0 || steps[at(side)].primitive != Primitive::kMul || uses[at(side)] != 1 ||
+          !varies[at(side)])
+        continue;
+      product[i] = side;
+      absorbed[at(side)] = true;
+    }
+  }
+
+  // The last action that reads each step.
+  std::vector<std::size_t> last(count, 0);
+  auto read = [&](std::int32_t operand, std::size_t by) {
+    if (operand >= 0) last[at(operand)] = std::max(last[at(operand)], by);
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    if (absorbed[i]) continue;
+    if (product[i] >= 0) {
+      read(steps[at(product[i])].a, i);
+      read(steps[at(product[i])].b, i);
+    }
+    read(steps[i].a, i);
+    read(steps[i].b, i);
+    read(steps[i].c, i);
+  }
+  for (int step : wanted) last[at(step)] = count;
+
+  std::vector<Place> places(count);
+  std::vector<std::int32_t> free;
+  for (std::size_t i = 0; i < count; ++i)
+    if (steps[i].primitive == Primitive::kConstant) {
+      places[i] = {Home::kScalar, static_cast<std::int32_t>(scalars_++)};
+      constants_.push_back(static_cast<T>(steps[i].constant));
+    }
+  for (std::size_t i = 0; i < count; ++i) {
+    const Formula::Step& step = steps[i];
+    if (step.primitive == Primitive::kInput) places[i] = {Home::kInput, step.input};
+    if (step.primitive == Primitive::kInput || step.primitive == Primitive::kConstant || absorbed[i])
+      continue;
+    Action action;
+    action.primitive = step.primitive;
+    action.uniform = !varies[i];
+    auto place = [&](std::int32_t operand) { return operand < 0 ? Place{} : places[at(operand)]; };
+    if (product[i] >= 0) {
+      action.multiply_add = true;
+      action.a = place(steps[at(product[i])].a);
+      action.b = place(steps[at(product[i])].b);
+      action.c = place(step.a == product[i] ? step.b : step.a);
+    } else {
+      action.a = place(step.a);
+      action.b = place(step.b);
+      action.c = place(step.c);
+    }
+    // Arrays that nothing reads after this action serve again, for its own result already.
+    for (std::size_t before = 0; before < i; ++before)
+      if (places[before].home == Home::kRegister && last[before] == i && !absorbed[before] &&
+          std::find(free.begin(), free.end(), places[before].index) == free.end())
+        free.push_back(places[before].index);
+    if (action.uniform) {
+      places[i] = {Home::kScalar, static_cast<std::int32_t>(scalars_++)};
+    } else if (!free.empty()) {
+      places[i] = {Home::kRegister, free.back()};
+      free.pop_back();
+    } else {
+      places[i] = {Home::kRegister, static_cast<std::int32_t>(registers_++)};
+    }
+    action.out = places[i];
+    actions_.push_back(action);
+  }
+  for (int step : wanted) results_.push_back(places[at(step)]);
+}
+
+template <class T>
+std::size_t RowProgram<T>::scratch_elements() const {
+  return registers_ * static_cast<std::size_t>(kChunk) + scalars_ + 1;
+}
+
+template <class T>
+TileOperand<T> RowProgram<T>::operand(Place place, std::span<const TileOperand<T>> inputs,
+                                      const T* scratch) const {
+  if (place.index < 0) return {nullptr, true};
+  switch (place.home) {
+    case Home::kInput: return inputs[at(place.index)];
+    case Home::kRegister: return {scratch + at(place.index) * static_cast<std::size_t>(kChunk), false};
+    case Home::kScalar: return {scalars(scratch) + place.index, true};
+  }
+  return {nullptr, true};
+}
+
+template <class T>
+void RowProgram<T>::run(std::span<const TileOperand<T>> inputs, std::size_t count, T* scratch) const {
+  T* values = scratch + registers_ * static_cast<std::size_t>(kChunk);
+  std::copy(constants_.begin(), constants_.end(), values);
+  for (const Action& action : actions_) {
+    const TileOperand<T> a = operand(action.a, inputs, scratch);
+    const TileOperand<T> b = operand(action.b, inputs, scratch);
+    const TileOperand<T> c = operand(action.c, inputs, scratch);
+    T* out = action.uniform ? values + action.out.index
+                            : scratch + at(action.out.index) * static_cast<std::size_t>(kChunk);
+    const std::size_t elements = action.uniform ? 1 : count;
+    if (action.multiply_add)
+      multiply_add(a, b, c, out, elements);
+    else
+      apply(action.primitive, a, b, c, out, elements);
+  }
+}
+
+template <class T>
+TileOperand<T> RowProgram<T>::result(std::size_t i, std::span<const TileOperand<T>> inputs,
+                                     const T* scratch) const {
+  return operand(results_[i], inputs, scratch);
+}
+
+template class RowProgram<float>;
+template class RowProgram<double>;
+
+}  // namespace fuseblock::cpu

@@ -1,0 +1,62 @@
+// A program compiled for rows: the steps of a sweep or a prologue, evaluated on a chunk of neighbouring
+// positions of one channel at a time. What does not vary along the chunk is worked out once; the rest lives
+// in a few arrays in L1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cpu/vector/tile_ops.h"
+#include "fuseblock/formula.h"
+
+namespace fuseblock::cpu {
+
+// Elements a program works on at once: a handful of such arrays fits L1.
+inline constexpr std::int64_t kChunk = 512;
+
+template <class T>
+class RowProgram {
+ public:
+  RowProgram() = default;
+  // `input_varies` tells for each input whether it varies along positions; `wanted` are the steps whose
+  // results the caller takes.
+  RowProgram(std::span<const Formula::Step> steps, const std::vector<bool>& input_varies,
+             const std::vector<int>& wanted);
+
+  // Elements of scratch for one evaluation.
+  std::size_t scratch_elements() const;
+  // Evaluates the program on `count` <= kChunk positions. The results stay valid until the next call with
+  // this scratch.
+  void run(std::span<const TileOperand<T>> inputs, std::size_t count, T* scratch) const;
+  // The result of wanted step number `i` (as in `wanted`).
+  TileOperand<T> result(std::size_t i, std::span<const TileOperand<T>> inputs, const T* scratch) const;
+
+ private:
+  enum class Home : std::uint8_t { kInput, kRegister, kScalar };
+  struct Place {
+    Home home = Home::kScalar;
+    std::int32_t index = -1;
+  };
+  struct Action {
+    Primitive primitive = Primitive::kConstant;
+    bool multiply_add = false;
+    Place a, b, c, out;
+    bool uniform = false;
+  };
+
+  TileOperand<T> operand(Place place, std::span<const TileOperand<T>> inputs, const T* scratch) const;
+  const T* scalars(const T* scratch) const { return scratch + registers_ * static_cast<std::size_t>(kChunk); }
+
+  std::vector<Action> actions_;
+  std::vector<Place> results_;
+  std::vector<T> constants_;  // the first scalars
+  std::size_t registers_ = 0;
+  std::size_t scalars_ = 0;
+};
+
+extern template class RowProgram<float>;
+extern template class RowProgram<double>;
+
+}  // namespace fuseblock::cpu

@@ -1,0 +1,109 @@
+#include "cpu/rows.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "cpu/vector/convert.h"
+#include "fuseblock/tensor.h"
+
+namespace fuseblock::cpu {
+namespace {
+
+template <class T>
+constexpr DType kOwnType = std::is_same_v<T, float> ? DType::kF32 : DType::kF64;
+
+// The distance between neighbouring positions where it is the same for all of them; -1 where rows must be
+// taken one by one.
+std::int64_t flat_stride(const SlotView& view, const PositionExtents& extents) {
+  std::int64_t step = -1;
+  std::int64_t expected = 0;
+  const std::int64_t sizes[] = {extents.w, extents.h, extents.d};
+  for (int i = 0; i < 3; ++i) {
+    if (sizes[i] == 1) continue;
+    const std::int64_t stride = view.strides[static_cast<std::size_t>(4 - i)];
+    if (step < 0 && expected == 0) {
+      step = stride;
+      expected = stride * sizes[i];
+      if (step <= 0) return -1;
+      continue;
+    }
+    if (stride != expected) return -1;
+    expected = stride * sizes[i];
+  }
+  return step < 0 ? 1 : step;
+}
+
+// Calls visit(offset of the first element, distance between elements, how many, index of the first) for runs
+// of positions.
+template <class Visit>
+void for_each_run(const SlotView& view, const PositionExtents& extents, std::int64_t n, std::int64_t c,
+                  std::int64_t begin, std::int64_t count, Visit visit) {
+  const std::int64_t flat = flat_stride(view, extents);
+  const std::int64_t base = n * view.strides[0] + c * view.strides[1];
+  if (flat > 0) {
+    visit(base + begin * flat, flat, count, std::int64_t{0});
+    return;
+  }
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t position = begin + done;
+    const std::int64_t w = position % extents.w;
+    const std::int64_t h = position / extents.w % extents.h;
+    const std::int64_t d = position / extents.w / extents.h;
+    const std::int64_t run = std::min(count - done, extents.w - w);
+    visit(base + d * view.strides[2] + h * view.strides[3] + w * view.strides[4], view.strides[4], run, done);
+    done += run;
+  }
+}
+
+}  // namespace
+
+template <class T>
+const T* load_positions(const SlotView& view, const PositionExtents& extents, std::int64_t n, std::int64_t c,
+                        std::int64_t begin, std::int64_t count, T* buffer) {
+  const std::int64_t size = byte_size(view.dtype);
+  if (view.dtype == kOwnType<T> && flat_stride(view, extents) == 1) {
+    const std::int64_t offset = n * view.strides[0] + c * view.strides[1] + begin;
+    return static_cast<const T*>(static_cast<const void*>(view.data + offset * size));
+  }
+  for_each_run(view, extents, n, c, begin, count,
+               [&](std::int64_t offset, std::int64_t stride, std::int64_t run, std::int64_t done) {
+                 load_elements(view.data + offset * size, view.dtype, stride, buffer + done,
+                               static_cast<std::size_t>(run));
+               });
+  return buffer;
+}
+
+template <class T>
+void store_positions(const SlotView& view, const PositionExtents& extents, std::int64_t n, std::int64_t c,
+                     std::int64_t begin, std::int64_t count, TileOperand<T> values) {
+  const std::int64_t size = byte_size(view.dtype);
+  for_each_run(view, extents, n, c, begin, count,
+               [&](std::int64_t offset, std::int64_t stride, std::int64_t run, std::int64_t done) {
+                 if (values.uniform) {
+                   for (std::int64_t i = 0; i < run; ++i)
+                     store_element(view.data + (offset + i * stride) * size, view.dtype, 0,
+                                   static_cast<double>(*values.data));
+                 } else {
+                   store_elements(values.data + done, view.data + offset * size, view.dtype, stride,
+                                  static_cast<std::size_t>(run));
+                 }
+               });
+}
+
+template <class T>
+T load_uniform(const SlotView& view, std::int64_t n, std::int64_t c) {
+  return static_cast<T>(load_element(view.data, view.dtype, n * view.strides[0] + c * view.strides[1]));
+}
+
+template const float* load_positions(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
+                                     std::int64_t, std::int64_t, float*);
+template const double* load_positions(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
+                                      std::int64_t, std::int64_t, double*);
+template void store_positions(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
+                              std::int64_t, std::int64_t, TileOperand<float>);
+template void store_positions(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
+                              std::int64_t, std::int64_t, TileOperand<double>);
+template float load_uniform(const SlotView&, std::int64_t, std::int64_t);
+template double load_uniform(const SlotView&, std::int64_t, std::int64_t);
+
+}  // namespace fuseblock::cpu

@@ -1,0 +1,403 @@
+#include "cpu/sweep_runner.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cpu/vector/convert.h"
+#include "cpu/vector/reduce.h"
+
+namespace fuseblock::cpu {
+namespace {
+
+constexpr std::int64_t kTasks = 32;            // enough for a dozen workers to share evenly
+constexpr std::int64_t kShortestSplit = 4096;  // positions: below this a task costs more than it spares
+constexpr std::int64_t kTileElements =
+    32768;  // of a convolution's result: they stay in L2 beside its weights
+constexpr std::int64_t kAcrossElements = 16384;
+constexpr std::int64_t kBins = 16;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+Extents slot_extents(const Schedule& schedule, int slot) { return schedule.slots[at(slot)].extents; }
+
+ConvDirection direction_of(const Node& node) {
+  return node.operation->code == OpCode::kConvolutionGradInput ? ConvDirection::kGradInput
+                                                               : ConvDirection::kForward;
+}
+
+}  // namespace
+
+template <class T>
+SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout& layout)
+    : schedule_(&schedule),
+      sweep_(&sweep),
+      batch_(sweep.domain[0]),
+      channels_(sweep.domain[1]),
+      extents_{sweep.domain[2], sweep.domain[3], sweep.domain[4]} {
+  for (int slot : sweep.inputs) varies_.push_back(slot < 0 || slot_varies(schedule, slot));
+  std::vector<int> wanted;
+  for (const Sink& sink : sweep.sinks) {
+    wanted.push_back(sink.step);
+    SinkPlan plan;
+    plan.sink = &sink;
+    if (sink.kind == SinkKind::kStatistic) {
+      const Part& part = schedule.graph[sink.part];
+      plan.statistic = part.statistic;
+      const bool over_channels = part.axes == AxisSet{Axis::kC};
+      const bool over_nothing = part.axes.empty() && extents_.count() != 1;
+      plan.manner = over_channels ? Manner::kAcrossChannels
+                                  : (over_nothing ? Manner::kPerElement : Manner::kPerChannel);
+      across_ = across_ || over_channels;
+    } else if (sink.kind == SinkKind::kContract) {
+      contracts_ = true;
+      plan.contraction =
+          std::make_unique<ConvContraction<T>>(conv_geometry(schedule.block, schedule.graph[sink.part].node));
+    }
+    sinks_.push_back(std::move(plan));
+  }
+  program_ = RowProgram<T>(sweep.steps, varies_, wanted);
+  if (!sweep.epilogue.sinks.empty()) {
+    for (int slot : sweep.epilogue.inputs) epilogue_varies_.push_back(slot_varies(schedule, slot));
+    std::vector<int> taken;
+    for (const Sink& sink : sweep.epilogue.sinks) taken.push_back(sink.step);
+    epilogue_ = RowProgram<T>(sweep.epilogue.steps, epilogue_varies_, taken);
+  }
+  for (const Prologue& prologue : sweep.staged) prologues_.emplace_back(schedule, prologue);
+  if (sweep.source >= 0) {
+    const int node = schedule.graph[sweep.source].node;
+    conv_.emplace(conv_geometry(schedule.block, node),
+                  direction_of(schedule.block.block().nodes()[at(node)]));
+  }
+  cut_domain();
+  reserve(layout);
+}
+
+template <class T>
+void SweepRunner<T>::cut_domain() {
+  by_rows_ = conv_.has_value() || contracts_;
+  whole_channels_ = by_rows_ || across_;
+  for (int slot : sweep_->inputs) {
+    if (slot < 0 || schedule_->slots[at(slot)].kind != SlotKind::kArgument) continue;
+    const TensorType& type = schedule_->block.type(schedule_->graph[schedule_->slots[at(slot)].part].value);
+    if (type.layout == fuseblock::Layout::kChannelsLast) whole_channels_ = true;
+  }
+  const std::int64_t rows = extents_.d * extents_.h;
+  const std::int64_t positions = extents_.count();
+  if (across_)
+    chunk_ = std::clamp<std::int64_t>(kAcrossElements / std::max<std::int64_t>(channels_, 1), 16, kChunk);
+  if (!whole_channels_)
+    channel_blocks_ = std::clamp<std::int64_t>((2 * kTasks + batch_ - 1) / std::max<std::int64_t>(batch_, 1),
+                                               1, std::max<std::int64_t>(channels_, 1));
+  const std::int64_t tasks = std::max<std::int64_t>(batch_ * channel_blocks_, 1);
+  splits_ = std::max<std::int64_t>((kTasks + tasks - 1) / tasks, 1);
+  splits_ = std::min(
+      splits_,
+      by_rows_ ? std::max<std::int64_t>(rows, 1)
+               : std::max<std::int64_t>(positions * (whole_channels_ ? channels_ : 1) / kShortestSplit, 1));
+  if (by_rows_) {
+    const std::int64_t width = std::max<std::int64_t>(extents_.w * channels_, 1);
+    tile_rows_ = std::clamp<std::int64_t>(kTileElements / width, 1, std::max<std::int64_t>(rows, 1));
+    if (conv_ && conv_->grid().folds()) {
+      splits_ = 1;
+      tile_rows_ = std::max<std::int64_t>(rows, 1);
+    }
+  }
+  if (contracts_) bins_ = std::min(kBins, std::max<std::int64_t>(batch_ * splits_, 1));
+}
+
+template <class T>
+void SweepRunner<T>::reserve(Layout& layout) {
+  const auto channel_count = at(channels_);
+  for (SinkPlan& plan : sinks_) {
+    if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kPerChannel && splits_ > 1)
+      plan.partial_offset = layout.reserve(at(splits_ * batch_ * channels_) * sizeof(State));
+    if (plan.contraction)
+      plan.partial_offset = layout.reserve(at(bins_) * plan.contraction->weight_elements() * sizeof(double));
+  }
+  if (conv_) {
+    packed_offset_ = layout.reserve(conv_->packed_weight_elements() * sizeof(T));
+    bias_offset_ = layout.reserve(at(conv_->grid().result_channels()) * sizeof(T));
+  }
+  Layout scratch;
+  auto reserve_elements = [&](std::size_t count) { return scratch.reserve(count * sizeof(T)); };
+  program_offset_ = reserve_elements(program_.scratch_elements());
+  buffers_offset_ = reserve_elements((sweep_->inputs.size() + 1) * at(kChunk));
+  uniforms_offset_ = reserve_elements(sweep_->inputs.size() + 1);
+  for (SinkPlan& plan : sinks_) {
+    if (plan.contraction) {
+      plan.scratch_offset = reserve_elements(channel_count * at(tile_rows_ * extents_.w));
+      plan.staged_offset = reserve_elements(largest_staged(plan.contraction->grid()));
+      plan.extra_offset = scratch.reserve(plan.contraction->scratch_bytes({0, tile_rows_}));
+    } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kPerChannel) {
+      plan.scratch_offset = scratch.reserve(channel_count * sizeof(State));
+    } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kAcrossChannels) {
+      const bool keeps_rows = plan.statistic == Statistic::kExpSum;
+      plan.scratch_offset = reserve_elements(at(kChunk) * 3 + (keeps_rows ? channel_count * at(chunk_) : 0));
+    }
+  }
+  if (conv_) {
+    tile_offset_ = reserve_elements(channel_count * at(tile_rows_ * extents_.w));
+    staged_offset_ = reserve_elements(largest_staged(conv_->grid()));
+    conv_offset_ = scratch.reserve(conv_->scratch_bytes());
+  }
+  std::size_t prologue = 0;
+  for (const PrologueRunner<T>& runner : prologues_) prologue = std::max(prologue, runner.scratch_elements());
+  prologue_offset_ = reserve_elements(prologue);
+  if (!sweep_->epilogue.sinks.empty())
+    epilogue_offset_ =
+        reserve_elements(epilogue_.scratch_elements() + sweep_->epilogue.inputs.size() * at(kChunk + 1));
+  scratch_bytes_ = scratch.bytes();
+}
+
+// The largest staged array of any tile: tiles begin at any row, and some reach over more rows than others.
+template <class T>
+std::size_t SweepRunner<T>::largest_staged(const ConvGrid& grid) const {
+  const std::int64_t rows = extents_.d * extents_.h;
+  std::size_t most = 0;
+  for (std::int64_t split = 0; split < splits_; ++split) {
+    const Range part = balanced_part(rows, splits_, split);
+    for (std::int64_t row = part.begin; row < part.end; row += tile_rows_)
+      most = std::max(most, staged_elements(grid, {row, std::min(row + tile_rows_, part.end)},
+                                            {0, grid.source_channels()}));
+  }
+  return most;
+}
+
+template <class T>
+typename SweepRunner<T>::Task SweepRunner<T>::task(std::int64_t number) const {
+  Task task;
+  task.split = number % splits_;
+  const std::int64_t block = number / splits_ % channel_blocks_;
+  task.n = number / splits_ / channel_blocks_;
+  task.channels = balanced_part(channels_, channel_blocks_, block);
+  if (by_rows_) {
+    const Range rows = balanced_part(extents_.d * extents_.h, splits_, task.split);
+    task.positions = {rows.begin * extents_.w, rows.end * extents_.w};
+  } else {
+    task.positions = balanced_part(extents_.count(), splits_, task.split);
+  }
+  return task;
+}
+
+template <class T>
+void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace,
+                         std::byte* scratch, std::size_t scratch_stride) const {
+  if (conv_) pack(views, workspace, scratch);
+  const std::int64_t tasks = batch_ * channel_blocks_ * splits_;
+  const std::int64_t units = contracts_ ? bins_ : tasks;
+  workers.run(units, [&](std::int64_t unit, int worker) {
+    std::vector<TileOperand<T>> inputs(sweep_->inputs.size());
+    const Context context = {&views, workspace, scratch + at(worker) * scratch_stride, &inputs, unit};
+    if (!contracts_) {
+      run_task(task(unit), context);
+      return;
+    }
+    for (const SinkPlan& plan : sinks_) {
+      if (!plan.contraction) continue;
+      double* partial = static_cast<double*>(static_cast<void*>(workspace + plan.partial_offset));
+      std::fill_n(partial + at(unit) * plan.contraction->weight_elements(),
+                  plan.contraction->weight_elements(), 0.0);
+    }
+    const Range mine = balanced_part(tasks, bins_, unit);
+    for (std::int64_t number = mine.begin; number < mine.end; ++number) run_task(task(number), context);
+  });
+  join(views, workspace);
+}
+
+// The weight of the source, dense in type T and then packed; and its bias.
+template <class T>
+void SweepRunner<T>::pack(const std::vector<SlotView>& views, std::byte* workspace, std::byte*) const {
+  const Extents extents = slot_extents(*schedule_, sweep_->weight);
+  const PositionExtents filter = {extents[2], extents[3], extents[4]};
+  std::vector<T> dense(at(extents[0] * extents[1] * filter.count()));
+  std::vector<T> buffer(at(filter.count()));
+  for (std::int64_t n = 0; n < extents[0]; ++n)
+    for (std::int64_t c = 0; c < extents[1]; ++c) {
+      const T* row =
+          load_positions(views[at(sweep_->weight)], filter, n, c, 0, filter.count(), buffer.data());
+      std::copy_n(row, filter.count(), dense.data() + (n * extents[1] + c) * filter.count());
+    }
+  conv_->pack_weights(dense.data(), static_cast<T*>(static_cast<void*>(workspace + packed_offset_)));
+  T* bias = static_cast<T*>(static_cast<void*>(workspace + bias_offset_));
+  if (sweep_->bias >= 0)
+    for (std::int64_t k = 0; k < conv_->grid().result_channels(); ++k)
+      bias[k] = load_uniform<T>(views[at(sweep_->bias)], 0, k);
+}
+
+template <class T>
+void SweepRunner<T>::run_task(const Task& task, const Context& context) const {
+  for (const SinkPlan& plan : sinks_)
+    if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kPerChannel)
+      for (std::int64_t c = task.channels.begin; c < task.channels.end; ++c)
+        states(context, plan)[c] = empty_state(plan.statistic);
+
+  if (!by_rows_) {
+    visit(task, task.positions, nullptr, 0, context);
+  } else {
+    const std::int64_t width = std::max<std::int64_t>(extents_.w, 1);
+    const Range rows = {task.positions.begin / width, task.positions.end / width};
+    for (std::int64_t row = rows.begin; row < rows.end; row += tile_rows_) {
+      const Range part = {row, std::min(row + tile_rows_, rows.end)};
+      const T* tile = conv_ ? compute_tile(task, part, context) : nullptr;
+      visit(task, {part.begin * extents_.w, part.end * extents_.w}, tile, part.size() * extents_.w, context);
+      if (contracts_) contract(task, part, context);
+    }
+  }
+
+  for (const SinkPlan& plan : sinks_) {
+    if (plan.sink->kind != SinkKind::kStatistic || plan.manner != Manner::kPerChannel) continue;
+    for (std::int64_t c = task.channels.begin; c < task.channels.end; ++c) {
+      const State& state = states(context, plan)[c];
+      if (splits_ > 1) {
+        State* partial = static_cast<State*>(static_cast<void*>(context.workspace + plan.partial_offset));
+        partial[(task.split * batch_ + task.n) * channels_ + c] = state;
+        continue;
+      }
+      for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
+        const SlotView& view = (*context.views)[at(plan.sink->slots[i])];
+        static_cast<double*>(static_cast<void*>(view.data))[view.offset(task.n, c, 0, 0, 0)] =
+            i == 0 ? state.first : state.second;
+      }
+    }
+  }
+}
+
+// Stages the rows' input and convolves it into the tile, [channel][position].
+template <class T>
+const T* SweepRunner<T>::compute_tile(const Task& task, Range rows, const Context& context) const {
+  T* staged = elements(context, staged_offset_);
+  T* tile = elements(context, tile_offset_);
+  const Range sources = {0, conv_->grid().source_channels()};
+  conv_->stage(
+      rows, sources,
+      [&](std::int64_t c, std::int64_t d, std::int64_t h, T* row) {
+        prologues_[0].load_row(*context.views, task.n, c, d, h, row, elements(context, prologue_offset_));
+      },
+      staged);
+  const T* packed = static_cast<const T*>(static_cast<const void*>(context.workspace + packed_offset_));
+  const T* bias = static_cast<const T*>(static_cast<const void*>(context.workspace + bias_offset_));
+  conv_->compute(staged, rows, sources, packed, sweep_->bias >= 0 ? bias : nullptr, {0, channels_}, tile,
+                 rows.size() * extents_.w, context.scratch + conv_offset_);
+  return tile;
+}
+
+template <class T>
+void SweepRunner<T>::visit(const Task& task, Range positions, const T* source, std::int64_t pitch,
+                           const Context& context) const {
+  auto row_of = [&](std::int64_t c, std::int64_t position) {
+    return source == nullptr ? nullptr
+                             : source + (c - task.channels.begin) * pitch + (position - positions.begin);
+  };
+  if (across_ || whole_channels_) {
+    for (std::int64_t begin = positions.begin; begin < positions.end; begin += chunk_) {
+      const Range chunk = {begin, std::min(begin + chunk_, positions.end)};
+      if (across_) begin_across(chunk, context);
+      for (std::int64_t c = task.channels.begin; c < task.channels.end; ++c)
+        visit_row(task, c, chunk, positions, row_of(c, begin), context);
+      if (across_) end_across(task, chunk, context);
+    }
+    return;
+  }
+  for (std::int64_t c = task.channels.begin; c < task.channels.end; ++c)
+    for (std::int64_t begin = positions.begin; begin < positions.end; begin += chunk_)
+      visit_row(task, c, {begin, std::min(begin + chunk_, positions.end)}, positions, row_of(c, begin),
+                context);
+}
+
+template <class T>
+void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, Range positions, Range tile, const T* source,
+                               const Context& context) const {
+  std::vector<TileOperand<T>>& inputs = *context.inputs;
+  T* buffers = elements(context, buffers_offset_);
+  T* uniforms = elements(context, uniforms_offset_);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const int slot = sweep_->inputs[i];
+    if (slot < 0) {
+      inputs[i] = {source, false};
+    } else if (varies_[i]) {
+      inputs[i] = {load_positions((*context.views)[at(slot)], extents_, task.n, c, positions.begin,
+                                  positions.size(), buffers + i * at(kChunk)),
+                   false};
+    } else {
+      uniforms[i] = load_uniform<T>((*context.views)[at(slot)], task.n, c);
+      inputs[i] = {uniforms + i, true};
+    }
+  }
+  T* scratch = elements(context, program_offset_);
+  program_.run(inputs, at(positions.size()), scratch);
+  for (std::size_t i = 0; i < sinks_.size(); ++i) {
+    const SinkPlan& plan = sinks_[i];
+    const TileOperand<T> value = program_.result(i, inputs, scratch);
+    if (plan.sink->kind == SinkKind::kStore) {
+      store_positions((*context.views)[at(plan.sink->slots[0])], extents_, task.n, c, positions.begin,
+                      positions.size(), value);
+    } else if (plan.sink->kind == SinkKind::kContract) {
+      T* row = elements(context, plan.scratch_offset) + c * tile.size() + (positions.begin - tile.begin);
+      if (value.uniform)
+        std::fill_n(row, positions.size(), *value.data);
+      else
+        std::copy_n(value.data, positions.size(), row);
+    } else {
+      take(plan, task, c, positions, value, context);
+    }
+  }
+}
+
+template <class T>
+void SweepRunner<T>::contract(const Task& task, Range rows, const Context& context) const {
+  for (const SinkPlan& plan : sinks_) {
+    if (!plan.contraction) continue;
+    T* staged = elements(context, plan.staged_offset);
+    const Range sources = {0, plan.contraction->grid().source_channels()};
+    plan.contraction->stage(
+        rows, sources,
+        [&](std::int64_t c, std::int64_t d, std::int64_t h, T* row) {
+          prologues_[at(plan.sink->operand)].load_row(*context.views, task.n, c, d, h, row,
+                                                      elements(context, prologue_offset_));
+        },
+        staged);
+    double* partial = static_cast<double*>(static_cast<void*>(context.workspace + plan.partial_offset)) +
+                      at(context.bin) * plan.contraction->weight_elements();
+    plan.contraction->accumulate(staged, rows, sources, elements(context, plan.scratch_offset),
+                                 rows.size() * extents_.w, {0, channels_}, partial,
+                                 context.scratch + plan.extra_offset);
+  }
+}
+
+// Partial results joined in the order of the tasks.
+template <class T>
+void SweepRunner<T>::join(const std::vector<SlotView>& views, std::byte* workspace) const {
+  for (const SinkPlan& plan : sinks_) {
+    if (plan.contraction) {
+      const double* partial =
+          static_cast<const double*>(static_cast<const void*>(workspace + plan.partial_offset));
+      double* result = static_cast<double*>(static_cast<void*>(views[at(plan.sink->slots[0])].data));
+      const std::size_t count = plan.contraction->weight_elements();
+      for (std::size_t i = 0; i < count; ++i) {
+        double total = 0;
+        for (std::int64_t bin = 0; bin < bins_; ++bin) total += partial[at(bin) * count + i];
+        result[i] = total;
+      }
+    }
+    if (plan.sink->kind != SinkKind::kStatistic || plan.manner != Manner::kPerChannel || splits_ == 1)
+      continue;
+    const State* partial =
+        static_cast<const State*>(static_cast<const void*>(workspace + plan.partial_offset));
+    for (std::int64_t n = 0; n < batch_; ++n)
+      for (std::int64_t c = 0; c < channels_; ++c) {
+        State state = empty_state(plan.statistic);
+        for (std::int64_t split = 0; split < splits_; ++split)
+          state = merge(plan.statistic, state, partial[(split * batch_ + n) * channels_ + c]);
+        for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
+          const SlotView& view = views[at(plan.sink->slots[i])];
+          static_cast<double*>(static_cast<void*>(view.data))[view.offset(n, c, 0, 0, 0)] =
+              i == 0 ? state.first : state.second;
+        }
+      }
+  }
+}
+
+template class SweepRunner<float>;
+template class SweepRunner<double>;
+
+}  // namespace fuseblock::cpu

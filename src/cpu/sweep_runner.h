@@ -1,0 +1,130 @@
+// Runs one sweep: its domain cut into tasks, tasks into tiles, tiles into chunks of rows.
+//
+// How the domain is cut depends on the sweep alone, never on the number of workers, and partial results are
+// joined in the order of the tasks: the result has the same bits on any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cpu/conv/contraction.h"
+#include "cpu/conv/source.h"
+#include "cpu/finalise.h"
+#include "cpu/memory.h"
+#include "cpu/parallel.h"
+#include "cpu/prologue_runner.h"
+#include "cpu/row_program.h"
+#include "cpu/rows.h"
+#include "plan/schedule.h"
+
+namespace fuseblock::cpu {
+
+template <class T>
+class SweepRunner {
+ public:
+  // Reserves what the sweep needs in the workspace beside its slots.
+  SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout& layout);
+
+  // Bytes of scratch that each worker needs.
+  std::size_t scratch_bytes() const { return scratch_bytes_; }
+  void run(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace,
+           std::byte* scratch, std::size_t scratch_stride) const;
+
+ private:
+  // What a statistic sink does with the channels of a chunk.
+  enum class Manner : std::uint8_t { kPerChannel, kAcrossChannels, kPerElement };
+  struct SinkPlan {
+    const Sink* sink = nullptr;
+    Statistic statistic{};
+    Manner manner = Manner::kPerChannel;
+    std::size_t partial_offset = 0;  // kPerChannel with several splits: states in the workspace; kContract: T
+    std::size_t scratch_offset = 0;  // in the worker's scratch
+    std::unique_ptr<ConvContraction<T>> contraction;
+    std::size_t staged_offset = 0;
+    std::size_t extra_offset = 0;
+  };
+  struct Task {
+    std::int64_t n = 0;
+    std::int64_t split = 0;
+    Range channels;
+    Range positions;
+  };
+  // One run of the sweep on one worker.
+  struct Context {
+    const std::vector<SlotView>* views = nullptr;
+    std::byte* workspace = nullptr;
+    std::byte* scratch = nullptr;
+    std::vector<TileOperand<T>>* inputs = nullptr;
+    std::int64_t bin = 0;
+  };
+
+  void cut_domain();
+  void reserve(Layout& layout);
+  Task task(std::int64_t number) const;
+  void run_task(const Task& task, const Context& context) const;
+  std::size_t largest_staged(const ConvGrid& grid) const;
+  const T* compute_tile(const Task& task, Range rows, const Context& context) const;
+  void visit(const Task& task, Range positions, const T* source, std::int64_t pitch,
+             const Context& context) const;
+  void visit_row(const Task& task, std::int64_t c, Range positions, Range tile, const T* source,
+                 const Context& context) const;
+  void begin_across(Range positions, const Context& context) const;
+  void end_across(const Task& task, Range positions, const Context& context) const;
+  void run_epilogue(const Task& task, Range positions, const Context& context) const;
+  // The array of a component of a reduction over channels; null for any other slot.
+  const T* own_component(int slot, const Context& context) const;
+  void take(const SinkPlan& plan, const Task& task, std::int64_t c, Range positions, TileOperand<T> value,
+            const Context& context) const;
+  void contract(const Task& task, Range rows, const Context& context) const;
+  void join(const std::vector<SlotView>& views, std::byte* workspace) const;
+  void pack(const std::vector<SlotView>& views, std::byte* workspace, std::byte* scratch) const;
+
+  T* elements(const Context& context, std::size_t offset) const {
+    return static_cast<T*>(static_cast<void*>(context.scratch + offset));
+  }
+  State* states(const Context& context, const SinkPlan& plan) const {
+    return static_cast<State*>(static_cast<void*>(context.scratch + plan.scratch_offset));
+  }
+
+  const Schedule* schedule_;
+  const Sweep* sweep_;
+  std::int64_t batch_ = 1;
+  std::int64_t channels_ = 1;
+  PositionExtents extents_;
+  std::vector<bool> varies_;
+  RowProgram<T> program_;
+  std::vector<bool> epilogue_varies_;
+  RowProgram<T> epilogue_;
+  std::vector<SinkPlan> sinks_;
+  std::optional<ConvSource<T>> conv_;
+  std::vector<PrologueRunner<T>> prologues_;
+
+  bool by_rows_ = false;         // positions are cut at whole rows
+  bool whole_channels_ = false;  // a task has all channels
+  bool across_ = false;          // some sink reduces over channels
+  bool contracts_ = false;
+  std::int64_t chunk_ = kChunk;
+  std::int64_t tile_rows_ = 0;
+  std::int64_t channel_blocks_ = 1;
+  std::int64_t splits_ = 1;
+  std::int64_t bins_ = 0;  // for contractions: tasks that share one partial result; 0 where there are none
+
+  std::size_t packed_offset_ = 0;  // workspace: packed weights and bias of the source
+  std::size_t bias_offset_ = 0;
+  std::size_t program_offset_ = 0;  // worker's scratch
+  std::size_t buffers_offset_ = 0;
+  std::size_t uniforms_offset_ = 0;
+  std::size_t tile_offset_ = 0;
+  std::size_t staged_offset_ = 0;
+  std::size_t conv_offset_ = 0;
+  std::size_t prologue_offset_ = 0;
+  std::size_t epilogue_offset_ = 0;
+  std::size_t scratch_bytes_ = 0;
+};
+
+extern template class SweepRunner<float>;
+extern template class SweepRunner<double>;
+
+}  // namespace fuseblock::cpu

@@ -1,0 +1,9 @@
+// Which instruction sets the files of this folder are compiled for. Include it before any header of Highway.
+//
+// Highway compiles each .cc once for every target and picks the best the machine has at run time. SSSE3 is left
+// out: processors that have it and not SSE4 run the baseline. SVE is left out: its vectors have no size at compile
+// time, so that they fit into no array of partial sums; such machines run NEON.
+#pragma once
+
+// NOLINTNEXTLINE(readability-identifier-naming): Highway's name
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)

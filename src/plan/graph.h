@@ -1,0 +1,76 @@
+// The lowered block: norms, softmax and the other compound operations taken apart into pointwise formulas,
+// reductions and windows, equal parts made once. This is what plans are cut from; docs/rewrites.md proves the
+// rules that shape it.
+//
+// Extents are canonical (n c d h w, 1 for an axis a value does not have); values broadcast where an extent is
+// 1.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "block/geometry.h"
+#include "fuseblock/typed_block.h"
+
+namespace fuseblock {
+
+using Extents = std::array<std::int64_t, kAxisCount>;
+
+enum class PartKind : std::uint8_t {
+  kArgument,   // supplied by the caller
+  kPointwise,  // a formula over other parts
+  kConv,       // a convolution or its gradient by the input: operands input, weight[, bias]
+  kContract,   // the gradient of a convolution by its weight: operands d_y, x
+  kPool,       // a pool or its adjoint
+  kReduce,     // a statistic of a part over axes; may have two components
+  kMerge,      // a coarser statistic out of a finer one: over n, c or groups of channels
+  kComponent,  // one component of a statistic, as a plain value
+};
+
+enum class Statistic : std::uint8_t {
+  kSum,      // the sum
+  kMax,      // the largest, NaN if there is one
+  kMin,      // the smallest, NaN if there is one
+  kMoments,  // mean, and the sum of squared deviations from it
+  kExpSum,   // the largest, and the sum of exp(x - largest)
+};
+
+constexpr int component_count(Statistic statistic) {
+  return statistic == Statistic::kMoments || statistic == Statistic::kExpSum ? 2 : 1;
+}
+
+struct Part {
+  PartKind kind = PartKind::kArgument;
+  Extents extents = {1, 1, 1, 1, 1};
+  std::vector<int> operands;
+  Formula formula;          // kPointwise
+  Statistic statistic{};    // kReduce, kMerge
+  AxisSet axes;             // kReduce, kMerge: the axes that are reduced
+  std::int64_t groups = 1;  // kMerge over c: one result for each group of channels, standing at all of them
+  std::int64_t count = 1;   // kReduce, kMerge: how many elements of the original value one result stands for
+  int component = 0;        // kComponent
+  Value value;              // kArgument: which of the block's
+  int node = -1;            // kConv, kContract, kPool: the block's node, whose geometry counts
+  std::string name;         // the block's name for it, where it has one
+
+  double elements() const;
+};
+
+struct Graph {
+  std::vector<Part> parts;   // each comes after its operands
+  std::vector<int> outputs;  // in the order of the block's outputs
+
+  const Part& operator[](int part) const { return parts[static_cast<std::size_t>(part)]; }
+};
+
+// Takes a block apart. Parts that no output needs are left out.
+Graph lower(const TypedBlock& block);
+
+// Whether a part varies along an axis.
+inline bool varies(const Part& part, Axis axis) {
+  return part.extents[static_cast<std::size_t>(index(axis))] != 1;
+}
+
+}  // namespace fuseblock

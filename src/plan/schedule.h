@@ -1,0 +1,122 @@
+// A block as sweeps over memory: what is computed in which pass, what is kept in between and where.
+//
+// A sweep visits every element of its domain once:  source -> program -> sinks.  Between sweeps stand
+// finalise steps, which work out statistics (small arrays of doubles), and pools. Steps run in order; what
+// one leaves behind others find in slots.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fuseblock/plan.h"
+#include "plan/graph.h"
+
+namespace fuseblock {
+
+enum class SlotKind : std::uint8_t {
+  kArgument,   // the caller's input number `number`
+  kOutput,     // the caller's output number `number`
+  kStored,     // a dense array in the arithmetic's type, in the workspace
+  kStatistic,  // a dense array of doubles in the workspace
+  kTile,       // nowhere: it is used up inside the tile that makes it
+};
+
+// Where a value lives between steps.
+struct Slot {
+  SlotKind kind = SlotKind::kStored;
+  int number = -1;
+  int part = -1;
+  int component = 0;
+  Extents extents = {1, 1, 1, 1, 1};
+};
+
+enum class SinkKind : std::uint8_t {
+  kStore,      // the value itself
+  kStatistic,  // a statistic over all positions for each sample and channel, or over channels for each position
+  kContract,  // the gradient of a convolution's weight
+};
+
+struct Sink {
+  SinkKind kind = SinkKind::kStore;
+  int step = -1;           // the program's step that is taken
+  int part = -1;           // kStatistic, kContract: the part it makes
+  std::vector<int> slots;  // kStore: one; kStatistic: one for each component; kContract: one
+  int operand = -1;        // kContract: the input that is contracted with, as an index into Sweep::staged
+};
+
+// The input of a convolution, row by row while it is staged: a program over slots (a plain load where it has
+// one step).
+struct Prologue {
+  std::vector<Formula::Step> steps;
+  std::vector<int> inputs;  // slots
+  int part = -1;
+};
+
+// What follows a reduction over channels inside the same tile: a program on its results, and where they go.
+struct Epilogue {
+  std::vector<int> inputs;  // slots; those of the sweep's own reductions among them
+  std::vector<Formula::Step> steps;
+  std::vector<Sink> sinks;  // stores only
+};
+
+struct Sweep {
+  Extents domain = {1, 1, 1, 1, 1};
+  int level = 0;
+  // The convolution that yields the elements, a part; -1 where they are loaded.
+  int source = -1;
+  // Inputs of the program in order: a slot, or -1 for the source's element.
+  std::vector<int> inputs;
+  std::vector<Formula::Step> steps;
+  std::vector<Sink> sinks;
+  Epilogue epilogue;
+  // Staged inputs: of the source (first, where there is one) and of the contractions.
+  std::vector<Prologue> staged;
+  // The source's weight and bias, as slots; -1 for none.
+  int weight = -1;
+  int bias = -1;
+};
+
+enum class StepKind : std::uint8_t { kSweep, kFinalise, kPool };
+
+struct ScheduleStep {
+  StepKind kind = StepKind::kSweep;
+  Sweep sweep;                // kSweep
+  std::vector<int> parts;     // kFinalise: statistics to work out, in order; kPool: the pool
+  std::vector<int> operands;  // kPool: slots
+  int result = -1;            // kPool: slot
+};
+
+// A store-or-recompute choice, with the estimated milliseconds of both sides.
+struct Decision {
+  std::string value;
+  std::string chosen;
+  std::string reason;
+  double store_ms = 0;
+  double recompute_ms = 0;
+};
+
+struct Schedule {
+  TypedBlock block;
+  Graph graph;
+  std::vector<Slot> slots;
+  std::vector<ScheduleStep> steps;
+  std::vector<Decision> decisions;
+
+  // Slots of statistics by part and component; -1 for none.
+  int statistic_slot(int part, int component) const;
+  int sweep_count() const;
+  // Bytes of large values that are written and read again, `element_bytes` each.
+  double stored_bytes(int element_bytes) const;
+};
+
+// The cost of moving and computing, enough to choose.
+struct Rates {
+  double flops = 100e9;  // multiply-adds count two
+  double bytes_per_second = 10e9;
+  double touch_seconds_per_byte = 1e-10;  // memory that is used for the first time
+};
+
+Schedule make_schedule(const TypedBlock& block, const Rates& rates, Reuse reuse = Reuse::kByCost);
+
+}  // namespace fuseblock

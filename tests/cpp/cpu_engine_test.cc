@@ -1,0 +1,88 @@
+// The CPU engine on every case, forward and every gradient: in f64 against the reference engine to 1e-10,
+// with both ways to treat a convolution that is needed twice; in the narrow types bit for bit the same on any
+// number of threads. The error of the narrow types is judged beside PyTorch's in
+// tests/python/test_cpu_against_torch.py.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "cases.h"
+
+namespace fuseblock::cases {
+namespace {
+
+const std::vector<Case>& all_cases() {
+  static const std::vector<Case> cases = read_cases(case_files());
+  return cases;
+}
+
+// Outputs and gradients of a case on an engine.
+TensorMap results(const TypedBlock& block, const Device& device, const PlanOptions& options) {
+  TensorMap tensors = random_arguments(block, 1);
+  for (auto& [name, tensor] : random_output_gradients(block, 2))
+    tensors.insert_or_assign(name, std::move(tensor));
+  const Plan forward = Plan::make(block, device, options);
+  TensorMap result = run(forward, tensors);
+  if (block.differentiable().empty()) return result;
+  for (auto& [name, tensor] : run(forward.backward(), tensors))
+    result.insert_or_assign(name, std::move(tensor));
+  return result;
+}
+
+void expect_close(const Tensor& expected, const Tensor& actual, double tolerance, const std::string& what) {
+  double largest = 0;
+  for (double value : expected.to_doubles())
+    if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
+  for (std::int64_t i = 0; i < expected.type().element_count(); ++i) {
+    const double wanted = expected.get(i);
+    const double got = actual.get(i);
+    if (std::isnan(wanted)) {
+      ASSERT_TRUE(std::isnan(got)) << what << ": NaN expected at " << i << ", got " << got;
+    } else if (std::isinf(wanted)) {
+      ASSERT_EQ(wanted, got) << what << " at " << i;
+    } else {
+      ASSERT_LE(std::fabs(wanted - got), tolerance * (1 + largest))
+          << what << " at " << i << ": " << wanted << " and " << got;
+    }
+  }
+}
+
+void compare_all(const PlanOptions& options) {
+  for (const Case& each : all_cases()) {
+    SCOPED_TRACE(each.command("cpu"));
+    const TypedBlock block = each.typed(DType::kF64);
+    const TensorMap expected = results(block, Device::reference(), {});
+    const TensorMap actual = results(block, Device::by_name("cpu"), options);
+    for (const auto& [name, tensor] : expected) {
+      ASSERT_TRUE(actual.contains(name)) << name;
+      expect_close(tensor, actual.at(name), 1e-10, each.name + ": " + name);
+    }
+  }
+}
+
+TEST(CpuEngine, AgreesWithTheReferenceWhereConvolutionsAreChosenByCost) { compare_all({}); }
+
+TEST(CpuEngine, AgreesWithTheReferenceWhereConvolutionsAreStored) { compare_all({.reuse = Reuse::kStore}); }
+
+TEST(CpuEngine, AgreesWithTheReferenceWhereConvolutionsAreRecomputed) {
+  compare_all({.reuse = Reuse::kRecompute});
+}
+
+TEST(CpuEngine, HasTheSameBitsOnAnyNumberOfThreads) {
+  for (const Case& each : all_cases()) {
+    SCOPED_TRACE(each.command("cpu"));
+    const TypedBlock block = each.typed();
+    const TensorMap one = results(block, Device::by_name("cpu"), {.threads = 1});
+    for (int threads : {2, 3}) {
+      const TensorMap more = results(block, Device::by_name("cpu"), {.threads = threads});
+      for (const auto& [name, tensor] : one)
+        ASSERT_EQ(0, std::memcmp(tensor.data(), more.at(name).data(),
+                                 static_cast<std::size_t>(tensor.type().byte_count())))
+            << each.name << ": " << name << " on " << threads << " threads";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fuseblock::cases

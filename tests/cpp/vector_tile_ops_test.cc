@@ -1,0 +1,205 @@
+// The primitives on arrays against fuseblock::evaluate, under each instruction set of the machine.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "cpu/vector/tile_ops.h"
+#include "fuseblock/error.h"
+#include "fuseblock/formula.h"
+#include "vector_targets.h"
+
+namespace fuseblock {
+namespace {
+
+using cpu::TileOperand;
+
+// Elements that stand behind an array and must stay as they are.
+constexpr std::size_t kGuards = 70;
+
+template <class T>
+T guard() {
+  return static_cast<T>(-12345);
+}
+
+template <class T>
+bool same(T a, T b) {
+  return a == b ? std::signbit(a) == std::signbit(b) : std::isnan(a) && std::isnan(b);
+}
+
+bool is_approximated(Primitive primitive) { return primitive >= Primitive::kExp; }
+
+template <class T>
+void expect_value(Primitive primitive, T a, T b, T c, T value) {
+  const double wide =
+      evaluate(primitive, static_cast<double>(a), static_cast<double>(b), static_cast<double>(c));
+  const T exact = static_cast<T>(wide);
+  if (is_approximated(primitive) && std::isfinite(exact)) {
+    // vector_functions_test.cc measures them; here only that the right one was called.
+    ASSERT_NEAR(value, exact, std::fabs(exact) * 1e-6 + 1e-37) << info(primitive).name << "(" << a << ")";
+    return;
+  }
+  ASSERT_TRUE(same(value, exact)) << info(primitive).name << " of " << a << ", " << b << ", " << c << " is "
+                                  << value << ", not " << exact;
+}
+
+// Operands that meet each other in all pairs and, one after the other, in all triples of a few.
+template <class T>
+struct Operands {
+  std::vector<T> a, b, c;
+};
+
+template <class T>
+Operands<T> all_combinations() {
+  const T inf = std::numeric_limits<T>::infinity();
+  const T nan = std::numeric_limits<T>::quiet_NaN();
+  const std::vector<T> values = {0, -T{0}, 1, -1, T{0.5}, T{-2.25}, static_cast<T>(3e-5), 17, inf, -inf, nan};
+  Operands<T> operands;
+  for (T a : values) {
+    for (T b : values) {
+      for (T c : values) {
+        operands.a.push_back(a);
+        operands.b.push_back(b);
+        operands.c.push_back(c);
+      }
+    }
+  }
+  return operands;
+}
+
+template <class T>
+Operands<T> random_operands(std::size_t count) {
+  std::mt19937 random(static_cast<unsigned>(count));
+  std::uniform_real_distribution<T> uniform(-4, 4);
+  Operands<T> operands;
+  for (std::size_t i = 0; i < count; ++i) {
+    operands.a.push_back(uniform(random));
+    operands.b.push_back(uniform(random));
+    operands.c.push_back(uniform(random));
+  }
+  return operands;
+}
+
+template <class T>
+void expect_primitives(const Operands<T>& x) {
+  const std::size_t count = x.a.size();
+  for (const PrimitiveInfo& entry : primitives()) {
+    std::vector<T> out(count + kGuards, guard<T>());
+    cpu::apply<T>(entry.primitive, {x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false}, out.data(),
+                  count);
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_NO_FATAL_FAILURE(expect_value(entry.primitive, x.a[i], x.b[i], x.c[i], out[i]));
+    for (std::size_t i = count; i < out.size(); ++i) ASSERT_EQ(out[i], guard<T>()) << entry.name;
+  }
+}
+
+// Each operand in turn uniform, and all of them.
+template <class T>
+void expect_uniform_operands(std::size_t count) {
+  const Operands<T> x = random_operands<T>(count);
+  for (const PrimitiveInfo& entry : primitives()) {
+    for (int uniform = 0; uniform < 8; ++uniform) {
+      const bool u[3] = {(uniform & 1) != 0, (uniform & 2) != 0, (uniform & 4) != 0};
+      std::vector<T> out(count + kGuards, guard<T>());
+      cpu::apply<T>(entry.primitive, {x.a.data(), u[0]}, {x.b.data(), u[1]}, {x.c.data(), u[2]}, out.data(),
+                    count);
+      for (std::size_t i = 0; i < count; ++i)
+        ASSERT_NO_FATAL_FAILURE(
+            expect_value(entry.primitive, x.a[u[0] ? 0 : i], x.b[u[1] ? 0 : i], x.c[u[2] ? 0 : i], out[i]));
+      ASSERT_EQ(out[count], guard<T>()) << entry.name;
+    }
+  }
+}
+
+template <class T>
+void expect_in_place(std::size_t count) {
+  const Operands<T> x = random_operands<T>(count);
+  for (const PrimitiveInfo& entry : primitives()) {
+    for (int place = 0; place < entry.arity; ++place) {
+      Operands<T> y = x;
+      T* out = place == 0 ? y.a.data() : place == 1 ? y.b.data() : y.c.data();
+      cpu::apply<T>(entry.primitive, {y.a.data(), false}, {y.b.data(), false}, {y.c.data(), false}, out,
+                    count);
+      for (std::size_t i = 0; i < count; ++i)
+        ASSERT_NO_FATAL_FAILURE(expect_value(entry.primitive, x.a[i], x.b[i], x.c[i], out[i]));
+    }
+  }
+}
+
+template <class T>
+void expect_multiply_add(const Operands<T>& x) {
+  const std::size_t count = x.a.size();
+  std::vector<T> out(count + kGuards, guard<T>());
+  cpu::multiply_add<T>({x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false}, out.data(), count);
+  for (std::size_t i = 0; i < count; ++i)
+    ASSERT_TRUE(same(out[i], std::fma(x.a[i], x.b[i], x.c[i])))
+        << x.a[i] << " * " << x.b[i] << " + " << x.c[i];
+  for (std::size_t i = count; i < out.size(); ++i) ASSERT_EQ(out[i], guard<T>());
+}
+
+template <class T>
+class VectorTileOps : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(VectorTileOps, Types);
+
+TYPED_TEST(VectorTileOps, PrimitivesAreEvaluateElementByElement) {
+  for (std::int64_t target : vector_targets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const TargetScope scope(target);
+    expect_primitives(all_combinations<TypeParam>());
+    for (std::size_t count = 0; count <= 67; ++count) expect_primitives(random_operands<TypeParam>(count));
+  }
+}
+
+TYPED_TEST(VectorTileOps, OneElementStandsForAll) {
+  for (std::int64_t target : vector_targets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const TargetScope scope(target);
+    for (std::size_t count : {1, 2, 7, 16, 33}) expect_uniform_operands<TypeParam>(count);
+  }
+}
+
+TYPED_TEST(VectorTileOps, ResultsMayReplaceAnOperand) {
+  for (std::int64_t target : vector_targets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const TargetScope scope(target);
+    expect_in_place<TypeParam>(53);
+  }
+}
+
+TYPED_TEST(VectorTileOps, MultiplyAddRoundsOnce) {
+  for (std::int64_t target : vector_targets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const TargetScope scope(target);
+    expect_multiply_add(all_combinations<TypeParam>());
+    for (std::size_t count : {0, 1, 5, 16, 1000, 1023})
+      expect_multiply_add(random_operands<TypeParam>(count));
+  }
+}
+
+TYPED_TEST(VectorTileOps, UnalignedArraysGiveTheSameBits) {
+  const Operands<TypeParam> x = random_operands<TypeParam>(40);
+  std::vector<TypeParam> shifted(x.a.size() + 1);
+  std::copy(x.a.begin(), x.a.end(), shifted.begin() + 1);
+  std::vector<TypeParam> out(x.a.size()), out_shifted(x.a.size() + 1);
+  const TileOperand<TypeParam> none = {x.a.data(), true};
+  cpu::apply<TypeParam>(Primitive::kTanh, {x.a.data(), false}, none, none, out.data(), x.a.size());
+  cpu::apply<TypeParam>(Primitive::kTanh, {shifted.data() + 1, false}, none, none, out_shifted.data() + 1,
+                        x.a.size());
+  for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], out_shifted[i + 1]);
+}
+
+TYPED_TEST(VectorTileOps, InputsAndConstantsAreNoSteps) {
+  TypeParam x = 1;
+  EXPECT_THROW(cpu::apply<TypeParam>(Primitive::kInput, {&x, false}, {&x, false}, {&x, false}, &x, 1),
+               InternalError);
+  EXPECT_THROW(cpu::apply<TypeParam>(Primitive::kConstant, {&x, false}, {&x, false}, {&x, false}, &x, 1),
+               InternalError);
+}
+
+}  // namespace
+}  // namespace fuseblock

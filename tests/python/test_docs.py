@@ -17,8 +17,8 @@ from docs_support import Document, comparable, documents, folder_readmes, matche
 LANGUAGES = {"sh", "text", "cpp", "cmake", "python", "json", "notation", "ebnf", "formula"}
 
 # What the documents call planned. When it is there, they have to say so.
-PLANNED_ENGINES = {"cpu", "cuda"}
-PLANNED_FOLDERS = ("bindings/torch", "benchmarks")
+PLANNED_ENGINES = {"cuda"}
+PLANNED_FOLDERS = ("bindings/torch",)
 
 # Hosts that links may lead to.
 HOSTS = {"github.com", "keepachangelog.com", "pytorch.org", "semver.org"}

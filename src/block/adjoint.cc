@@ -48,15 +48,15 @@ Adjoint::Adjoint(const TypedBlock& forward, std::vector<std::string> wanted)
     : forward_(forward), wanted_(std::move(wanted)) {
   if (wanted_.empty()) wanted_ = forward_.differentiable();
   std::unordered_set<std::string> seen;
-  for (std::size_t i = 0; i < wanted_.size(); ++i) {
-    const auto value = forward_.block().find(wanted_[i]);
+  for (const std::string& name : wanted_) {
+    const auto value = forward_.block().find(name);
     if (!value || forward_.block().value(*value).kind == ValueKind::kResult)
-      throw UserError("backward: " + in_quotes(wanted_[i]) +
+      throw UserError("backward: " + in_quotes(name) +
                       " is not an input or parameter of the block; those with a gradient are " +
                       join(forward_.differentiable(), ", "));
     if (!forward_.block().differentiable(*value))
-      throw UserError("backward: `" + wanted_[i] + "` holds running statistics, which have no gradient");
-    if (!seen.insert(wanted_[i]).second) throw UserError("backward: `" + wanted_[i] + "` is wanted twice");
+      throw UserError("backward: `" + name + "` holds running statistics, which have no gradient");
+    if (!seen.insert(name).second) throw UserError("backward: `" + name + "` is wanted twice");
   }
 }
 

@@ -205,10 +205,9 @@ class JsonReader {
   }
 
   std::int64_t whole_number(const Json& json, const std::string& pointer) const {
-    const bool fits =
-        json.is_number_integer() &&
-        !(json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX));
-    if (!fits) fail(pointer, "a whole number below 2^63 was expected");
+    const bool too_large =
+        json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX);
+    if (!json.is_number_integer() || too_large) fail(pointer, "a whole number below 2^63 was expected");
     return json.get<std::int64_t>();
   }
 

@@ -146,7 +146,8 @@ class NotationReader {
       previous = token;
     } while (depth > 0);
     const bool whole = ahead.at(";") || ahead.peek().kind == TokenKind::kEnd;
-    return whole && !(has_formula && operation->code == OpCode::kPointwise);
+    const bool is_formula = has_formula && operation->code == OpCode::kPointwise;
+    return whole && !is_formula;
   }
 
   void read_items(const Operation& operation, Items& items) {

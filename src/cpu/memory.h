@@ -22,6 +22,16 @@ struct SlotView {
   }
 };
 
+// Bytes of the workspace as elements; places in it are aligned to 64.
+template <class Element>
+Element* elements_at(std::byte* memory) {
+  return reinterpret_cast<Element*>(memory);
+}
+template <class Element>
+const Element* elements_at(const std::byte* memory) {
+  return reinterpret_cast<const Element*>(memory);
+}
+
 // Strides of a dense array; 0 along axes of extent 1.
 Extents dense_strides(const Extents& extents);
 

@@ -63,7 +63,7 @@ const T* load_positions(const SlotView& view, const PositionExtents& extents, st
   const std::int64_t size = byte_size(view.dtype);
   if (view.dtype == kOwnType<T> && flat_stride(view, extents) == 1) {
     const std::int64_t offset = n * view.strides[0] + c * view.strides[1] + begin;
-    return static_cast<const T*>(static_cast<const void*>(view.data + offset * size));
+    return elements_at<T>(view.data + offset * size);
   }
   for_each_run(view, extents, n, c, begin, count,
                [&](std::int64_t offset, std::int64_t stride, std::int64_t run, std::int64_t done) {

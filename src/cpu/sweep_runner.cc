@@ -194,7 +194,7 @@ void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& vi
     }
     for (const SinkPlan& plan : sinks_) {
       if (!plan.contraction) continue;
-      double* partial = static_cast<double*>(static_cast<void*>(workspace + plan.partial_offset));
+      double* partial = elements_at<double>(workspace + plan.partial_offset);
       std::fill_n(partial + at(unit) * plan.contraction->weight_elements(),
                   plan.contraction->weight_elements(), 0.0);
     }
@@ -217,8 +217,8 @@ void SweepRunner<T>::pack(const std::vector<SlotView>& views, std::byte* workspa
           load_positions(views[at(sweep_->weight)], filter, n, c, 0, filter.count(), buffer.data());
       std::copy_n(row, filter.count(), dense.data() + (n * extents[1] + c) * filter.count());
     }
-  conv_->pack_weights(dense.data(), static_cast<T*>(static_cast<void*>(workspace + packed_offset_)));
-  T* bias = static_cast<T*>(static_cast<void*>(workspace + bias_offset_));
+  conv_->pack_weights(dense.data(), elements_at<T>(workspace + packed_offset_));
+  T* bias = elements_at<T>(workspace + bias_offset_);
   if (sweep_->bias >= 0)
     for (std::int64_t k = 0; k < conv_->grid().result_channels(); ++k)
       bias[k] = load_uniform<T>(views[at(sweep_->bias)], 0, k);
@@ -249,14 +249,13 @@ void SweepRunner<T>::run_task(const Task& task, const Context& context) const {
     for (std::int64_t c = task.channels.begin; c < task.channels.end; ++c) {
       const State& state = states(context, plan)[c];
       if (splits_ > 1) {
-        State* partial = static_cast<State*>(static_cast<void*>(context.workspace + plan.partial_offset));
+        State* partial = elements_at<State>(context.workspace + plan.partial_offset);
         partial[(task.split * batch_ + task.n) * channels_ + c] = state;
         continue;
       }
       for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
         const SlotView& view = (*context.views)[at(plan.sink->slots[i])];
-        static_cast<double*>(static_cast<void*>(view.data))[view.offset(task.n, c, 0, 0, 0)] =
-            i == 0 ? state.first : state.second;
+        elements_at<double>(view.data)[view.offset(task.n, c, 0, 0, 0)] = i == 0 ? state.first : state.second;
       }
     }
   }
@@ -274,8 +273,8 @@ const T* SweepRunner<T>::compute_tile(const Task& task, Range rows, const Contex
         prologues_[0].load_row(*context.views, task.n, c, d, h, row, elements(context, prologue_offset_));
       },
       staged);
-  const T* packed = static_cast<const T*>(static_cast<const void*>(context.workspace + packed_offset_));
-  const T* bias = static_cast<const T*>(static_cast<const void*>(context.workspace + bias_offset_));
+  const T* packed = elements_at<T>(context.workspace + packed_offset_);
+  const T* bias = elements_at<T>(context.workspace + bias_offset_);
   conv_->compute(staged, rows, sources, packed, sweep_->bias >= 0 ? bias : nullptr, {0, channels_}, tile,
                  rows.size() * extents_.w, context.scratch + conv_offset_);
   return tile;
@@ -356,7 +355,7 @@ void SweepRunner<T>::contract(const Task& task, Range rows, const Context& conte
                                                       elements(context, prologue_offset_));
         },
         staged);
-    double* partial = static_cast<double*>(static_cast<void*>(context.workspace + plan.partial_offset)) +
+    double* partial = elements_at<double>(context.workspace + plan.partial_offset) +
                       at(context.bin) * plan.contraction->weight_elements();
     plan.contraction->accumulate(staged, rows, sources, elements(context, plan.scratch_offset),
                                  rows.size() * extents_.w, {0, channels_}, partial,
@@ -369,9 +368,8 @@ template <class T>
 void SweepRunner<T>::join(const std::vector<SlotView>& views, std::byte* workspace) const {
   for (const SinkPlan& plan : sinks_) {
     if (plan.contraction) {
-      const double* partial =
-          static_cast<const double*>(static_cast<const void*>(workspace + plan.partial_offset));
-      double* result = static_cast<double*>(static_cast<void*>(views[at(plan.sink->slots[0])].data));
+      const double* partial = elements_at<double>(workspace + plan.partial_offset);
+      double* result = elements_at<double>(views[at(plan.sink->slots[0])].data);
       const std::size_t count = plan.contraction->weight_elements();
       for (std::size_t i = 0; i < count; ++i) {
         double total = 0;
@@ -381,8 +379,7 @@ void SweepRunner<T>::join(const std::vector<SlotView>& views, std::byte* workspa
     }
     if (plan.sink->kind != SinkKind::kStatistic || plan.manner != Manner::kPerChannel || splits_ == 1)
       continue;
-    const State* partial =
-        static_cast<const State*>(static_cast<const void*>(workspace + plan.partial_offset));
+    const State* partial = elements_at<State>(workspace + plan.partial_offset);
     for (std::int64_t n = 0; n < batch_; ++n)
       for (std::int64_t c = 0; c < channels_; ++c) {
         State state = empty_state(plan.statistic);
@@ -390,8 +387,7 @@ void SweepRunner<T>::join(const std::vector<SlotView>& views, std::byte* workspa
           state = merge(plan.statistic, state, partial[(split * batch_ + n) * channels_ + c]);
         for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
           const SlotView& view = views[at(plan.sink->slots[i])];
-          static_cast<double*>(static_cast<void*>(view.data))[view.offset(n, c, 0, 0, 0)] =
-              i == 0 ? state.first : state.second;
+          elements_at<double>(view.data)[view.offset(n, c, 0, 0, 0)] = i == 0 ? state.first : state.second;
         }
       }
   }

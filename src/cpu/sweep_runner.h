@@ -82,10 +82,10 @@ class SweepRunner {
   void pack(const std::vector<SlotView>& views, std::byte* workspace, std::byte* scratch) const;
 
   T* elements(const Context& context, std::size_t offset) const {
-    return static_cast<T*>(static_cast<void*>(context.scratch + offset));
+    return elements_at<T>(context.scratch + offset);
   }
   State* states(const Context& context, const SinkPlan& plan) const {
-    return static_cast<State*>(static_cast<void*>(context.scratch + plan.scratch_offset));
+    return elements_at<State>(context.scratch + plan.scratch_offset);
   }
 
   const Schedule* schedule_;

@@ -57,7 +57,7 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
   if (plan.manner == Manner::kPerElement) {
     for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
       const SlotView& view = (*context.views)[at(plan.sink->slots[i])];
-      double* slot = static_cast<double*>(static_cast<void*>(view.data));
+      double* slot = elements_at<double>(view.data);
       for (std::size_t e = 0; e < count; ++e) {
         const State state =
             element_state(plan.statistic, static_cast<double>(value.data[value.uniform ? 0 : e]));

@@ -158,7 +158,7 @@ class Scheduler {
   void learn_pool(int number) {
     Fact& own = fact(number);
     for (int operand : graph()[number].operands) own.level = std::max(own.level, whole_level(operand));
-    pools_.push_back({number, own.level});
+    pools_.emplace_back(number, own.level);
     own.leaf = true;
     own.level += 1;
   }
@@ -258,9 +258,7 @@ class Scheduler {
         }
       } else if (which.kind == PartKind::kComponent) {
         slot_of_[at(part)] = slot_of_[at(which.operands[0])] + which.component;
-      } else if (which.kind == PartKind::kPool) {
-        slot_of_[at(part)] = add_slot(SlotKind::kStored, -1, part, 0);
-      } else if (fact(part).stored) {
+      } else if (which.kind == PartKind::kPool || fact(part).stored) {
         slot_of_[at(part)] = add_slot(SlotKind::kStored, -1, part, 0);
       }
     }

@@ -20,8 +20,8 @@ using cases::TensorMap;
 using Numbers = std::vector<double>;
 
 const std::vector<Case>& all_cases() {
-  static const std::vector<Case> list = cases::read_cases(cases::case_files());
-  return list;
+  static const std::vector<Case> kCases = cases::read_cases(cases::case_files());
+  return kCases;
 }
 
 Numbers plus(const Numbers& a, double factor, const Numbers& b) {

@@ -13,8 +13,8 @@ namespace fuseblock::cases {
 namespace {
 
 const std::vector<Case>& all_cases() {
-  static const std::vector<Case> cases = read_cases(case_files());
-  return cases;
+  static const std::vector<Case> kCases = read_cases(case_files());
+  return kCases;
 }
 
 // Outputs and gradients of a case on an engine.

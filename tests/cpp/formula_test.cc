@@ -155,8 +155,8 @@ class RandomFormula {
   }
 
   static const std::map<std::string, double>& point() {
-    static const std::map<std::string, double> point = {{"x", 0.75}, {"y", -1.5}, {"skip.weight", 2}};
-    return point;
+    static const std::map<std::string, double> kPoint = {{"x", 0.75}, {"y", -1.5}, {"skip.weight", 2}};
+    return kPoint;
   }
 
  private:
@@ -165,10 +165,10 @@ class RandomFormula {
   }
 
   Text leaf() {
-    static const std::vector<Text> constants = {
+    static const std::vector<Text> kConstants = {
         {"0", 0},     {"1", 1},      {"2.5", 2.5},  {"-3", -3},     {"1e-300", 1e-300},
         {"-0", -0.0}, {"inf", kInf}, {"nan", kNan}, {"1e22", 1e22}, {"0.1", 0.1}};
-    if (below(3) == 0) return constants[below(constants.size())];
+    if (below(3) == 0) return kConstants[below(kConstants.size())];
     auto name = point().begin();
     std::advance(name, below(point().size()));
     return {name->first, name->second};

@@ -29,7 +29,7 @@ std::string trouble_with(const Error& error) {
   if (!position.known()) return "a refusal without a position: " + message;
   if (position.line > 0 && position.column < 1) return "a refusal with a line but no column: " + message;
   const bool has_caret =
-      error.excerpt().find("\n") != std::string::npos && error.excerpt().find('^') != std::string::npos;
+      error.excerpt().find('\n') != std::string::npos && error.excerpt().find('^') != std::string::npos;
   if (position.pointer.empty() && !has_caret) return "a refusal without a caret: " + message;
   return "";
 }
@@ -96,24 +96,23 @@ std::string check_block(const Block& block, const std::vector<Types>& types) {
   return trouble;
 }
 
-template <class Read>
-std::string check(Read read, const std::vector<Types>& types) {
+}  // namespace
+
+const std::vector<Types>& usual_types() {
+  static const std::vector<Types> kTypes = {{TensorType::parse("f32[2,4]"), {}},
+                                            {TensorType::parse("bf16[2,4,6]"), {}},
+                                            {TensorType::parse("f32[2,4,6,6]:cl"), {}},
+                                            {TensorType::parse("f64[1,4,3,5,5]"), {}}};
+  return kTypes;
+}
+
+std::string check(const std::function<Block()>& read, const std::vector<Types>& types) {
   const std::clock_t start = std::clock();
   const std::string trouble =
       guarded("reading", false, [&]() -> std::string { return check_block(read(), types); });
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   if (trouble.empty() && seconds > kLongest) return "took " + std::to_string(seconds) + " s";
   return trouble;
-}
-
-}  // namespace
-
-const std::vector<Types>& usual_types() {
-  static const std::vector<Types> list = {{TensorType::parse("f32[2,4]"), {}},
-                                          {TensorType::parse("bf16[2,4,6]"), {}},
-                                          {TensorType::parse("f32[2,4,6,6]:cl"), {}},
-                                          {TensorType::parse("f64[1,4,3,5,5]"), {}}};
-  return list;
 }
 
 std::string check_notation(std::string_view text, const std::vector<Types>& types) {
@@ -195,8 +194,8 @@ constexpr std::array<std::string_view, 8> kStrangeBytes = {
 
 // The name of an operation or of one of its arguments.
 std::string catalogue_word(Random& random) {
-  static const std::vector<const Operation*> list = operations();
-  const Operation& operation = *list[random.below(list.size())];
+  static const std::vector<const Operation*> kOperations = operations();
+  const Operation& operation = *kOperations[random.below(kOperations.size())];
   const std::size_t word = random.below(operation.arguments.size() + 2);
   if (word >= operation.arguments.size()) return operation.name;
   return operation.arguments[word].name + "=";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +21,10 @@ struct Types {
 // Small types of one to five axes, for texts that come without one.
 const std::vector<Types>& usual_types();
 
-// Reads the text and takes what results as far as it goes: written and read again in each form, met with the types,
+// Reads a block and takes what results as far as it goes: written and read again in each form, met with the types,
 // differentiated, and the same for the backward block. A refusal is a UserError or NotSupportedError with a position and a
 // printable message, and nothing takes more than two seconds. Returns what is wrong, or nothing.
+std::string check(const std::function<Block()>& read, const std::vector<Types>& types);
 std::string check_notation(std::string_view text, const std::vector<Types>& types);
 std::string check_json(std::string_view text, const std::vector<Types>& types);
 

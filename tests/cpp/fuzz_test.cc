@@ -8,6 +8,7 @@
 
 #include "cases.h"
 #include "fuzz_support.h"
+#include "refusal.h"
 
 namespace fuseblock {
 namespace {
@@ -20,7 +21,7 @@ struct Seed {
 };
 
 const std::vector<Seed>& notation_seeds() {
-  static const std::vector<Seed> seeds = [] {
+  static const std::vector<Seed> kSeeds = [] {
     std::vector<Seed> list;
     for (const cases::Case& each : cases::read_cases(cases::case_files())) {
       Seed seed{each.block, {TensorType::parse(each.input), {}}};
@@ -29,12 +30,12 @@ const std::vector<Seed>& notation_seeds() {
     }
     return list;
   }();
-  return seeds;
+  return kSeeds;
 }
 
 // The cases and every fifth of their backward blocks as JSON.
 const std::vector<Seed>& json_seeds() {
-  static const std::vector<Seed> seeds = [] {
+  static const std::vector<Seed> kSeeds = [] {
     std::vector<Seed> list;
     for (const Seed& seed : notation_seeds()) {
       const TypedBlock block = TypedBlock::infer(Block::parse(seed.text), seed.types.x, seed.types.others);
@@ -48,7 +49,7 @@ const std::vector<Seed>& json_seeds() {
     }
     return list;
   }();
-  return seeds;
+  return kSeeds;
 }
 
 const char* environment(const char* name) { return std::getenv(name); }
@@ -104,23 +105,32 @@ TEST(FuzzMutations, LeaveSomeTextsReadable) {
     const auto& seeds = notation_seeds();
     const std::string text = fuzz::mutate(seeds[static_cast<std::size_t>(i) % seeds.size()].text,
                                           seeds[random.below(seeds.size())].text, random);
-    try {
-      Block::parse(text);
-      ++read;
-    } catch (const Error&) {
-      // A refusal: counted by what it leaves.
-    }
+    read += refusal([&] { Block::parse(text); }).message.empty() ? 1 : 0;
   }
   EXPECT_GT(read, kTexts / 20);
   EXPECT_LT(read, kTexts / 2);
 }
 
 TEST(FuzzChecks, FindWhatIsWrong) {
-  const std::vector<fuzz::Types> types = fuzz::usual_types();
+  const std::vector<fuzz::Types>& types = fuzz::usual_types();
   EXPECT_EQ(fuzz::check_notation("group_norm(2) | relu", types), "");
   EXPECT_EQ(fuzz::check_notation("group_norm(7)", types), "");
   EXPECT_EQ(fuzz::check_notation("no such thing", types), "");
   EXPECT_EQ(fuzz::check_json("{}", types), "");
+  const auto throwing = [&](const auto& error) {
+    return fuzz::check([&]() -> Block { throw error; }, types);
+  };
+  EXPECT_EQ(throwing(UserError("bad", Position{1, 3, ""}, "  x\n  ^")), "");
+  EXPECT_EQ(throwing(UserError("bad", Position{0, 0, "/outputs"}, "")), "");
+  EXPECT_EQ(throwing(UserError("bad")), "reading: a refusal without a position: bad");
+  EXPECT_EQ(throwing(UserError("bad", Position{1, 3, ""}, "")), "reading: a refusal without a caret: bad");
+  EXPECT_EQ(throwing(NotSupportedError("b\xff", Position{0, 0, "/outputs"}, "")).substr(0, 35),
+            "reading: an unprintable refusal: b\\");
+  EXPECT_EQ(throwing(InternalError("bug")), "reading: internal error: bug");
+  EXPECT_EQ(throwing(std::out_of_range("vector")), "reading: a foreign exception: vector");
+}
+
+TEST(FuzzChecks, TextsFitOnALine) {
   const std::string bytes("a\0'\\\xff\n", 6);
   EXPECT_EQ(fuzz::escaped(bytes), "a\\x00\\x27\\x5c\\xff\\x0a");
   EXPECT_EQ(fuzz::unescaped(fuzz::escaped(bytes)), bytes);

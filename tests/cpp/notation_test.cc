@@ -6,7 +6,7 @@
 
 namespace fuseblock {
 
-// So that a failure shows the blocks.
+// So that a failure shows the blocks; GoogleTest looks for this name. NOLINTNEXTLINE(readability-identifier-naming)
 inline void PrintTo(const Block& block, std::ostream* stream) { *stream << block.to_string(); }
 
 namespace {
@@ -216,6 +216,16 @@ TEST(RoundTrip, EveryCaseAndItsGradients) {
     expect_round_trips(backward.block(), each.name + ", backward");
     expect_round_trips(second.block(), each.name + ", backward of backward");
   }
+}
+
+TEST(RoundTrip, SpecialNumbers) {
+  for (const std::string number : {"inf", "-inf", "nan", "-0", "1e-300", "0.1", "123456789012345680000"}) {
+    expect_round_trips(parse("mul(" + number + ")"), "operand");
+    expect_round_trips(parse("y = x * " + number + "; return y"), "formula");
+    if (number != "nan") expect_round_trips(parse("leaky_relu(" + number + ")"), "argument");
+  }
+  EXPECT_EQ(parse("mul(-0)").to_string(), "mul(-0)");
+  EXPECT_NE(parse("mul(-0)"), parse("mul(0)"));
 }
 
 TEST(RoundTrip, KeepsTheTypes) {

@@ -27,7 +27,7 @@ struct ShapeMistake {
 };
 
 const std::vector<ShapeMistake>& shape_mistakes() {
-  static const std::vector<ShapeMistake> list = {
+  static const std::vector<ShapeMistake> kMistakes = {
       // norms
       {"group_norm(7)", "f32[2,24,5,5]", "group_norm(7): 24 channels do not divide into 7 groups"},
       {"mean(c) | group_norm(2)", "f32[2,24,5]",
@@ -120,7 +120,7 @@ const std::vector<ShapeMistake>& shape_mistakes() {
       {"z = linear_grad_weight(x, x, f, 4); return z", "f32[2,3]",
        "linear_grad_weight(x, f, 4): x: expected [2,4], got [2,3]"},
   };
-  return list;
+  return kMistakes;
 }
 
 TEST(ShapeMistakes, NameTheStageAndWhatCame) {
@@ -210,6 +210,8 @@ TEST(Shapes, OfEveryKindOfStage) {
       {"sum", "f32[2,4]", "f32[]"},
       {"max_pool(3, stride=2, pad=1, ceil_mode)", "f32[2,4,6,8]", "f32[2,4,4,5]"},
       {"avg_pool((2,3))", "f32[2,4,7,9]", "f32[2,4,3,3]"},
+      // A last window that would start in the padding is left out.
+      {"avg_pool(2, stride=3, pad=1, ceil_mode)", "f32[2,4,5,8]", "f32[2,4,2,3]"},
       {"cast(f64) | relu", "f32[2,4]", "f64[2,4]"},
       {"add(2) | mul(x)", "f32[0,4]", "f32[0,4]"},
       {"max(c) | add(x)", "f32[2,3,4,5]:cl", "f32[2,3,4,5]:cl"},

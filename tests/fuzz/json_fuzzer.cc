@@ -8,7 +8,7 @@ namespace fuzz = fuseblock::fuzz;
 
 // The reference blocks and the backward blocks of their small forms.
 const std::vector<std::string>& seeds() {
-  static const std::vector<std::string> list = [] {
+  static const std::vector<std::string> kTexts = [] {
     std::vector<std::string> texts;
     for (const fuseblock::ReferenceBlock& block : fuseblock::reference_blocks()) {
       const auto parsed = fuseblock::Block::parse(block.notation);
@@ -18,7 +18,7 @@ const std::vector<std::string>& seeds() {
     }
     return texts;
   }();
-  return list;
+  return kTexts;
 }
 
 }  // namespace

@@ -10,13 +10,13 @@ namespace {
 namespace fuzz = fuseblock::fuzz;
 
 const std::vector<std::string>& seeds() {
-  static const std::vector<std::string> list = [] {
+  static const std::vector<std::string> kTexts = [] {
     std::vector<std::string> texts = {"y = conv2d(x, 4, k=3); z = y * sigmoid(1.702 * y); return z, y"};
     for (const fuseblock::ReferenceBlock& block : fuseblock::reference_blocks())
       texts.emplace_back(block.notation);
     return texts;
   }();
-  return list;
+  return kTexts;
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ def program(path: str) -> Path:
     return found
 
 
-def run_cases(out: Path, *options: str | Path) -> None:
+def run_cases(out: Path, *options: str | Path, dtype: str = "f64") -> None:
     """Runs case_runner; the cases that fail leave their message behind, see `CaseResult`."""
-    command = [program("tests/tools/case_runner"), "--dtype", "f64", "--out", out, *options]
+    command = [program("tests/tools/case_runner"), "--dtype", dtype, "--out", out, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         pytest.fail(f"case_runner ended with status {done.returncode}: {done.stderr}")
@@ -77,13 +77,19 @@ def axes_of(types: list[Mapping[str, Any]]) -> dict[str, str]:
     return {each["name"]: each["axes"] for each in types}
 
 
-def torch_results(case: CaseResult) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def torch_results(
+    case: CaseResult, dtype: torch.dtype = torch.float64
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Outputs and gradients by PyTorch's operators and its autograd."""
     types = case.types
-    arguments = {each["name"]: case.tensor(each["name"]) for each in types["arguments"]}
+    arguments = {each["name"]: case.tensor(each["name"]).to(dtype) for each in types["arguments"]}
     wanted = [arguments[name].requires_grad_() for name in types["differentiable"]]
     outputs = aten.run(case.block, arguments, axes_of(types["arguments"]))
-    incoming = {name: case.tensor(f"d_{name}") for name in outputs if outputs[name].requires_grad}
+    incoming = {
+        name: case.tensor(f"d_{name}").to(outputs[name].dtype)
+        for name in outputs
+        if outputs[name].requires_grad
+    }
     found = torch.autograd.grad(
         [outputs[name] for name in incoming], wanted, list(incoming.values()), allow_unused=True
     )

@@ -1,6 +1,7 @@
 // Runs cases on an engine, forward and backward, and writes every tensor for others to compare:
 //
-//   case_runner [--out DIR] [--load DIR] [--dtype f64] [--engine reference] [--filter TEXT] [FILE.cases ...]
+//   case_runner [--out DIR] [--load DIR] [--dtype f64] [--engine reference] [--seed 1] [--filter TEXT]
+//               [FILE.cases ...]
 //
 // Without files it takes all of tests/cases. --filter keeps the cases whose name contains the text. For each
 // case DIR/<name>/ has `<argument>.npy`, `<output>.npy`, `d_<output>.npy` (drawn at random) and
@@ -29,6 +30,7 @@ struct Options {
   std::optional<DType> dtype;
   std::string engine = "reference";
   std::string filter;
+  std::uint64_t seed = 1;
   std::vector<fs::path> files;
 };
 
@@ -50,6 +52,8 @@ Options parse_options(const std::vector<std::string>& words) {
       options.dtype = parse_dtype(value);
     else if (word == "--engine")
       options.engine = value;
+    else if (word == "--seed")
+      options.seed = std::stoull(value);
     else if (word == "--filter")
       options.filter = value;
     else
@@ -128,8 +132,8 @@ void run_case(const Case& each, const Options& options, const fs::path& folder) 
   const Plan backward = forward.backward();
   const TypedBlock& block = forward.block();
 
-  TensorMap arguments = random_arguments(block, 1);
-  TensorMap output_gradients = random_output_gradients(block, 2);
+  TensorMap arguments = random_arguments(block, options.seed);
+  TensorMap output_gradients = random_output_gradients(block, options.seed + 1);
   if (!options.load.empty()) take_loaded(options.load / each.name, arguments);
   if (!options.load.empty()) take_loaded(options.load / each.name, output_gradients);
 

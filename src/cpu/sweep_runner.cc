@@ -115,6 +115,8 @@ void SweepRunner<T>::reserve(Layout& layout) {
       plan.partial_offset = layout.reserve(at(bins_) * plan.contraction->weight_elements() * sizeof(double));
   }
   if (conv_) {
+    const Extents weight = slot_extents(*schedule_, sweep_->weight);
+    dense_offset_ = layout.reserve(at(weight[0] * weight[1] * weight[2] * weight[3] * weight[4]) * sizeof(T));
     packed_offset_ = layout.reserve(conv_->packed_weight_elements() * sizeof(T));
     bias_offset_ = layout.reserve(at(conv_->grid().result_channels()) * sizeof(T));
   }
@@ -182,7 +184,7 @@ typename SweepRunner<T>::Task SweepRunner<T>::task(std::int64_t number) const {
 template <class T>
 void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace,
                          std::byte* scratch, std::size_t scratch_stride) const {
-  if (conv_) pack(views, workspace, scratch);
+  if (conv_) pack(views, workspace);
   const std::int64_t tasks = batch_ * channel_blocks_ * splits_;
   const std::int64_t units = contracts_ ? bins_ : tasks;
   workers.run(units, [&](std::int64_t unit, int worker) {
@@ -206,18 +208,18 @@ void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& vi
 
 // The weight of the source, dense in type T and then packed; and its bias.
 template <class T>
-void SweepRunner<T>::pack(const std::vector<SlotView>& views, std::byte* workspace, std::byte*) const {
+void SweepRunner<T>::pack(const std::vector<SlotView>& views, std::byte* workspace) const {
   const Extents extents = slot_extents(*schedule_, sweep_->weight);
   const PositionExtents filter = {extents[2], extents[3], extents[4]};
-  std::vector<T> dense(at(extents[0] * extents[1] * filter.count()));
-  std::vector<T> buffer(at(filter.count()));
+  const std::int64_t taps = filter.count();
+  T* dense = elements_at<T>(workspace + dense_offset_);
   for (std::int64_t n = 0; n < extents[0]; ++n)
     for (std::int64_t c = 0; c < extents[1]; ++c) {
-      const T* row =
-          load_positions(views[at(sweep_->weight)], filter, n, c, 0, filter.count(), buffer.data());
-      std::copy_n(row, filter.count(), dense.data() + (n * extents[1] + c) * filter.count());
+      T* place = dense + (n * extents[1] + c) * taps;
+      const T* row = load_positions(views[at(sweep_->weight)], filter, n, c, 0, taps, place);
+      if (row != place) std::copy_n(row, taps, place);
     }
-  conv_->pack_weights(dense.data(), elements_at<T>(workspace + packed_offset_));
+  conv_->pack_weights(dense, elements_at<T>(workspace + packed_offset_));
   T* bias = elements_at<T>(workspace + bias_offset_);
   if (sweep_->bias >= 0)
     for (std::int64_t k = 0; k < conv_->grid().result_channels(); ++k)

@@ -79,7 +79,7 @@ class SweepRunner {
             const Context& context) const;
   void contract(const Task& task, Range rows, const Context& context) const;
   void join(const std::vector<SlotView>& views, std::byte* workspace) const;
-  void pack(const std::vector<SlotView>& views, std::byte* workspace, std::byte* scratch) const;
+  void pack(const std::vector<SlotView>& views, std::byte* workspace) const;
 
   T* elements(const Context& context, std::size_t offset) const {
     return elements_at<T>(context.scratch + offset);
@@ -111,7 +111,8 @@ class SweepRunner {
   std::int64_t splits_ = 1;
   std::int64_t bins_ = 0;  // for contractions: tasks that share one partial result; 0 where there are none
 
-  std::size_t packed_offset_ = 0;  // workspace: packed weights and bias of the source
+  std::size_t dense_offset_ = 0;  // workspace: weights of the source, packed weights, bias
+  std::size_t packed_offset_ = 0;
   std::size_t bias_offset_ = 0;
   std::size_t program_offset_ = 0;  // worker's scratch
   std::size_t buffers_offset_ = 0;

@@ -1,7 +1,7 @@
 // Mutated notations and JSON blocks: whatever the text, it is read or refused well. See fuzz_support.h for what that means.
 //
 // FUSEBLOCK_LONG=1 takes ten times as many texts. A failure prints the one command that repeats it: with FUSEBLOCK_FUZZ_TEXT
-// (and FUSEBLOCK_FUZZ_TYPE) set, a test checks that text alone.
+// (and FUSEBLOCK_FUZZ_TYPES) set, a test checks that text alone.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -56,31 +56,61 @@ const char* environment(const char* name) { return std::getenv(name); }
 
 bool is_long() { return environment("FUSEBLOCK_LONG") != nullptr; }
 
+// Types on one line, always with their labels: `f32[n=2,c=3], scale=f32[c=3]`.
+std::string types_text(const fuzz::Types& types) {
+  const auto text = [](const TensorType& type) {
+    std::string extents;
+    const std::vector<Axis> axes = type.axes.list();
+    for (std::size_t i = 0; i < type.extents.size(); ++i) {
+      if (i > 0) extents += ",";
+      if (type.labelled()) extents += std::string(1, letter(axes[i])) + "=";
+      extents += std::to_string(type.extents[i]);
+    }
+    return std::string(to_string(type.dtype)) + "[" + extents + "]" +
+           (type.layout == Layout::kChannelsLast ? ":cl" : "");
+  };
+  std::string result = text(types.x);
+  for (const auto& [name, type] : types.others) result += ", " + name + "=" + text(type);
+  return result;
+}
+
+fuzz::Types read_types(std::string text) {
+  fuzz::Types types;
+  for (bool first = true; !text.empty(); first = false) {
+    const std::size_t end = std::min(text.find(", "), text.size());
+    const std::string part = text.substr(0, end);
+    const std::size_t equals = first ? std::string::npos : part.find('=');
+    TensorType& type = first ? types.x : types.others[part.substr(0, equals)];
+    type = TensorType::parse(part.substr(equals + 1));
+    text.erase(0, end + 2);
+  }
+  return types;
+}
+
 // The only text to check, where one is given.
 bool check_given_text(Check check) {
   const char* text = environment("FUSEBLOCK_FUZZ_TEXT");
   if (text == nullptr) return false;
-  const char* type = environment("FUSEBLOCK_FUZZ_TYPE");
-  const std::vector<fuzz::Types> types = {{TensorType::parse(type != nullptr ? type : "f32[2,4,6,6]"), {}}};
-  EXPECT_EQ(check(fuzz::unescaped(text), types), "");
+  const char* types = environment("FUSEBLOCK_FUZZ_TYPES");
+  EXPECT_EQ(check(fuzz::unescaped(text), {read_types(types != nullptr ? types : "f32[2,4,6,6]")}), "");
   return true;
 }
 
 void check_mutations(const std::vector<Seed>& seeds, std::size_t count, Check check,
                      const std::string& test) {
   if (check_given_text(check)) return;
-  std::size_t refused_at_most = 0;
+  std::size_t changed = 0;
   for (std::size_t i = 0; i < count; ++i) {
     fuzz::Random random(i);
     const Seed& seed = seeds[i % seeds.size()];
     const std::string text = fuzz::mutate(seed.text, seeds[random.below(seeds.size())].text, random);
     const std::string trouble = check(text, {seed.types});
-    refused_at_most += text == seed.text ? 0 : 1;
-    ASSERT_EQ(trouble, "") << "repeat it with\n  FUSEBLOCK_FUZZ_TYPE='" << to_string(seed.types.x)
+    changed += text == seed.text ? 0 : 1;
+    ASSERT_EQ(trouble, "") << "repeat it with\n  FUSEBLOCK_FUZZ_TYPES='" << types_text(seed.types)
                            << "' FUSEBLOCK_FUZZ_TEXT='" << fuzz::escaped(text)
                            << "' build/tests/cpp/fuzz_test --gtest_filter=" << test;
   }
-  EXPECT_GT(refused_at_most, count / 2) << "most texts came out unchanged";
+  EXPECT_GT(changed, count / 2) << "most texts came out unchanged";
 }
 
 TEST(Fuzz, Notation) {
@@ -131,6 +161,9 @@ TEST(FuzzChecks, FindWhatIsWrong) {
 }
 
 TEST(FuzzChecks, TextsFitOnALine) {
+  const fuzz::Types types = read_types("bf16[2,3,4]:cl, scale=f32[n=2,h=4], y.bias=f32[3]");
+  EXPECT_EQ(types.others.at("y.bias").extents, (std::vector<std::int64_t>{3}));
+  EXPECT_EQ(types_text(types), "bf16[2,3,4]:cl, scale=f32[n=2,h=4], y.bias=f32[3]");
   const std::string bytes("a\0'\\\xff\n", 6);
   EXPECT_EQ(fuzz::escaped(bytes), "a\\x00\\x27\\x5c\\xff\\x0a");
   EXPECT_EQ(fuzz::unescaped(fuzz::escaped(bytes)), bytes);

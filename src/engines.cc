@@ -24,14 +24,14 @@ class ReferenceExecutable : public Executable {
 }  // namespace
 
 const std::vector<Engine>& engines() {
-  static const std::vector<Engine> list = {
+  static const std::vector<Engine> kEngines = {
       {"cpu", "sweeps over tiles, f32 arithmetic (f64 where an input is), SIMD, all cores", cpu::prepare},
       {"reference", "double precision, one operation after the other, one thread",
        [](const TypedBlock& block, const PlanOptions&) -> std::unique_ptr<Executable> {
          return std::make_unique<ReferenceExecutable>(block);
        }},
   };
-  return list;
+  return kEngines;
 }
 
 }  // namespace fuseblock

@@ -26,7 +26,7 @@ double fused_multiply_adds(std::int64_t rounds) {
   const V factor = hn::Set(d, 0.5f);
   for (std::int64_t i = 0; i < rounds; ++i) {
     FUSEBLOCK_UNROLL
-    for (int j = 0; j < 12; ++j) sum[j] = hn::MulAdd(sum[j], factor, factor);
+    for (V& v : sum) v = hn::MulAdd(v, factor, factor);
   }
   V total = hn::Zero(d);
   for (const V& v : sum) total = hn::Add(total, v);

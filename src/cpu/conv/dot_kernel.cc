@@ -76,13 +76,13 @@ template <typename T, int channels, int columns>
 void dot_block(const DotTask<T>& task) {
   const Tag<T> d;
   using V = hn::Vec<Tag<T>>;
-  constexpr int parts = kParts<T>;
-  constexpr int lanes = static_cast<int>(kDotLanes<T>) / parts;
-  V sum[channels * columns][parts];
+  constexpr int kPartCount = kParts<T>;
+  constexpr int kPartLanes = static_cast<int>(kDotLanes<T>) / kPartCount;
+  V sum[channels * columns][kPartCount];
   FUSEBLOCK_UNROLL
   for (int i = 0; i < channels * columns; ++i) {
     FUSEBLOCK_UNROLL
-    for (int p = 0; p < parts; ++p) sum[i][p] = hn::Zero(d);
+    for (int p = 0; p < kPartCount; ++p) sum[i][p] = hn::Zero(d);
   }
   for (const DotRun* run = task.runs; run != task.runs + task.run_count; ++run) {
     const T* d_y[channels];
@@ -93,13 +93,13 @@ void dot_block(const DotTask<T>& task) {
     for (int j = 0; j < columns; ++j) source[j] = task.staged + task.columns[j] + run->staged;
     for (std::int64_t i = 0; i < run->positions; i += kDotLanes<T>) {
       FUSEBLOCK_UNROLL
-      for (int p = 0; p < parts; ++p) {
+      for (int p = 0; p < kPartCount; ++p) {
         V y[channels];
         FUSEBLOCK_UNROLL
-        for (int k = 0; k < channels; ++k) y[k] = hn::LoadU(d, d_y[k] + i + p * lanes);
+        for (int k = 0; k < channels; ++k) y[k] = hn::LoadU(d, d_y[k] + i + p * kPartLanes);
         FUSEBLOCK_UNROLL
         for (int j = 0; j < columns; ++j) {
-          const V x = hn::LoadU(d, source[j] + i + p * lanes);
+          const V x = hn::LoadU(d, source[j] + i + p * kPartLanes);
           FUSEBLOCK_UNROLL
           for (int k = 0; k < channels; ++k)
             sum[k * columns + j][p] = hn::MulAdd(y[k], x, sum[k * columns + j][p]);
@@ -109,16 +109,16 @@ void dot_block(const DotTask<T>& task) {
   }
   // The lanes of each sum, several sums at once.
   const NarrowTag<T> narrow;
-  constexpr int at_once = static_cast<int>(hn::MaxLanes(NarrowTag<T>()));
-  constexpr int count = channels * columns;
+  constexpr int kAtOnce = static_cast<int>(hn::MaxLanes(NarrowTag<T>()));
+  constexpr int kSums = channels * columns;
   FUSEBLOCK_UNROLL
-  for (int first = 0; first < count; first += at_once) {
-    hn::Vec<NarrowTag<T>> v[at_once];
+  for (int first = 0; first < kSums; first += kAtOnce) {
+    hn::Vec<NarrowTag<T>> v[kAtOnce];
     FUSEBLOCK_UNROLL
-    for (int i = 0; i < at_once; ++i) {
-      V* const all = sum[std::min(first + i, count - 1)];
+    for (int i = 0; i < kAtOnce; ++i) {
+      V* const all = sum[std::min(first + i, kSums - 1)];
       FUSEBLOCK_UNROLL
-      for (int half = parts / 2; half > 0; half /= 2) {
+      for (int half = kPartCount / 2; half > 0; half /= 2) {
         FUSEBLOCK_UNROLL
         for (int p = 0; p < half; ++p) all[p] = hn::Add(all[p], all[p + half]);
       }

@@ -100,7 +100,8 @@ HWY_INLINE Reduced<D> reduce_by_ln2(D d, hn::Vec<D> x) {
 template <int kDivisor, class D, class T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> power_of_two(D d, const Reduced<D>& x) {
   const hn::RebindToUnsigned<D> du;
-  const auto bias = hn::Set(du, static_cast<hn::TFromD<decltype(du)>>(Format<T>::kBias + kDivisor));
+  const auto bias =
+      hn::Set(du, hn::TFromD<decltype(du)>{Format<T>::kBias} + hn::TFromD<decltype(du)>{kDivisor});
   return hn::BitCast(d, hn::ShiftLeft<Format<T>::kMantissaBits>(hn::Sub(x.biased_exponent, bias)));
 }
 
@@ -259,7 +260,7 @@ HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   const auto q = expm1_of_rest(d, reduced.rest);
   const auto half = hn::ShiftRight<1>(reduced.biased_exponent);
   const auto other_half = hn::Sub(reduced.biased_exponent, half);
-  const auto twice_bias = hn::Set(du, static_cast<hn::TFromD<decltype(du)>>(2 * Format<T>::kBias));
+  const auto twice_bias = hn::Set(du, 2 * hn::TFromD<decltype(du)>{Format<T>::kBias});
   const auto power = hn::BitCast(d, hn::ShiftLeft<kBits>(half));
   const auto numerator = hn::BitCast(d, hn::ShiftLeft<kBits>(hn::Sub(twice_bias, other_half)));
   const auto sum = hn::Add(numerator, power);

@@ -148,6 +148,7 @@ TEST(FuzzChecks, FindWhatIsWrong) {
   EXPECT_EQ(fuzz::check_notation("no such thing", types), "");
   EXPECT_EQ(fuzz::check_json("{}", types), "");
   const auto throwing = [&](const auto& error) {
+    // NOLINTNEXTLINE(cert-err60-cpp): which exception is thrown is the point
     return fuzz::check([&]() -> Block { throw error; }, types);
   };
   EXPECT_EQ(throwing(UserError("bad", Position{1, 3, ""}, "  x\n  ^")), "");

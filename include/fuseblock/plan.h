@@ -20,7 +20,8 @@
 
 namespace fuseblock {
 
-// What runs plans. `reference` is the oracle: double precision, one operation after the other, on one thread.
+// What runs plans. `cpu` runs sweeps over tiles, with SIMD on all cores. `reference` is the oracle: double
+// precision, one operation after the other, on one thread.
 class Device {
  public:
   static Device reference();

@@ -38,6 +38,7 @@ struct ConvGeometry {
   bool transposed = false;
 
   double multiply_adds() const;
+  friend bool operator==(const ConvGeometry&, const ConvGeometry&) = default;
 };
 
 // Pooling windows: out position q covers q*stride - pad + r*dilation.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "cpu/vector/convert.h"
+
 namespace fuseblock::cpu {
 namespace {
 
@@ -20,20 +22,29 @@ PrologueRunner<T>::PrologueRunner(const Schedule& schedule, const Prologue& prol
   const Extents& extents = schedule.graph[prologue.part].extents;
   extents_ = {extents[2], extents[3], extents[4]};
   for (int slot : prologue.inputs) varies_.push_back(slot_varies(schedule, slot));
+  plain_ = prologue.steps.size() == 1 && varies_.size() == 1 && varies_[0];
   program_ = RowProgram<T>(prologue.steps, varies_, {static_cast<int>(prologue.steps.size()) - 1});
 }
 
 template <class T>
 std::size_t PrologueRunner<T>::scratch_elements() const {
-  return program_.scratch_elements() + prologue_->inputs.size() * at(kChunk + 1);
+  return program_.scratch_elements() + prologue_->inputs.size() * at(kChunkPitch + 1);
 }
 
 template <class T>
 void PrologueRunner<T>::load_row(const std::vector<SlotView>& views, std::int64_t n, std::int64_t c,
                                  std::int64_t d, std::int64_t h, T* row, T* scratch) const {
+  if (plain_) {
+    const SlotView& view = views[at(prologue_->inputs[0])];
+    const std::int64_t offset =
+        n * view.strides[0] + c * view.strides[1] + d * view.strides[2] + h * view.strides[3];
+    load_elements(view.data + offset * byte_size(view.dtype), view.dtype, view.strides[4], row,
+                  at(extents_.w));
+    return;
+  }
   const std::size_t count = prologue_->inputs.size();
   T* buffers = scratch + program_.scratch_elements();
-  T* uniforms = buffers + count * at(kChunk);
+  T* uniforms = buffers + count * at(kChunkPitch);
   const std::int64_t start = (d * extents_.h + h) * extents_.w;
   TileOperand<T> inputs[16];
   if (count > std::size(inputs)) throw InternalError("a prologue with more than 16 inputs");
@@ -42,7 +53,7 @@ void PrologueRunner<T>::load_row(const std::vector<SlotView>& views, std::int64_
     for (std::size_t i = 0; i < count; ++i) {
       const SlotView& view = views[at(prologue_->inputs[i])];
       if (varies_[i]) {
-        inputs[i] = {load_positions(view, extents_, n, c, start + done, run, buffers + i * at(kChunk)),
+        inputs[i] = {load_positions(view, extents_, n, c, start + done, run, buffers + i * at(kChunkPitch)),
                      false};
       } else {
         uniforms[i] = load_uniform<T>(view, n, c);

@@ -25,6 +25,7 @@ class PrologueRunner {
                 std::int64_t h, T* row, T* scratch) const;
 
  private:
+  bool plain_ = false;  // one loaded value, and no arithmetic
   const Prologue* prologue_;
   PositionExtents extents_;
   std::vector<bool> varies_;

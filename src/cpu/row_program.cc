@@ -1,11 +1,23 @@
 #include "cpu/row_program.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace fuseblock::cpu {
 namespace {
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+bool is_comparison(Primitive primitive) {
+  return primitive >= Primitive::kLess && primitive <= Primitive::kEqual;
+}
+
+// Whether dividing by a step may become multiplying by its reciprocal: a constant whose reciprocal is far from both
+// ends of float's range. A product has an error of at most 1.5 ulp then.
+bool has_reciprocal(const Formula::Step& step) {
+  const double size = std::abs(step.constant);
+  return step.primitive == Primitive::kConstant && size > 0x1p-60 && size < 0x1p60;
+}
 
 }  // namespace
 
@@ -26,17 +38,21 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> steps, const std::vecto
   }
   for (int step : wanted) uses[at(step)] += 2;  // a wanted product must not disappear into a multiply-add
 
-  // Products whose only use is a sum become part of it.
-  std::vector<std::int32_t> product(count, -1);
+  // Products whose only use is a sum become part of it, comparisons whose only use is a select of that.
+  std::vector<std::int32_t> inner(count, -1);
   std::vector<bool> absorbed(count, false);
+  auto absorb = [&](std::size_t i, std::int32_t operand) {
+    if (inner[i] >= 0 || uses[at(operand)] != 1 || !varies[at(operand)]) return;
+    inner[i] = operand;
+    absorbed[at(operand)] = true;
+  };
   for (std::size_t i = 0; i < count; ++i) {
-    if (steps[i].primitive != Primitive::kAdd || !varies[i]) continue;
-    for (std::int32_t side : {steps[i].a, steps[i].b}) {
-      if (product[i] >= 0 || steps[at(side)].primitive != Primitive::kMul || uses[at(side)] != 1 ||
-          !varies[at(side)])
-        continue;
-      product[i] = side;
-      absorbed[at(side)] = true;
+    if (!varies[i]) continue;
+    if (steps[i].primitive == Primitive::kAdd) {
+      for (std::int32_t side : {steps[i].a, steps[i].b})
+        if (steps[at(side)].primitive == Primitive::kMul) absorb(i, side);
+    } else if (steps[i].primitive == Primitive::kSelect && is_comparison(steps[at(steps[i].a)].primitive)) {
+      absorb(i, steps[i].a);
     }
   }
 
@@ -47,9 +63,9 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> steps, const std::vecto
   };
   for (std::size_t i = 0; i < count; ++i) {
     if (absorbed[i]) continue;
-    if (product[i] >= 0) {
-      read(steps[at(product[i])].a, i);
-      read(steps[at(product[i])].b, i);
+    if (inner[i] >= 0) {
+      read(steps[at(inner[i])].a, i);
+      read(steps[at(inner[i])].b, i);
     }
     read(steps[i].a, i);
     read(steps[i].b, i);
@@ -59,11 +75,16 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> steps, const std::vecto
 
   std::vector<Place> places(count);
   std::vector<std::int32_t> free;
-  for (std::size_t i = 0; i < count; ++i)
-    if (steps[i].primitive == Primitive::kConstant) {
-      places[i] = {Home::kScalar, static_cast<std::int32_t>(scalars_++)};
-      constants_.push_back(static_cast<T>(steps[i].constant));
-    }
+  auto add_constant = [&](double value) {
+    constants_.push_back(static_cast<T>(value));
+    return Place{Home::kScalar, static_cast<std::int32_t>(scalars_++)};
+  };
+  std::vector<Place> reciprocals(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (steps[i].primitive == Primitive::kConstant) places[i] = add_constant(steps[i].constant);
+    if (steps[i].primitive == Primitive::kDiv && has_reciprocal(steps[at(steps[i].b)]))
+      reciprocals[i] = add_constant(1 / steps[at(steps[i].b)].constant);
+  }
   for (std::size_t i = 0; i < count; ++i) {
     const Formula::Step& step = steps[i];
     if (step.primitive == Primitive::kInput) places[i] = {Home::kInput, step.input};
@@ -73,11 +94,22 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> steps, const std::vecto
     action.primitive = step.primitive;
     action.uniform = !varies[i];
     auto place = [&](std::int32_t operand) { return operand < 0 ? Place{} : places[at(operand)]; };
-    if (product[i] >= 0) {
-      action.multiply_add = true;
-      action.a = place(steps[at(product[i])].a);
-      action.b = place(steps[at(product[i])].b);
-      action.c = place(step.a == product[i] ? step.b : step.a);
+    if (inner[i] >= 0 && step.primitive == Primitive::kAdd) {
+      action.kind = Action::Kind::kMultiplyAdd;
+      action.a = place(steps[at(inner[i])].a);
+      action.b = place(steps[at(inner[i])].b);
+      action.c = place(step.a == inner[i] ? step.b : step.a);
+    } else if (inner[i] >= 0) {
+      action.kind = Action::Kind::kSelectWhere;
+      action.primitive = steps[at(inner[i])].primitive;
+      action.a = place(steps[at(inner[i])].a);
+      action.b = place(steps[at(inner[i])].b);
+      action.c = place(step.b);
+      action.d = place(step.c);
+    } else if (reciprocals[i].index >= 0) {
+      action.primitive = Primitive::kMul;
+      action.a = place(step.a);
+      action.b = reciprocals[i];
     } else {
       action.a = place(step.a);
       action.b = place(step.b);
@@ -104,7 +136,7 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> steps, const std::vecto
 
 template <class T>
 std::size_t RowProgram<T>::scratch_elements() const {
-  return registers_ * static_cast<std::size_t>(kChunk) + scalars_ + 1;
+  return registers_ * static_cast<std::size_t>(kChunkPitch) + scalars_ + 1;
 }
 
 template <class T>
@@ -113,7 +145,7 @@ TileOperand<T> RowProgram<T>::operand(Place place, std::span<const TileOperand<T
   if (place.index < 0) return {nullptr, true};
   switch (place.home) {
     case Home::kInput: return inputs[at(place.index)];
-    case Home::kRegister: return {scratch + at(place.index) * static_cast<std::size_t>(kChunk), false};
+    case Home::kRegister: return {scratch + at(place.index) * static_cast<std::size_t>(kChunkPitch), false};
     case Home::kScalar: return {scalars(scratch) + place.index, true};
   }
   return {nullptr, true};
@@ -121,19 +153,22 @@ TileOperand<T> RowProgram<T>::operand(Place place, std::span<const TileOperand<T
 
 template <class T>
 void RowProgram<T>::run(std::span<const TileOperand<T>> inputs, std::size_t count, T* scratch) const {
-  T* values = scratch + registers_ * static_cast<std::size_t>(kChunk);
+  T* values = scratch + registers_ * static_cast<std::size_t>(kChunkPitch);
   std::copy(constants_.begin(), constants_.end(), values);
   for (const Action& action : actions_) {
     const TileOperand<T> a = operand(action.a, inputs, scratch);
     const TileOperand<T> b = operand(action.b, inputs, scratch);
     const TileOperand<T> c = operand(action.c, inputs, scratch);
     T* out = action.uniform ? values + action.out.index
-                            : scratch + at(action.out.index) * static_cast<std::size_t>(kChunk);
+                            : scratch + at(action.out.index) * static_cast<std::size_t>(kChunkPitch);
     const std::size_t elements = action.uniform ? 1 : count;
-    if (action.multiply_add)
-      multiply_add(a, b, c, out, elements);
-    else
-      apply(action.primitive, a, b, c, out, elements);
+    switch (action.kind) {
+      case Action::Kind::kPrimitive: apply(action.primitive, a, b, c, out, elements); break;
+      case Action::Kind::kMultiplyAdd: multiply_add(a, b, c, out, elements); break;
+      case Action::Kind::kSelectWhere:
+        select_where(action.primitive, a, b, c, operand(action.d, inputs, scratch), out, elements);
+        break;
+    }
   }
 }
 

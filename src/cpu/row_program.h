@@ -15,6 +15,9 @@ namespace fuseblock::cpu {
 
 // Elements a program works on at once: a handful of such arrays fits L1.
 inline constexpr std::int64_t kChunk = 512;
+// From one such array to the next. A multiple of 4 KB would make a load wait for the store to another array at the
+// same place of its page.
+inline constexpr std::int64_t kChunkPitch = kChunk + 16;
 
 template <class T>
 class RowProgram {
@@ -40,14 +43,17 @@ class RowProgram {
     std::int32_t index = -1;
   };
   struct Action {
-    Primitive primitive = Primitive::kConstant;
-    bool multiply_add = false;
-    Place a, b, c, out;
+    enum class Kind : std::uint8_t { kPrimitive, kMultiplyAdd, kSelectWhere };
+    Kind kind = Kind::kPrimitive;
+    Primitive primitive = Primitive::kConstant;  // kSelectWhere: the comparison
+    Place a, b, c, d, out;
     bool uniform = false;
   };
 
   TileOperand<T> operand(Place place, std::span<const TileOperand<T>> inputs, const T* scratch) const;
-  const T* scalars(const T* scratch) const { return scratch + registers_ * static_cast<std::size_t>(kChunk); }
+  const T* scalars(const T* scratch) const {
+    return scratch + registers_ * static_cast<std::size_t>(kChunkPitch);
+  }
 
   std::vector<Action> actions_;
   std::vector<Place> results_;

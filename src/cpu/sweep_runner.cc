@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::int64_t kTasks = 32;            // enough for a dozen workers to share evenly
 constexpr std::int64_t kShortestSplit = 4096;  // positions: below this a task costs more than it spares
-constexpr std::int64_t kTileElements =
-    32768;  // of a convolution's result: they stay in L2 beside its weights
+// Of a convolution's result: they stay in L2 beside its weights and what was staged.
+constexpr std::int64_t kTileElements = 65536;
 constexpr std::int64_t kAcrossElements = 16384;
 constexpr std::int64_t kBins = 16;
 
@@ -65,8 +65,13 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
   for (const Prologue& prologue : sweep.staged) prologues_.emplace_back(schedule, prologue);
   if (sweep.source >= 0) {
     const int node = schedule.graph[sweep.source].node;
-    conv_.emplace(conv_geometry(schedule.block, node),
-                  direction_of(schedule.block.block().nodes()[at(node)]));
+    const ConvGeometry geometry = conv_geometry(schedule.block, node);
+    const ConvDirection direction = direction_of(schedule.block.block().nodes()[at(node)]);
+    conv_.emplace(geometry, direction);
+    for (SinkPlan& plan : sinks_)
+      if (plan.contraction)
+        plan.shares_staged = plan.sink->operand == 0 && direction == ConvDirection::kForward &&
+                             conv_geometry(schedule.block, schedule.graph[plan.sink->part].node) == geometry;
   }
   cut_domain();
   reserve(layout);
@@ -123,18 +128,20 @@ void SweepRunner<T>::reserve(Layout& layout) {
   Layout scratch;
   auto reserve_elements = [&](std::size_t count) { return scratch.reserve(count * sizeof(T)); };
   program_offset_ = reserve_elements(program_.scratch_elements());
-  buffers_offset_ = reserve_elements((sweep_->inputs.size() + 1) * at(kChunk));
+  buffers_offset_ = reserve_elements((sweep_->inputs.size() + 1) * at(kChunkPitch));
   uniforms_offset_ = reserve_elements(sweep_->inputs.size() + 1);
   for (SinkPlan& plan : sinks_) {
     if (plan.contraction) {
       plan.scratch_offset = reserve_elements(channel_count * at(tile_rows_ * extents_.w));
-      plan.staged_offset = reserve_elements(largest_staged(plan.contraction->grid()));
+      if (!plan.shares_staged)
+        plan.staged_offset = reserve_elements(largest_staged(plan.contraction->grid()));
       plan.extra_offset = scratch.reserve(plan.contraction->scratch_bytes({0, tile_rows_}));
     } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kPerChannel) {
       plan.scratch_offset = scratch.reserve(channel_count * sizeof(State));
     } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kAcrossChannels) {
       const bool keeps_rows = plan.statistic == Statistic::kExpSum;
-      plan.scratch_offset = reserve_elements(at(kChunk) * 3 + (keeps_rows ? channel_count * at(chunk_) : 0));
+      plan.scratch_offset =
+          reserve_elements(at(kChunkPitch) * 3 + (keeps_rows ? channel_count * at(chunk_) : 0));
     }
   }
   if (conv_) {
@@ -147,7 +154,7 @@ void SweepRunner<T>::reserve(Layout& layout) {
   prologue_offset_ = reserve_elements(prologue);
   if (!sweep_->epilogue.sinks.empty())
     epilogue_offset_ =
-        reserve_elements(epilogue_.scratch_elements() + sweep_->epilogue.inputs.size() * at(kChunk + 1));
+        reserve_elements(epilogue_.scratch_elements() + sweep_->epilogue.inputs.size() * at(kChunkPitch + 1));
   scratch_bytes_ = scratch.bytes();
 }
 
@@ -203,7 +210,7 @@ void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& vi
     const Range mine = balanced_part(tasks, bins_, unit);
     for (std::int64_t number = mine.begin; number < mine.end; ++number) run_task(task(number), context);
   });
-  join(views, workspace);
+  join(workers, views, workspace);
 }
 
 // The weight of the source, dense in type T and then packed; and its bias.
@@ -317,7 +324,7 @@ void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, Range positions
       inputs[i] = {source, false};
     } else if (varies_[i]) {
       inputs[i] = {load_positions((*context.views)[at(slot)], extents_, task.n, c, positions.begin,
-                                  positions.size(), buffers + i * at(kChunk)),
+                                  positions.size(), buffers + i * at(kChunkPitch)),
                    false};
     } else {
       uniforms[i] = load_uniform<T>((*context.views)[at(slot)], task.n, c);
@@ -348,15 +355,16 @@ template <class T>
 void SweepRunner<T>::contract(const Task& task, Range rows, const Context& context) const {
   for (const SinkPlan& plan : sinks_) {
     if (!plan.contraction) continue;
-    T* staged = elements(context, plan.staged_offset);
+    T* staged = elements(context, plan.shares_staged ? staged_offset_ : plan.staged_offset);
     const Range sources = {0, plan.contraction->grid().source_channels()};
-    plan.contraction->stage(
-        rows, sources,
-        [&](std::int64_t c, std::int64_t d, std::int64_t h, T* row) {
-          prologues_[at(plan.sink->operand)].load_row(*context.views, task.n, c, d, h, row,
-                                                      elements(context, prologue_offset_));
-        },
-        staged);
+    if (!plan.shares_staged)
+      plan.contraction->stage(
+          rows, sources,
+          [&](std::int64_t c, std::int64_t d, std::int64_t h, T* row) {
+            prologues_[at(plan.sink->operand)].load_row(*context.views, task.n, c, d, h, row,
+                                                        elements(context, prologue_offset_));
+          },
+          staged);
     double* partial = elements_at<double>(context.workspace + plan.partial_offset) +
                       at(context.bin) * plan.contraction->weight_elements();
     plan.contraction->accumulate(staged, rows, sources, elements(context, plan.scratch_offset),
@@ -367,17 +375,16 @@ void SweepRunner<T>::contract(const Task& task, Range rows, const Context& conte
 
 // Partial results joined in the order of the tasks.
 template <class T>
-void SweepRunner<T>::join(const std::vector<SlotView>& views, std::byte* workspace) const {
+void SweepRunner<T>::join(const Workers& workers, const std::vector<SlotView>& views,
+                          std::byte* workspace) const {
   for (const SinkPlan& plan : sinks_) {
     if (plan.contraction) {
+      const ConvContraction<T>& contraction = *plan.contraction;
       const double* partial = elements_at<double>(workspace + plan.partial_offset);
       double* result = elements_at<double>(views[at(plan.sink->slots[0])].data);
-      const std::size_t count = plan.contraction->weight_elements();
-      for (std::size_t i = 0; i < count; ++i) {
-        double total = 0;
-        for (std::int64_t bin = 0; bin < bins_; ++bin) total += partial[at(bin) * count + i];
-        result[i] = total;
-      }
+      workers.run(kTasks, [&](std::int64_t part, int) {
+        contraction.join(partial, bins_, balanced_part(contraction.column_count(), kTasks, part), result);
+      });
     }
     if (plan.sink->kind != SinkKind::kStatistic || plan.manner != Manner::kPerChannel || splits_ == 1)
       continue;

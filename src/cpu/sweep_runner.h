@@ -42,6 +42,7 @@ class SweepRunner {
     std::size_t partial_offset = 0;  // kPerChannel with several splits: states in the workspace; kContract: T
     std::size_t scratch_offset = 0;  // in the worker's scratch
     std::unique_ptr<ConvContraction<T>> contraction;
+    bool shares_staged = false;  // contraction: its x is what the source has staged already
     std::size_t staged_offset = 0;
     std::size_t extra_offset = 0;
   };
@@ -78,7 +79,7 @@ class SweepRunner {
   void take(const SinkPlan& plan, const Task& task, std::int64_t c, Range positions, TileOperand<T> value,
             const Context& context) const;
   void contract(const Task& task, Range rows, const Context& context) const;
-  void join(const std::vector<SlotView>& views, std::byte* workspace) const;
+  void join(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace) const;
   void pack(const std::vector<SlotView>& views, std::byte* workspace) const;
 
   T* elements(const Context& context, std::size_t offset) const {

@@ -68,8 +68,8 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
     return;
   }
   T* first = elements(context, plan.scratch_offset);
-  T* second = first + kChunk;
-  T* rows = second + kChunk;
+  T* second = first + kChunkPitch;
+  T* rows = second + kChunkPitch;
   const TileOperand<T> before = {first, false};
   const TileOperand<T> unused = {nullptr, true};
   switch (plan.statistic) {
@@ -98,7 +98,7 @@ void SweepRunner<T>::begin_across(Range positions, const Context& context) const
     if (plan.sink->kind != SinkKind::kStatistic || plan.manner != Manner::kAcrossChannels) continue;
     T* first = elements(context, plan.scratch_offset);
     std::fill_n(first, positions.size(), static_cast<T>(empty_state(plan.statistic).first));
-    std::fill_n(first + kChunk, positions.size(), T{0});
+    std::fill_n(first + kChunkPitch, positions.size(), T{0});
   }
 }
 
@@ -108,9 +108,9 @@ void SweepRunner<T>::end_across(const Task& task, Range positions, const Context
   for (const SinkPlan& plan : sinks_) {
     if (plan.sink->kind != SinkKind::kStatistic || plan.manner != Manner::kAcrossChannels) continue;
     T* first = elements(context, plan.scratch_offset);
-    T* second = first + kChunk;
+    T* second = first + kChunkPitch;
     if (plan.statistic == Statistic::kExpSum) {
-      const T* rows = second + kChunk;
+      const T* rows = second + kChunkPitch;
       T* difference = elements(context, buffers_offset_);
       for (std::int64_t c = 0; c < channels_; ++c) {
         apply(Primitive::kSub, {rows + c * chunk_, false}, {first, false}, {nullptr, true}, difference,
@@ -134,7 +134,7 @@ const T* SweepRunner<T>::own_component(int slot, const Context& context) const {
   for (const SinkPlan& plan : sinks_) {
     if (plan.sink->kind != SinkKind::kStatistic || plan.manner != Manner::kAcrossChannels) continue;
     for (std::size_t i = 0; i < plan.sink->slots.size(); ++i)
-      if (plan.sink->slots[i] == slot) return elements(context, plan.scratch_offset) + i * at(kChunk);
+      if (plan.sink->slots[i] == slot) return elements(context, plan.scratch_offset) + i * at(kChunkPitch);
   }
   return nullptr;
 }
@@ -145,7 +145,7 @@ void SweepRunner<T>::run_epilogue(const Task& task, Range positions, const Conte
   const Epilogue& epilogue = sweep_->epilogue;
   T* scratch = elements(context, epilogue_offset_);
   T* buffers = scratch + epilogue_.scratch_elements();
-  T* uniforms = buffers + epilogue.inputs.size() * at(kChunk);
+  T* uniforms = buffers + epilogue.inputs.size() * at(kChunkPitch);
   std::vector<TileOperand<T>> inputs(epilogue.inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const int slot = epilogue.inputs[i];
@@ -154,7 +154,7 @@ void SweepRunner<T>::run_epilogue(const Task& task, Range positions, const Conte
       inputs[i] = {own, false};
     } else if (epilogue_varies_[i]) {
       inputs[i] = {load_positions(view, extents_, task.n, 0, positions.begin, positions.size(),
-                                  buffers + i * at(kChunk)),
+                                  buffers + i * at(kChunkPitch)),
                    false};
     } else {
       uniforms[i] = load_uniform<T>(view, task.n, 0);

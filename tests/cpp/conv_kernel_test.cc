@@ -235,7 +235,7 @@ std::vector<double> contracted(Random& random, const ConvGeometry& g, const std:
                                std::int64_t channel_parts) {
   const ConvContraction<T> contraction(g);
   const ConvGrid& grid = contraction.grid();
-  Guarded<double> d_weight(contraction.weight_elements(), 0.0);
+  Guarded<double> sums(contraction.weight_elements(), 0.0);
   for (const Range rows : random_parts(random, grid.row_count(), row_parts)) {
     for (const Range ks : random_parts(random, grid.result_channels(), channel_parts)) {
       const Range channels = grid.channels_read_by(ks);
@@ -244,9 +244,11 @@ std::vector<double> contracted(Random& random, const ConvGeometry& g, const std:
       Guarded<std::int64_t> scratch((contraction.scratch_bytes(rows) + 7) / 8);
       contraction.accumulate(staged.data(), rows, channels,
                              d_y.data() + ks.begin * volume(g.out) + rows.begin * g.out[2], volume(g.out), ks,
-                             d_weight.data(), reinterpret_cast<std::byte*>(scratch.data()));
+                             sums.data(), reinterpret_cast<std::byte*>(scratch.data()));
     }
   }
+  Guarded<double> d_weight(contraction.weight_elements());
+  contraction.join(sums.data(), 1, {0, contraction.column_count()}, d_weight.data());
   return {d_weight.data(), d_weight.data() + contraction.weight_elements()};
 }
 

@@ -130,6 +130,26 @@ void expect_in_place(std::size_t count) {
   }
 }
 
+// c where the comparison of a and b holds, else d; d is c negated.
+template <class T>
+void expect_select_where(const Operands<T>& x) {
+  const std::size_t count = x.a.size();
+  std::vector<T> other(count);
+  for (std::size_t i = 0; i < count; ++i) other[i] = -x.c[i];
+  for (Primitive comparison : {Primitive::kLess, Primitive::kLessEqual, Primitive::kGreater,
+                               Primitive::kGreaterEqual, Primitive::kEqual}) {
+    std::vector<T> out(count + kGuards, guard<T>());
+    cpu::select_where<T>(comparison, {x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false},
+                         {other.data(), false}, out.data(), count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool holds = evaluate(comparison, static_cast<double>(x.a[i]), static_cast<double>(x.b[i]), 0) != 0;
+      ASSERT_TRUE(same(out[i], holds ? x.c[i] : other[i]))
+          << info(comparison).name << " of " << x.a[i] << " and " << x.b[i];
+    }
+    for (std::size_t i = count; i < out.size(); ++i) ASSERT_EQ(out[i], guard<T>());
+  }
+}
+
 template <class T>
 void expect_multiply_add(const Operands<T>& x) {
   const std::size_t count = x.a.size();
@@ -168,6 +188,15 @@ TYPED_TEST(VectorTileOps, ResultsMayReplaceAnOperand) {
     SCOPED_TRACE(hwy::TargetName(target));
     const TargetScope scope(target);
     expect_in_place<TypeParam>(53);
+  }
+}
+
+TYPED_TEST(VectorTileOps, SelectWhereIsAComparisonAndASelect) {
+  for (std::int64_t target : vector_targets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const TargetScope scope(target);
+    expect_select_where(all_combinations<TypeParam>());
+    for (std::size_t count = 0; count <= 67; ++count) expect_select_where(random_operands<TypeParam>(count));
   }
 }
 

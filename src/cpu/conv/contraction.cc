@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cpu/conv/sum_kernel.h"
-#include "hwy/cache_control.h"
 
 namespace fuseblock::cpu {
 namespace {
@@ -15,8 +14,13 @@ std::int64_t whole_lanes(std::int64_t positions) {
 
 constexpr std::size_t kAlignment = 64;
 
-// Positions of one call of the kernel: six channels of them in f32 take half of L1.
+// Positions of one call of the dot kernel: six channels of them in f32 take half of L1.
 constexpr std::int64_t kSlabPositions = 1024;
+
+// Fewer result channels than this in a group leave the lanes of the outer kernel idle.
+constexpr std::int64_t kFewestOuterChannels = 8;
+// Terms that the outer kernel adds up in a register before it starts anew.
+constexpr std::int64_t kOuterPositions = 256;
 
 std::byte* aligned(std::byte* place) {
   return place + (kAlignment - reinterpret_cast<std::uintptr_t>(place) % kAlignment) % kAlignment;
@@ -24,6 +28,28 @@ std::byte* aligned(std::byte* place) {
 
 std::int64_t run_positions(const GridRun& run, std::int64_t pitch) {
   return (run.rows - 1) * pitch + run.columns;
+}
+
+// How the taps along w of a result phase are taken: `count` of them at a time where they are neighbours in the staged
+// row, ascending or descending.
+struct TapRun {
+  std::int64_t taps = 1;  // along w
+  bool neighbours = false;
+  bool ascending = true;
+};
+
+TapRun tap_run(const GridAxis& axis, std::int64_t phase) {
+  const std::vector<AxisTap>& taps = axis.taps[phase];
+  TapRun run;
+  run.taps = std::ssize(taps);
+  if (run.taps < 2) return run;
+  const std::int64_t step = taps[1].offset - taps[0].offset;
+  run.ascending = step == 1;
+  run.neighbours = step == 1 || step == -1;
+  for (std::size_t i = 1; i < taps.size(); ++i)
+    run.neighbours =
+        run.neighbours && taps[i].phase == taps[0].phase && taps[i].offset - taps[i - 1].offset == step;
+  return run;
 }
 
 }  // namespace
@@ -38,17 +64,19 @@ struct ConvContraction<T>::Call {
   const T* d_y = nullptr;
   std::int64_t d_y_pitch = 0;
   Range ks;
-  double* d_weight = nullptr;
+  double* sums = nullptr;
   GridTap* taps = nullptr;
   std::int64_t* columns = nullptr;  // the offset of each (source channel of a group, tap)
-  std::int64_t* weights = nullptr;  // and its place in the weight, from that of the group's first channels
-  DotRun* runs = nullptr;
+  std::int64_t* places = nullptr;   // and where its sums begin, counted from the group's
+  std::int64_t column_count = 0;
+  std::byte* rest = nullptr;  // for the runs or rows, and d_y in another order
 };
 
-// The runs of one result phase, in Call::runs, and its taps, in Call::taps.
+// The runs or rows of one result phase, and the number of its taps, which are in Call::taps.
 template <typename T>
 struct ConvContraction<T>::Phase {
   Spatial phase = {};
+  DotRun* runs = nullptr;
   std::int64_t run_count = 0;
   std::int64_t positions = 0;
   std::int64_t tap_count = 0;
@@ -56,7 +84,9 @@ struct ConvContraction<T>::Phase {
 
 template <typename T>
 ConvContraction<T>::ConvContraction(const ConvGeometry& geometry)
-    : grid_(geometry, ConvDirection::kForward), kernel_(&dot_kernel<T>()) {}
+    : grid_(geometry, ConvDirection::kForward),
+      dots_(&dot_kernel<T>()),
+      outer_(grid_.result_channels_per_group() >= kFewestOuterChannels ? &outer_kernel<T>() : nullptr) {}
 
 template <typename T>
 std::size_t ConvContraction<T>::weight_elements() const {
@@ -65,26 +95,58 @@ std::size_t ConvContraction<T>::weight_elements() const {
 }
 
 template <typename T>
+std::int64_t ConvContraction<T>::sum_index(std::int64_t k, std::int64_t source_channel,
+                                           std::int64_t tap) const {
+  const std::int64_t per_group = grid_.result_channels_per_group();
+  return (source_channel * grid_.filter_taps() + tap) * per_group + k % per_group;
+}
+
+template <typename T>
+void ConvContraction<T>::join(const double* sums, std::int64_t count, Range columns, double* d_weight) const {
+  const std::int64_t per_group = grid_.result_channels_per_group();
+  const std::int64_t distance = static_cast<std::int64_t>(weight_elements());
+  for (std::int64_t column = columns.begin; column < columns.end; ++column) {
+    const std::int64_t channel = column / grid_.filter_taps();
+    const std::int64_t group = channel / grid_.source_channels_per_group();
+    double* const to =
+        d_weight + grid_.weight_index(group * per_group, channel, column % grid_.filter_taps());
+    for (std::int64_t k = 0; k < per_group; ++k) {
+      double total = 0;
+      for (std::int64_t i = 0; i < count; ++i) total += sums[i * distance + column * per_group + k];
+      to[k * grid_.weight_stride()] = total;
+    }
+  }
+}
+
+template <typename T>
 std::size_t ConvContraction<T>::scratch_bytes(Range rows) const {
   if (rows.size() <= 0) return 0;
   const StagedLayout layout = grid_.layout(rows);
   std::int64_t runs = 0;
   std::int64_t positions = 0;
+  std::int64_t outer_rows = 0;
   grid_.for_each_run(rows, false, [&](const GridRun& run) {
     const std::int64_t length = whole_lanes<T>(run_positions(run, layout.pitch));
     runs += (length + kSlabPositions - 1) / kSlabPositions;
     positions += length;
+    outer_rows += run.rows * ((run.columns + kOuterPositions - 1) / kOuterPositions);
   });
+  const std::int64_t columns = grid_.source_channels_per_group() * grid_.filter_taps();
+  const std::int64_t channel_groups =
+      (grid_.result_channels_per_group() + kOuterChannels - 1) / kOuterChannels;
+  const auto dots = static_cast<std::size_t>(runs) * sizeof(DotRun) +
+                    static_cast<std::size_t>(kMaxDotChannels * positions) * sizeof(T);
+  const auto outer =
+      static_cast<std::size_t>(outer_rows) * sizeof(OuterRow) +
+      static_cast<std::size_t>(channel_groups * kOuterChannels * rows.size() * grid_.result()[2]) * sizeof(T);
   return static_cast<std::size_t>(grid_.filter_taps()) * sizeof(GridTap) +
-         static_cast<std::size_t>(2 * grid_.source_channels_per_group() * grid_.filter_taps()) *
-             sizeof(std::int64_t) +
-         static_cast<std::size_t>(runs) * sizeof(DotRun) +
-         static_cast<std::size_t>(kMaxDotChannels * positions) * sizeof(T) + kAlignment;
+         static_cast<std::size_t>(2 * columns) * sizeof(std::int64_t) + (outer_ == nullptr ? dots : outer) +
+         kAlignment;
 }
 
 template <typename T>
 void ConvContraction<T>::accumulate(const T* staged, Range rows, Range channels, const T* d_y,
-                                    std::int64_t d_y_pitch, Range ks, double* d_weight,
+                                    std::int64_t d_y_pitch, Range ks, double* sums,
                                     std::byte* scratch) const {
   if (rows.size() <= 0 || ks.size() <= 0 || grid_.result()[2] == 0) return;
   Call call;
@@ -95,71 +157,180 @@ void ConvContraction<T>::accumulate(const T* staged, Range rows, Range channels,
   call.d_y = d_y;
   call.d_y_pitch = d_y_pitch;
   call.ks = ks;
-  call.d_weight = d_weight;
+  call.sums = sums;
   const std::int64_t taps = grid_.filter_taps();
+  const std::int64_t columns = grid_.source_channels_per_group() * taps;
   call.taps = reinterpret_cast<GridTap*>(scratch);
   call.columns = reinterpret_cast<std::int64_t*>(call.taps + taps);
-  call.weights = call.columns + grid_.source_channels_per_group() * taps;
-  call.runs = reinterpret_cast<DotRun*>(call.weights + grid_.source_channels_per_group() * taps);
+  call.places = call.columns + columns;
+  call.rest = reinterpret_cast<std::byte*>(call.places + columns);
 
-  bool finite = kernel_->all_finite(staged, channels.size() * call.layout.channel_stride);
+  bool finite = dots_->all_finite(staged, channels.size() * call.layout.channel_stride);
   for (std::int64_t k = 0; k < ks.size() && finite; ++k)
-    finite = kernel_->all_finite(d_y + k * d_y_pitch, rows.size() * grid_.result()[2]);
+    finite = dots_->all_finite(d_y + k * d_y_pitch, rows.size() * grid_.result()[2]);
   if (!finite) return accumulate_pairs(call);
 
   Spatial phase;
   for (phase[0] = 0; phase[0] < grid_.axis(0).result_step; ++phase[0]) {
     for (phase[1] = 0; phase[1] < grid_.axis(1).result_step; ++phase[1]) {
-      for (phase[2] = 0; phase[2] < grid_.axis(2).result_step; ++phase[2]) accumulate_phase(call, phase);
+      for (phase[2] = 0; phase[2] < grid_.axis(2).result_step; ++phase[2]) {
+        if (outer_ == nullptr)
+          accumulate_dots(call, phase);
+        else
+          accumulate_outer(call, phase);
+      }
     }
   }
 }
 
-// All positions of one result phase: they share their taps.
+// The columns of a group of channels: where they begin, and where their sums do.
 template <typename T>
-void ConvContraction<T>::accumulate_phase(const Call& call, const Spatial& phase) const {
+void ConvContraction<T>::list_columns(Call& call, const Phase& part) const {
+  call.column_count = grid_.source_channels_per_group() * part.tap_count;
+  for (std::int64_t c = 0, i = 0; c < grid_.source_channels_per_group(); ++c) {
+    for (std::int64_t tap = 0; tap < part.tap_count; ++tap, ++i) {
+      call.columns[i] = c * call.layout.channel_stride + call.taps[tap].offset;
+      call.places[i] = sum_index(0, c, call.taps[tap].tap);
+    }
+  }
+}
+
+// All positions of one result phase, channels in lanes: d_y is transposed group by group of channels.
+template <typename T>
+void ConvContraction<T>::accumulate_outer(Call call, const Spatial& phase) const {
+  const std::int64_t width = grid_.result()[2];
+  const std::int64_t tile_positions = call.rows.size() * width;
+  Phase part;
+  OuterRow* const rows = reinterpret_cast<OuterRow*>(call.rest);
+  std::int64_t row_count = 0;
+  grid_.for_each_run(call.rows, false, [&](const GridRun& run) {
+    if (run.phase != phase) return;
+    if (row_count == 0) part.tap_count = grid_.list_taps(run, call.layout, call.taps);
+    for (std::int64_t row = 0; row < run.rows; ++row) {
+      const std::int64_t h = run.h + row * grid_.axis(1).result_step;
+      const std::int64_t d_y = (run.d * grid_.result()[1] + h - call.rows.begin) * width + phase[2];
+      const std::int64_t staged = grid_.start(run, call.layout) + row * call.layout.pitch;
+      for (std::int64_t first = 0; first < run.columns; first += kOuterPositions)
+        rows[row_count++] = {d_y + first * grid_.axis(2).result_step, staged + first,
+                             std::min(kOuterPositions, run.columns - first)};
+    }
+  });
+  if (row_count == 0 || part.tap_count == 0) return;
+  T* const d_y = reinterpret_cast<T*>(aligned(reinterpret_cast<std::byte*>(rows + row_count)));
+  list_columns(call, part);
+  const TapRun run = tap_run(grid_.axis(2), phase[2]);
+
+  OuterTask<T> task;
+  task.group_pitch = tile_positions * kOuterChannels;
+  task.position_step = grid_.axis(2).result_step;
+  task.rows = rows;
+  task.row_count = row_count;
+  const std::int64_t group_channels = grid_.source_channels_per_group();
+  const std::int64_t per_group = grid_.result_channels_per_group();
+  for (std::int64_t k = call.ks.begin, end = 0; k < call.ks.end; k = end) {
+    const std::int64_t group = k / per_group;
+    end = std::min((group + 1) * per_group, call.ks.end);
+    for (std::int64_t first = k; first < end; first += kOuterChannels)
+      outer_->transpose(call.d_y + (first - call.ks.begin) * call.d_y_pitch, call.d_y_pitch,
+                        std::min<std::int64_t>(kOuterChannels, end - first), tile_positions,
+                        d_y + (first - k) / kOuterChannels * task.group_pitch);
+    task.staged = call.staged + (group * group_channels - call.channels.begin) * call.layout.channel_stride;
+    const std::int64_t groups = (end - k + kOuterChannels - 1) / kOuterChannels;
+    for (std::int64_t done = 0; done < groups; done += task.groups) {
+      task.groups = static_cast<int>(std::min<std::int64_t>(outer_->max_groups, groups - done));
+      task.d_y = d_y + done * task.group_pitch;
+      const std::int64_t first_k = k + done * kOuterChannels;
+      double* const sums = call.sums + sum_index(first_k, group * group_channels, 0);
+      const std::int64_t count = std::min<std::int64_t>(task.groups * kOuterChannels, end - first_k);
+      const std::int64_t most = run.neighbours ? outer_->max_taps : 1;
+      const std::int64_t pieces = (run.taps + most - 1) / most;
+      for (std::int64_t piece = 0; piece < pieces; ++piece)
+        accumulate_taps(call, task, balanced_part(run.taps, pieces, piece), run.taps, run.ascending, count,
+                        sums);
+    }
+  }
+}
+
+// A few taps along w, for all source channels and all taps along d and h.
+template <typename T>
+void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, Range taps,
+                                         std::int64_t width_taps, bool ascending, std::int64_t channels,
+                                         double* sums) const {
+  T products[kMaxOuterSums];
+  std::int64_t offsets[kMaxOuterColumns] = {};
+  task.sums = products;
+  task.columns = offsets;
+  task.taps = static_cast<int>(taps.size());
+  const std::int64_t columns = call.column_count / width_taps;
+  const std::int64_t most = outer_->max_columns[task.groups][task.taps];
+  const OuterRow* const rows = task.rows;
+  const std::int64_t row_count = task.row_count;
+  for (std::int64_t first = 0; first < columns; first += most) {
+    task.column_count = static_cast<int>(std::min(most, columns - first));
+    for (int j = 0; j < task.column_count; ++j)
+      offsets[j] = call.columns[(first + j) * width_taps + (ascending ? taps.begin : taps.end - 1)];
+    std::fill(offsets + task.column_count, offsets + most, offsets[0]);
+    for (std::int64_t row = 0; row < row_count; row += task.row_count) {
+      task.rows = rows + row;
+      task.row_count = 1;
+      std::int64_t positions = rows[row].positions;
+      while (row + task.row_count < row_count &&
+             (positions += rows[row + task.row_count].positions) <= kOuterPositions)
+        ++task.row_count;
+      task.first = row == 0;
+      outer_->add(task);
+    }
+    const T* from = products;
+    for (int j = 0; j < task.column_count; ++j) {
+      for (std::int64_t tap = 0; tap < taps.size(); ++tap, from += task.groups * kOuterChannels) {
+        const std::int64_t place = ascending ? taps.begin + tap : taps.end - 1 - tap;
+        double* const to = sums + call.places[(first + j) * width_taps + place];
+        for (std::int64_t k = 0; k < channels; ++k) to[k] += static_cast<double>(from[k]);
+      }
+    }
+  }
+}
+
+// All positions of one result phase, positions in lanes.
+template <typename T>
+void ConvContraction<T>::accumulate_dots(Call call, const Spatial& phase) const {
   Phase part;
   part.phase = phase;
+  part.runs = reinterpret_cast<DotRun*>(call.rest);
   grid_.for_each_run(call.rows, false, [&](const GridRun& run) {
     if (run.phase != phase) return;
     if (part.positions == 0) part.tap_count = grid_.list_taps(run, call.layout, call.taps);
     const std::int64_t length = whole_lanes<T>(run_positions(run, call.layout.pitch));
     for (std::int64_t first = 0; first < length; first += kSlabPositions) {
-      call.runs[part.run_count++] = {part.positions + first, grid_.start(run, call.layout) + first,
+      part.runs[part.run_count++] = {part.positions + first, grid_.start(run, call.layout) + first,
                                      std::min(kSlabPositions, length - first)};
     }
     part.positions += length;
   });
-  T* const d_y_runs = reinterpret_cast<T*>(aligned(reinterpret_cast<std::byte*>(call.runs + part.run_count)));
-
-  const std::int64_t group_channels = grid_.source_channels_per_group();
-  for (std::int64_t c = 0, i = 0; c < group_channels; ++c) {
-    for (std::int64_t tap = 0; tap < part.tap_count; ++tap, ++i) {
-      call.columns[i] = c * call.layout.channel_stride + call.taps[tap].offset;
-      call.weights[i] = grid_.weight_index(0, c, call.taps[tap].tap);
-    }
-  }
+  T* const d_y_runs = reinterpret_cast<T*>(aligned(reinterpret_cast<std::byte*>(part.runs + part.run_count)));
+  list_columns(call, part);
 
   DotTask<T> task;
   task.d_y = d_y_runs;
   task.d_y_pitch = part.positions;
+  const std::int64_t group_channels = grid_.source_channels_per_group();
   const std::int64_t per_group = grid_.result_channels_per_group();
   for (std::int64_t k = call.ks.begin; k < call.ks.end; k += task.channel_count) {
     const std::int64_t group = k / per_group;
     const std::int64_t rest = std::min((group + 1) * per_group, call.ks.end) - k;
-    const std::int64_t blocks = (rest + kernel_->max_channels - 1) / kernel_->max_channels;
+    const std::int64_t blocks = (rest + dots_->max_channels - 1) / dots_->max_channels;
     task.channel_count = static_cast<int>(balanced_part(rest, blocks, blocks - 1).size());
     for (int i = 0; i < task.channel_count; ++i) lay_out(call, part, k + i, d_y_runs + i * part.positions);
     task.staged = call.staged + (group * group_channels - call.channels.begin) * call.layout.channel_stride;
-    double* const d_weight = call.d_weight + grid_.weight_index(k, group * group_channels, 0);
+    double* const sums = call.sums + sum_index(k, group * group_channels, 0);
     // Runs in slabs: what a slab has of d_y stays in L1 for all columns.
     for (std::int64_t first = 0, end = 0; first < part.run_count; first = end) {
       std::int64_t slab = 0;
-      for (; end < part.run_count && slab + call.runs[end].positions <= kSlabPositions; ++end)
-        slab += call.runs[end].positions;
-      task.runs = call.runs + first;
+      for (; end < part.run_count && slab + part.runs[end].positions <= kSlabPositions; ++end)
+        slab += part.runs[end].positions;
+      task.runs = part.runs + first;
       task.run_count = end - first;
-      accumulate_columns(call, task, group_channels * part.tap_count, d_weight);
+      accumulate_columns(call, task, group_channels * part.tap_count, sums);
     }
   }
 }
@@ -190,23 +361,18 @@ void ConvContraction<T>::lay_out(const Call& call, const Phase& part, std::int64
 // A slab of positions and a block of result channels, for all columns.
 template <typename T>
 void ConvContraction<T>::accumulate_columns(const Call& call, DotTask<T> task, std::int64_t columns,
-                                            double* d_weight) const {
-  T sums[kMaxDotSums];
-  task.sums = sums;
-  const std::int64_t weight_stride = grid_.weight_stride();
-  const std::int64_t blocks = (columns + kernel_->max_columns - 1) / kernel_->max_columns;
+                                            double* sums) const {
+  T dots[kMaxDotSums];
+  task.sums = dots;
+  const std::int64_t blocks = (columns + dots_->max_columns - 1) / dots_->max_columns;
   for (std::int64_t block = 0; block < blocks; ++block) {
     const Range part = balanced_part(columns, blocks, block);
     task.columns = call.columns + part.begin;
     task.column_count = static_cast<int>(part.size());
-    // A large weight is in L3: what the sums are added to is on its way while they are made.
-    for (int i = 0; i < task.channel_count; ++i)
-      hwy::Prefetch(d_weight + i * weight_stride + call.weights[part.begin]);
-    kernel_->dot(task);
-    for (int i = 0; i < task.channel_count; ++i) {
-      double* const to = d_weight + i * weight_stride;
-      for (std::int64_t j = part.begin; j < part.end; ++j)
-        to[call.weights[j]] += static_cast<double>(sums[i * part.size() + j - part.begin]);
+    dots_->dot(task);
+    for (std::int64_t j = part.begin; j < part.end; ++j) {
+      for (int i = 0; i < task.channel_count; ++i)
+        sums[call.places[j] + i] += static_cast<double>(dots[i * part.size() + j - part.begin]);
     }
   }
 }
@@ -245,7 +411,7 @@ void ConvContraction<T>::accumulate_pairs(const Call& call) const {
               sum += static_cast<double>(d_y_row[w * width_axis.result_step]) *
                      static_cast<double>(source[row * pitch + w]);
           }
-          call.d_weight[grid_.weight_index(k, c, call.taps[t].tap)] += sum;
+          call.sums[sum_index(k, c, call.taps[t].tap)] += sum;
         }
       }
     }

@@ -1,4 +1,4 @@
-// What both kernel files set before Highway's headers: the targets they are compiled for, and how small constant
+// What the kernel files set before Highway's headers: the targets they are compiled for, and how small constant
 // loops over registers are unrolled. SSSE3 machines run the baseline. Vectors are kept in arrays, so targets
 // without a fixed vector size are out.
 #pragma once
@@ -8,7 +8,7 @@
 
 // clang unrolls such loops unasked; g++ keeps the array in memory unless told.
 #if defined(__GNUC__) && !defined(__clang__)
-#define FUSEBLOCK_UNROLL _Pragma("GCC unroll 16")
+#define FUSEBLOCK_UNROLL _Pragma("GCC unroll 32")
 #else
 #define FUSEBLOCK_UNROLL
 #endif

@@ -93,6 +93,26 @@ HWY_INLINE void multiply_add_any(TileOperand<T> a, TileOperand<T> b, TileOperand
   transform([](auto d, auto x, auto y, auto z) HWY_ATTR { return fused(d, x, y, z); }, out, count, a, b, c);
 }
 
+// One loop for each comparison. False where it is none.
+template <class T>
+HWY_INLINE bool select_where_any(Primitive comparison, TileOperand<T> a, TileOperand<T> b, TileOperand<T> c,
+                                 TileOperand<T> d, T* out, std::size_t count) {
+  const auto run = [&](auto compare) HWY_ATTR {
+    transform([compare](auto, auto x, auto y, auto yes, auto no)
+                  HWY_ATTR { return hn::IfThenElse(compare(x, y), yes, no); },
+              out, count, a, b, c, d);
+    return true;
+  };
+  switch (comparison) {
+    case Primitive::kLess: return run([](auto x, auto y) HWY_ATTR { return hn::Lt(x, y); });
+    case Primitive::kLessEqual: return run([](auto x, auto y) HWY_ATTR { return hn::Le(x, y); });
+    case Primitive::kGreater: return run([](auto x, auto y) HWY_ATTR { return hn::Gt(x, y); });
+    case Primitive::kGreaterEqual: return run([](auto x, auto y) HWY_ATTR { return hn::Ge(x, y); });
+    case Primitive::kEqual: return run([](auto x, auto y) HWY_ATTR { return hn::Eq(x, y); });
+    default: return false;
+  }
+}
+
 // One loop for each primitive. False where it is none that takes operands.
 // clang-format off
 #define FUSEBLOCK_UNARY(expression) \
@@ -160,6 +180,16 @@ void multiply_add_f64(TileOperand<double> a, TileOperand<double> b, TileOperand<
   multiply_add_any(a, b, c, out, count);
 }
 
+bool select_where_f32(Primitive comparison, TileOperand<float> a, TileOperand<float> b, TileOperand<float> c,
+                      TileOperand<float> d, float* out, std::size_t count) {
+  return select_where_any(comparison, a, b, c, d, out, count);
+}
+
+bool select_where_f64(Primitive comparison, TileOperand<double> a, TileOperand<double> b,
+                      TileOperand<double> c, TileOperand<double> d, double* out, std::size_t count) {
+  return select_where_any(comparison, a, b, c, d, out, count);
+}
+
 }  // namespace
 }  // namespace fuseblock::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -173,6 +203,8 @@ HWY_EXPORT(apply_f32);
 HWY_EXPORT(apply_f64);
 HWY_EXPORT(multiply_add_f32);
 HWY_EXPORT(multiply_add_f64);
+HWY_EXPORT(select_where_f32);
+HWY_EXPORT(select_where_f64);
 
 }  // namespace
 
@@ -195,6 +227,17 @@ void multiply_add(TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, T* out, 
     HWY_DYNAMIC_DISPATCH(multiply_add_f64)(a, b, c, out, count);
 }
 
+template <class T>
+void select_where(Primitive comparison, TileOperand<T> a, TileOperand<T> b, TileOperand<T> c,
+                  TileOperand<T> d, T* out, std::size_t count) {
+  bool known = false;
+  if constexpr (std::is_same_v<T, float>)
+    known = HWY_DYNAMIC_DISPATCH(select_where_f32)(comparison, a, b, c, d, out, count);
+  else
+    known = HWY_DYNAMIC_DISPATCH(select_where_f64)(comparison, a, b, c, d, out, count);
+  if (!known) throw InternalError("select_where: not a comparison");
+}
+
 template void apply(Primitive, TileOperand<float>, TileOperand<float>, TileOperand<float>, float*,
                     std::size_t);
 template void apply(Primitive, TileOperand<double>, TileOperand<double>, TileOperand<double>, double*,
@@ -202,6 +245,10 @@ template void apply(Primitive, TileOperand<double>, TileOperand<double>, TileOpe
 template void multiply_add(TileOperand<float>, TileOperand<float>, TileOperand<float>, float*, std::size_t);
 template void multiply_add(TileOperand<double>, TileOperand<double>, TileOperand<double>, double*,
                            std::size_t);
+template void select_where(Primitive, TileOperand<float>, TileOperand<float>, TileOperand<float>,
+                           TileOperand<float>, float*, std::size_t);
+template void select_where(Primitive, TileOperand<double>, TileOperand<double>, TileOperand<double>,
+                           TileOperand<double>, double*, std::size_t);
 
 }  // namespace fuseblock::cpu
 

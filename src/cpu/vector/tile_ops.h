@@ -29,6 +29,11 @@ void apply(Primitive primitive, TileOperand<T> a, TileOperand<T> b, TileOperand<
 template <class T>
 void multiply_add(TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, T* out, std::size_t count);
 
+// out[i] = c[i] where comparison(a[i], b[i]) holds, else d[i]; InternalError for a primitive that is no comparison.
+template <class T>
+void select_where(Primitive comparison, TileOperand<T> a, TileOperand<T> b, TileOperand<T> c,
+                  TileOperand<T> d, T* out, std::size_t count);
+
 extern template void apply(Primitive, TileOperand<float>, TileOperand<float>, TileOperand<float>, float*,
                            std::size_t);
 extern template void apply(Primitive, TileOperand<double>, TileOperand<double>, TileOperand<double>, double*,
@@ -37,5 +42,9 @@ extern template void multiply_add(TileOperand<float>, TileOperand<float>, TileOp
                                   std::size_t);
 extern template void multiply_add(TileOperand<double>, TileOperand<double>, TileOperand<double>, double*,
                                   std::size_t);
+extern template void select_where(Primitive, TileOperand<float>, TileOperand<float>, TileOperand<float>,
+                                  TileOperand<float>, float*, std::size_t);
+extern template void select_where(Primitive, TileOperand<double>, TileOperand<double>, TileOperand<double>,
+                                  TileOperand<double>, double*, std::size_t);
 
 }  // namespace fuseblock::cpu

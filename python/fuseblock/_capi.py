@@ -1,0 +1,386 @@
+"""Plans from Python: a thin layer over the C API (include/fuseblock/c_api.h) that takes torch tensors.
+
+    plan = Plan.make("group_norm(4) | silu", "f32[2,8,16,16]")
+    outputs = plan.run({"x": x, "group_norm.weight": weight, "group_norm.bias": bias})
+    call = plan.bind(inputs, outputs)   # prepared once,
+    call()                              # then only a call by handle
+
+Tensors are on the CPU, in any strides. The library is $FUSEBLOCK_LIBRARY, or libfuseblock_c.so beside this
+file, or that of the checkout's build folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+__all__ = ["BoundCall", "Plan", "TensorInfo", "library", "library_path", "type_text", "version"]
+
+_ALIGNMENT = 64
+# In the order of FuseblockDType.
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_DTYPE_NAMES = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+}
+_REUSE = {"by_cost": 0, "store": 1, "recompute": 2}
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+# By FuseblockStatus.
+_ERRORS: dict[int, type[Exception]] = {1: ValueError, 2: NotImplementedError, 3: RuntimeError, 4: MemoryError}
+
+
+class _Options(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("threads", ctypes.c_int32),
+        ("reuse", ctypes.c_int32),
+    )
+
+
+class _NamedType(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("type", ctypes.c_char_p))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("extents", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+    )
+
+
+class _TensorInfo(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_char_p),
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("extents", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+    )
+
+
+def library_path() -> Path:
+    """The shared library. Raises FileNotFoundError that says how to build it."""
+    if chosen := os.environ.get("FUSEBLOCK_LIBRARY"):
+        places = [Path(chosen)]
+    else:
+        here = Path(__file__).resolve().parent
+        places = [here / "libfuseblock_c.so", here.parents[1] / "build" / "libfuseblock_c.so"]
+    for place in places:
+        if place.is_file():
+            return place
+    raise FileNotFoundError(f"{places[-1]} is missing: run `make build`, or set FUSEBLOCK_LIBRARY")
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The loaded library with the types of its functions."""
+    loaded = ctypes.CDLL(str(library_path()))
+    handle = ctypes.c_void_p
+    size = ctypes.c_size_t
+    text = ctypes.c_char_p
+    out = ctypes.POINTER
+    status = ctypes.c_int32
+    signatures: dict[str, tuple[object, list[object]]] = {
+        "c_api_version": (ctypes.c_int32, []),
+        "version": (text, []),
+        "last_error": (text, []),
+        "plan_make": (
+            status,
+            [text, text, out(_NamedType), size, text, out(_Options), out(handle)],
+        ),
+        "plan_backward": (status, [handle, out(text), size, out(handle)]),
+        "plan_for_training": (status, [handle, out(text), size, out(handle), out(handle)]),
+        "plan_free": (None, [handle]),
+        "plan_input_count": (size, [handle]),
+        "plan_output_count": (size, [handle]),
+        "plan_input": (status, [handle, size, out(_TensorInfo)]),
+        "plan_output": (status, [handle, size, out(_TensorInfo)]),
+        "plan_workspace_bytes": (size, [handle]),
+        "plan_run": (status, [handle, out(_Tensor), size, out(_Tensor), size, ctypes.c_void_p, size]),
+        "plan_explain": (status, [handle, out(text)]),
+        "plan_explain_json": (status, [handle, out(text)]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(loaded, f"fuseblock_{name}")
+        function.restype = result
+        function.argtypes = arguments
+    return loaded
+
+
+def version() -> str:
+    """The library's version."""
+    found: bytes = library().fuseblock_version()
+    return found.decode()
+
+
+def _check(status: int) -> None:
+    """Raises what a status means, with the library's message."""
+    if status != 0:
+        message: bytes = library().fuseblock_last_error()
+        raise _ERRORS.get(status, RuntimeError)(message.decode(errors="replace"))
+
+
+def type_text(tensor: Tensor) -> str:
+    """A tensor's type as the notation writes it: `f32[2,8,16,16]`, with `:cl` where it is channels_last."""
+    if tensor.dtype not in _DTYPE_NAMES:
+        raise ValueError(f"expected a tensor of f64, f32, bf16 or f16, got {tensor.dtype}")
+    extents = ",".join(str(extent) for extent in tensor.shape)
+    format_ = _CHANNELS_LAST.get(tensor.dim())
+    last = (
+        format_ is not None
+        and not tensor.is_contiguous()
+        and tensor.is_contiguous(memory_format=format_)
+    )
+    return f"{_DTYPE_NAMES[tensor.dtype]}[{extents}]{':cl' if last else ''}"
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What a plan expects of a tensor; the strides are those of its layout, others will do."""
+
+    name: str
+    type: str
+    dtype: torch.dtype
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its elements."""
+        return torch.Size(self.extents).numel() * self.dtype.itemsize
+
+    def empty(self) -> Tensor:
+        """A tensor for it, not filled."""
+        return torch.empty_strided(self.extents, self.strides, dtype=self.dtype)
+
+
+class Plan:
+    """A block made ready for one input type; see Plan in include/fuseblock/plan.h."""
+
+    def __init__(self, handle: int) -> None:
+        """Takes over a handle of the library."""
+        self._handle = handle
+        self._workspace: Tensor | None = None
+        self.inputs = self._tensors("input")
+        self.outputs = self._tensors("output")
+        self.workspace_bytes: int = library().fuseblock_plan_workspace_bytes(handle)
+
+    def __del__(self) -> None:
+        """Gives the handle back."""
+        if handle := getattr(self, "_handle", None):
+            library().fuseblock_plan_free(handle)
+            self._handle = 0
+
+    @classmethod
+    def make(
+        cls,
+        notation: str,
+        input_type: str,
+        others: Mapping[str, str] | None = None,
+        device: str | None = None,
+        *,
+        threads: int = 0,
+        reuse: str = "by_cost",
+    ) -> Plan:
+        """Makes a plan.
+
+        notation: the block as text or JSON.
+        input_type: the type of x, such as `f32[2,8,16,16]`; see `type_text`.
+        others: types of extra inputs and parameters by name, where they do not follow from the block.
+        device: the name of an engine; the best one unless given.
+        threads: 0 means as many as there are cores.
+        reuse: what is done with a convolution's result that is needed twice: by_cost, store or recompute.
+
+        Raises ValueError for a mistake, NotImplementedError for what is not supported.
+        """
+        if reuse not in _REUSE:
+            raise ValueError(f"reuse: expected one of {', '.join(_REUSE)}, got {reuse}")
+        given = others or {}
+        types = (_NamedType * len(given))(*((name.encode(), text.encode()) for name, text in given.items()))
+        options = _Options(ctypes.sizeof(_Options), threads, _REUSE[reuse])
+        handle = ctypes.c_void_p()
+        _check(
+            library().fuseblock_plan_make(
+                notation.encode(),
+                input_type.encode(),
+                types,
+                len(given),
+                device.encode() if device is not None else None,
+                ctypes.byref(options),
+                ctypes.byref(handle),
+            )
+        )
+        return cls(handle.value or 0)
+
+    def backward(self, wanted: Sequence[str] = ()) -> Plan:
+        """The plan of the gradients of these arguments; of all that have one where none are named."""
+        names = (ctypes.c_char_p * len(wanted))(*(name.encode() for name in wanted))
+        handle = ctypes.c_void_p()
+        _check(
+            library().fuseblock_plan_backward(self._handle, names, len(wanted), ctypes.byref(handle))
+        )
+        return Plan(handle.value or 0)
+
+    def for_training(self, wanted: Sequence[str] = ()) -> tuple[Plan, Plan]:
+        """A forward and a backward plan that belong together.
+
+        The forward plan may have outputs behind this plan's own; the backward plan takes them as inputs of the
+        same names.
+        """
+        names = (ctypes.c_char_p * len(wanted))(*(name.encode() for name in wanted))
+        forward = ctypes.c_void_p()
+        backward = ctypes.c_void_p()
+        _check(
+            library().fuseblock_plan_for_training(
+                self._handle, names, len(wanted), ctypes.byref(forward), ctypes.byref(backward)
+            )
+        )
+        return Plan(forward.value or 0), Plan(backward.value or 0)
+
+    def explain(self) -> str:
+        """What runs and why."""
+        return self._text("plan_explain")
+
+    def explain_json(self) -> str:
+        """The same as a JSON object."""
+        return self._text("plan_explain_json")
+
+    def empty_outputs(self) -> dict[str, Tensor]:
+        """Tensors for the outputs, not filled."""
+        return {info.name: info.empty() for info in self.outputs}
+
+    def bind(
+        self,
+        inputs: Mapping[str, Tensor],
+        outputs: Mapping[str, Tensor] | None = None,
+        workspace: Tensor | None = None,
+    ) -> BoundCall:
+        """A call with these tensors, ready to be made many times; inputs may hold more than the plan takes.
+
+        workspace: bytes aligned to 64, at least `workspace_bytes`; the plan's own unless given, which only
+        one thread may use at a time.
+        """
+        own = self.empty_outputs() if outputs is None else outputs
+        return BoundCall(self, inputs, own, self._own_workspace() if workspace is None else workspace)
+
+    def run(
+        self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Runs once and returns the outputs by name."""
+        call = self.bind(inputs, outputs)
+        call()
+        return call.outputs
+
+    def _own_workspace(self) -> Tensor:
+        if self._workspace is None:
+            self._workspace = aligned_bytes(self.workspace_bytes)
+        return self._workspace
+
+    def _text(self, function: str) -> str:
+        text = ctypes.c_char_p()
+        _check(getattr(library(), f"fuseblock_{function}")(self._handle, ctypes.byref(text)))
+        return (text.value or b"").decode()
+
+    def _tensors(self, which: str) -> tuple[TensorInfo, ...]:
+        count: int = getattr(library(), f"fuseblock_plan_{which}_count")(self._handle)
+        result = []
+        for index in range(count):
+            info = _TensorInfo(struct_size=ctypes.sizeof(_TensorInfo))
+            _check(getattr(library(), f"fuseblock_plan_{which}")(self._handle, index, ctypes.byref(info)))
+            result.append(
+                TensorInfo(
+                    info.name.decode(),
+                    info.type.decode(),
+                    _DTYPES[info.dtype],
+                    tuple(info.extents[: info.rank]),
+                    tuple(info.strides[: info.rank]),
+                )
+            )
+        return tuple(result)
+
+
+class BoundCall:
+    """A plan with its tensors: calling it computes the outputs anew from what the inputs hold then."""
+
+    def __init__(
+        self, plan: Plan, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], workspace: Tensor
+    ) -> None:
+        """See Plan.bind."""
+        self.plan = plan
+        self.inputs = {info.name: _find(inputs, info) for info in plan.inputs}
+        self.outputs = {info.name: _find(outputs, info) for info in plan.outputs}
+        self.workspace = workspace
+        self._inputs = _views(self.inputs.values())
+        self._outputs = _views(self.outputs.values())
+        self._arguments = (
+            plan._handle,
+            self._inputs,
+            len(self.inputs),
+            self._outputs,
+            len(self.outputs),
+            workspace.data_ptr(),
+            workspace.numel() * workspace.element_size(),
+        )
+        self._run = library().fuseblock_plan_run
+
+    def __call__(self) -> None:
+        """Runs the plan; other Python threads may run meanwhile."""
+        _check(self._run(*self._arguments))
+
+    def fresh_outputs(self) -> None:
+        """Puts new tensors in the place of the outputs, as a function that returns its results would."""
+        for index, info in enumerate(self.plan.outputs):
+            tensor = info.empty()
+            self.outputs[info.name] = tensor
+            view = self._outputs[index]
+            view.data = tensor.data_ptr()
+            view.strides = (ctypes.c_int64 * len(info.strides))(*info.strides)
+
+
+def aligned_bytes(count: int) -> Tensor:
+    """Memory for a workspace."""
+    memory = torch.empty(count + _ALIGNMENT, dtype=torch.uint8)
+    begin = -memory.data_ptr() % _ALIGNMENT
+    return memory[begin : begin + count]
+
+
+def _find(tensors: Mapping[str, Tensor], info: TensorInfo) -> Tensor:
+    tensor = tensors.get(info.name)
+    if tensor is None:
+        raise ValueError(f"no tensor `{info.name}`, expected {info.type}")
+    if tensor.device.type != "cpu":
+        raise ValueError(f"{info.name}: expected a tensor on the CPU, got one on {tensor.device}")
+    if tensor.dtype not in _DTYPE_CODES:
+        raise ValueError(f"{info.name}: expected {info.type}, got {tensor.dtype}")
+    return tensor
+
+
+def _views(tensors: Iterable[Tensor]) -> ctypes.Array[_Tensor]:
+    views = []
+    for tensor in tensors:
+        rank = tensor.dim()
+        views.append(
+            _Tensor(
+                tensor.data_ptr(),
+                _DTYPE_CODES[tensor.dtype],
+                rank,
+                (ctypes.c_int64 * rank)(*tensor.shape),
+                (ctypes.c_int64 * rank)(*tensor.stride()),
+            )
+        )
+    return (_Tensor * len(views))(*views)

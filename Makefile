@@ -3,6 +3,11 @@
 
 jobs := $(shell nproc 2>/dev/null || echo 2)
 
+# Without the tests, unless the folder has them already.
+configure_release = if grep -qsx 'FUSEBLOCK_BUILD_TESTS:BOOL=ON' build/CMakeCache.txt && \
+  test -e build/CTestTestfile.cmake; then tools/configure release; \
+  else tools/configure release -DFUSEBLOCK_BUILD_TESTS=OFF; fi
+
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
@@ -12,8 +17,7 @@ MAKEFLAGS += --no-print-directory
 
 demo: ## Build the command and run its demo: from nothing in three minutes, without Python
 	@tools/install_packages demo
-	@if grep -qsx 'FUSEBLOCK_BUILD_TESTS:BOOL=ON' build/CMakeCache.txt && test -e build/CTestTestfile.cmake; \
-	  then tools/configure release; else tools/configure release -DFUSEBLOCK_BUILD_TESTS=OFF; fi
+	@$(configure_release)
 	@cmake --build build --parallel $(jobs) --target fuseblock_cli
 	@build/fuseblock demo
 
@@ -31,8 +35,12 @@ lint: ## Formatting, linters, types, include rules, a warning-free build by clan
 format: ## Format the C++ and Python sources in place
 	@tools/format
 
-bench: build ## Time the reference blocks on small inputs
-	@tools/bench
+bench: ## Time the reference blocks, their tails and GroupNorm+SiLU beside PyTorch; BENCH='--quick' passes options
+	@tools/install_packages test
+	@tools/python_env test
+	@$(configure_release)
+	@cmake --build build --parallel $(jobs) --target fuseblock_c
+	@tools/bench $(BENCH)
 
 test-long: ## All C++ tests under sanitizers in their long form, and the examples against an installed tree
 	@tools/test_long

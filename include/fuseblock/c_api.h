@@ -37,10 +37,10 @@ extern "C" {
 typedef int32_t FuseblockStatus;
 enum {
   kFuseblockOk = 0,
-  kFuseblockUserError = 1,         /* the caller's mistake */
-  kFuseblockNotSupported = 2,      /* a sensible request that this build or this engine cannot serve */
-  kFuseblockInternalError = 3,     /* a broken promise inside fuseblock */
-  kFuseblockMemoryError = 4        /* memory that could not be had */
+  kFuseblockUserError = 1,     /* the caller's mistake */
+  kFuseblockNotSupported = 2,  /* a sensible request that this build or this engine cannot serve */
+  kFuseblockInternalError = 3, /* a broken promise inside fuseblock */
+  kFuseblockMemoryError = 4    /* memory that could not be had */
 };
 
 typedef int32_t FuseblockDType;
@@ -48,9 +48,9 @@ enum { kFuseblockF64 = 0, kFuseblockF32 = 1, kFuseblockBF16 = 2, kFuseblockF16 =
 
 typedef int32_t FuseblockReuse;
 enum {
-  kFuseblockReuseByCost = 0,    /* whichever the cost model finds cheaper */
-  kFuseblockReuseStore = 1,     /* a convolution's result that is needed twice is written and read again */
-  kFuseblockReuseRecompute = 2  /* it is computed again */
+  kFuseblockReuseByCost = 0,   /* whichever the cost model finds cheaper */
+  kFuseblockReuseStore = 1,    /* a convolution's result that is needed twice is written and read again */
+  kFuseblockReuseRecompute = 2 /* it is computed again */
 };
 
 /* A block made ready for one input type on one device. */
@@ -113,9 +113,9 @@ FUSEBLOCK_API FuseblockStatus fuseblock_plan_backward(const FuseblockPlan* plan,
                                                       size_t wanted_count, FuseblockPlan** backward);
 /* The same block as two plans that belong together: `forward` may have outputs behind those of `plan`, and
  * `backward` takes these as inputs, by the same names, beside what fuseblock_plan_backward's plan takes. */
-FUSEBLOCK_API FuseblockStatus fuseblock_plan_for_training(const FuseblockPlan* plan, const char* const* wanted,
-                                                          size_t wanted_count, FuseblockPlan** forward,
-                                                          FuseblockPlan** backward);
+FUSEBLOCK_API FuseblockStatus fuseblock_plan_for_training(const FuseblockPlan* plan,
+                                                          const char* const* wanted, size_t wanted_count,
+                                                          FuseblockPlan** forward, FuseblockPlan** backward);
 /* Gives a handle back; NULL is allowed. */
 FUSEBLOCK_API void fuseblock_plan_free(FuseblockPlan* plan);
 
@@ -134,7 +134,8 @@ FUSEBLOCK_API size_t fuseblock_plan_workspace_bytes(const FuseblockPlan* plan);
  * overlap inputs. A tensor that is not what the plan was made for is a kFuseblockUserError. */
 FUSEBLOCK_API FuseblockStatus fuseblock_plan_run(const FuseblockPlan* plan, const FuseblockTensor* inputs,
                                                  size_t input_count, const FuseblockTensor* outputs,
-                                                 size_t output_count, void* workspace, size_t workspace_bytes);
+                                                 size_t output_count, void* workspace,
+                                                 size_t workspace_bytes);
 
 /* What runs and why, for a person and as a JSON object. */
 FUSEBLOCK_API FuseblockStatus fuseblock_plan_explain(const FuseblockPlan* plan, const char** text);

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,11 +141,7 @@ def type_text(tensor: Tensor) -> str:
         raise ValueError(f"expected a tensor of f64, f32, bf16 or f16, got {tensor.dtype}")
     extents = ",".join(str(extent) for extent in tensor.shape)
     format_ = _CHANNELS_LAST.get(tensor.dim())
-    last = (
-        format_ is not None
-        and not tensor.is_contiguous()
-        and tensor.is_contiguous(memory_format=format_)
-    )
+    last = format_ is not None and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=format_)
     return f"{_DTYPE_NAMES[tensor.dtype]}[{extents}]{':cl' if last else ''}"
 
 
@@ -231,9 +227,7 @@ class Plan:
         """The plan of the gradients of these arguments; of all that have one where none are named."""
         names = (ctypes.c_char_p * len(wanted))(*(name.encode() for name in wanted))
         handle = ctypes.c_void_p()
-        _check(
-            library().fuseblock_plan_backward(self._handle, names, len(wanted), ctypes.byref(handle))
-        )
+        _check(library().fuseblock_plan_backward(self._handle, names, len(wanted), ctypes.byref(handle)))
         return Plan(handle.value or 0)
 
     def for_training(self, wanted: Sequence[str] = ()) -> tuple[Plan, Plan]:
@@ -342,14 +336,24 @@ class BoundCall:
         """Runs the plan; other Python threads may run meanwhile."""
         _check(self._run(*self._arguments))
 
+    def set_input(self, name: str, tensor: Tensor) -> None:
+        """Puts another tensor in the place of an input; it is checked when the plan runs."""
+        index = next(i for i, info in enumerate(self.plan.inputs) if info.name == name)
+        self.inputs[name] = _find({name: tensor}, self.plan.inputs[index])
+        self._inputs[index] = _view(tensor)
+
     def fresh_outputs(self) -> None:
         """Puts new tensors in the place of the outputs, as a function that returns its results would."""
         for index, info in enumerate(self.plan.outputs):
             tensor = info.empty()
             self.outputs[info.name] = tensor
-            view = self._outputs[index]
-            view.data = tensor.data_ptr()
-            view.strides = (ctypes.c_int64 * len(info.strides))(*info.strides)
+            self._outputs[index] = _view(tensor)
+
+    def release_outputs(self) -> None:
+        """Lets the outputs go; `fresh_outputs` must come before the next call."""
+        self.outputs.clear()
+        for view in self._outputs:
+            view.data = None
 
 
 def aligned_bytes(count: int) -> Tensor:
@@ -370,17 +374,16 @@ def _find(tensors: Mapping[str, Tensor], info: TensorInfo) -> Tensor:
     return tensor
 
 
-def _views(tensors: Iterable[Tensor]) -> ctypes.Array[_Tensor]:
-    views = []
-    for tensor in tensors:
-        rank = tensor.dim()
-        views.append(
-            _Tensor(
-                tensor.data_ptr(),
-                _DTYPE_CODES[tensor.dtype],
-                rank,
-                (ctypes.c_int64 * rank)(*tensor.shape),
-                (ctypes.c_int64 * rank)(*tensor.stride()),
-            )
-        )
-    return (_Tensor * len(views))(*views)
+def _view(tensor: Tensor) -> _Tensor:
+    rank = tensor.dim()
+    return _Tensor(
+        tensor.data_ptr(),
+        _DTYPE_CODES[tensor.dtype],
+        rank,
+        (ctypes.c_int64 * rank)(*tensor.shape),
+        (ctypes.c_int64 * rank)(*tensor.stride()),
+    )
+
+
+def _views(tensors: Collection[Tensor]) -> ctypes.Array[_Tensor]:
+    return (_Tensor * len(tensors))(*(_view(tensor) for tensor in tensors))

@@ -136,7 +136,7 @@ fuseblock::PlanOptions read_options(const FuseblockPlanOptions* options) {
 fuseblock::Block read_block(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string::npos && text[first] == '{' ? fuseblock::Block::from_json(text)
-                                                           : fuseblock::Block::parse(text);
+                                                          : fuseblock::Block::parse(text);
 }
 
 std::vector<std::string> read_names(const char* const* names, std::size_t count) {
@@ -152,13 +152,11 @@ void describe(const std::vector<TensorRecord>& records, std::size_t index, Fuseb
     throw UserError("index: expected less than " + std::to_string(records.size()) + ", got " +
                     std::to_string(index));
   const TensorRecord& record = records[index];
-  const FuseblockTensorInfo result = {given.struct_size,
-                                      record.name.c_str(),
-                                      record.type.c_str(),
-                                      static_cast<FuseblockDType>(record.tensor_type.dtype),
-                                      record.tensor_type.rank(),
-                                      record.tensor_type.extents.data(),
-                                      record.strides.data()};
+  const FuseblockTensorInfo result = {
+      given.struct_size,         record.name.c_str(),
+      record.type.c_str(),       static_cast<FuseblockDType>(record.tensor_type.dtype),
+      record.tensor_type.rank(), record.tensor_type.extents.data(),
+      record.strides.data()};
   std::memcpy(info, &result, std::min(given.struct_size, sizeof(result)));
 }
 

@@ -1,0 +1,148 @@
+"""Who is measured: fuseblock's plans through the C API, and PyTorch eager and compiled.
+
+A contender is made ready once; `run` then computes the results anew, each in memory of its own as a PyTorch
+function would return them. fuseblock's workspace is kept, as a program that runs a plan many times keeps it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.cpu.cases import Case, memory_format
+from fuseblock._capi import Plan, type_text
+
+Results = dict[str, Tensor]
+
+
+class FuseblockContender:
+    """fuseblock on one case."""
+
+    name = "fuseblock"
+
+    def __init__(
+        self, case: Case, direction: str, d_output: Tensor, threads: int, keep_outputs: bool = False
+    ) -> None:
+        x = case.input().to(memory_format=memory_format(len(case.shape), case.layout))
+        module = case.module()
+        parameters = {name: value.detach() for name, value in module.named_parameters()}
+        inputs = {"x": x, **parameters}
+        plan = Plan.make(case.notation, type_text(x), threads=threads)
+        self._backward = None
+        if direction == "forward":
+            plans = [plan]
+            self.plan = plan
+        else:
+            wanted = [*(["x"] if case.input_has_gradient else []), *parameters]
+            self.plan, backward_plan = plan.for_training(wanted)
+            plans = [self.plan, backward_plan]
+        self.result_name = plan.outputs[0].name
+        self.saved = [info for info in self.plan.outputs if info.name != self.result_name]
+        self._keep_outputs = keep_outputs
+        self._forward = self.plan.bind(inputs)
+        if len(plans) > 1:
+            gradient = {f"d_{self.result_name}": d_output}
+            self._backward = plans[1].bind({**inputs, **gradient, **self._forward.outputs})
+        # One workspace would serve both in turn.
+        self.workspace_bytes = max(p.workspace_bytes for p in plans) + sum(info.bytes for info in self.saved)
+        self.explain = [p.explain() for p in plans]
+
+    def run(self) -> Results:
+        """The output, and the gradients as `d_` + name."""
+        if not self._keep_outputs:
+            self._forward.fresh_outputs()
+        self._forward()
+        results = {"output": self._forward.outputs[self.result_name]}
+        if self._backward is not None:
+            if not self._keep_outputs:
+                self._backward.fresh_outputs()
+            for info in self.saved:
+                self._backward.set_input(info.name, self._forward.outputs[info.name])
+            self._backward()
+            results.update(self._backward.outputs)
+        return results
+
+    def release(self) -> None:
+        """Lets the results of the last run go."""
+        if not self._keep_outputs:
+            self._forward.release_outputs()
+            if self._backward is not None:
+                self._backward.release_outputs()
+
+
+class TorchContender:
+    """PyTorch on one case: `eager` or `compile`, in one layout."""
+
+    def __init__(self, case: Case, direction: str, d_output: Tensor, how: str, layout: str) -> None:
+        self.name = f"{how} {layout}"
+        self._forward_only = direction == "forward"
+        format_ = memory_format(len(case.shape), layout)
+        module = case.module().to(memory_format=format_)
+        self._x = case.input().to(memory_format=format_)
+        self._module: Callable[[Tensor], Tensor] = module
+        if how == "compile":
+            self._module = torch.compile(copy.deepcopy(module), dynamic=False, fullgraph=True)
+            module = self._module  # type: ignore[assignment]
+        self._names = []
+        self._wanted = []
+        if not self._forward_only:
+            self._x.requires_grad_(case.input_has_gradient)
+            if case.input_has_gradient:
+                self._names.append("d_x")
+                self._wanted.append(self._x)
+            for name, value in module.named_parameters():
+                self._names.append("d_" + name.removeprefix("_orig_mod."))
+                self._wanted.append(value)
+        rank = d_output.dim()
+        self._d_output = d_output.to(memory_format=memory_format(rank, layout)) if rank > 3 else d_output
+
+    def run(self) -> Results:
+        """The output, and the gradients as `d_` + name."""
+        if self._forward_only:
+            with torch.no_grad():
+                return {"output": self._module(self._x)}
+        output = self._module(self._x)
+        gradients = torch.autograd.grad(output, self._wanted, self._d_output)
+        return {"output": output.detach(), **dict(zip(self._names, gradients, strict=True))}
+
+    def release(self) -> None:
+        """Nothing is kept."""
+
+
+Contender = FuseblockContender | TorchContender
+
+
+def exact_results(case: Case, direction: str, d_output: Tensor) -> Results:
+    """The case in float64, by PyTorch."""
+    module: nn.Module = case.module().double()
+    x = case.input().double()
+    if direction == "forward":
+        with torch.no_grad():
+            return {"output": module(x)}
+    wanted = dict(module.named_parameters())
+    if case.input_has_gradient:
+        wanted = {"x": x.requires_grad_(True), **wanted}
+    output = module(x)
+    gradients = torch.autograd.grad(output, list(wanted.values()), d_output.double())
+    return {"output": output.detach(), **{f"d_{name}": g for name, g in zip(wanted, gradients, strict=True)}}
+
+
+def output_gradient(case: Case) -> Tensor:
+    """A random gradient of the output, the same at every call."""
+    with torch.no_grad():
+        shape = case.module()(case.input()[:1]).shape
+    generator = torch.Generator().manual_seed(2)
+    result = torch.randn((case.shape[0], *shape[1:]), generator=generator)
+    return result.to(case.input().dtype)
+
+
+def relative_error(results: Results, exact: Results) -> float:
+    """The largest error over all tensors, each relative to the largest value of its tensor."""
+    worst = 0.0
+    for name, reference in exact.items():
+        error = (results[name].double() - reference).abs().max()
+        worst = max(worst, float(error / reference.abs().max()))
+    return worst

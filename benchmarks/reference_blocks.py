@@ -1,7 +1,7 @@
 """The reference blocks as their users write them in PyTorch: constructors, parameter names, inputs, notation.
 
-`BLOCKS` has the blocks, `TAILS` the same on the output of a convolution that is computed elsewhere. Inputs are
-uniform in [0, 1), those of tails normal. `randomise` draws gamma and beta at random: with their defaults
+`BLOCKS` has the blocks, `TAILS` the same on the output of a convolution that is computed elsewhere. Inputs
+are uniform in [0, 1), those of tails normal. `randomise` draws gamma and beta at random: with their defaults
 conv3d_gn_mean is 0 for every input. Each notation names its stages so that parameters have PyTorch's names.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class Conv3dGnMean(nn.Module):
@@ -54,7 +54,7 @@ class Conv3dHardswishGnMean(nn.Module):
         self.group_norm = nn.GroupNorm(num_groups, out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.mean(self.group_norm(F.hardswish(self.conv(x))), dim=[2, 3, 4])
+        return torch.mean(self.group_norm(functional.hardswish(self.conv(x))), dim=[2, 3, 4])
 
 
 class Conv2dGnTanhHardswishResidualLse(nn.Module):
@@ -93,7 +93,7 @@ class ReluGn(nn.Module):
         self.group_norm = nn.GroupNorm(groups, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.group_norm(F.relu(x))
+        result: Tensor = self.group_norm(functional.relu(x))
         return result
 
 
@@ -105,7 +105,7 @@ class HardswishGnMean(nn.Module):
         self.group_norm = nn.GroupNorm(num_groups, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.mean(self.group_norm(F.hardswish(x)), dim=[2, 3, 4])
+        return torch.mean(self.group_norm(functional.hardswish(x)), dim=[2, 3, 4])
 
 
 class GnTanhHardswishResidualLse(nn.Module):
@@ -116,7 +116,7 @@ class GnTanhHardswishResidualLse(nn.Module):
         self.group_norm = nn.GroupNorm(groups, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.logsumexp(x + F.hardswish(torch.tanh(self.group_norm(x))), dim=1, keepdim=True)
+        return torch.logsumexp(x + functional.hardswish(torch.tanh(self.group_norm(x))), dim=1, keepdim=True)
 
 
 class GnSilu(nn.Module):
@@ -127,7 +127,7 @@ class GnSilu(nn.Module):
         self.group_norm = nn.GroupNorm(groups, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.silu(self.group_norm(x))
+        return functional.silu(self.group_norm(x))
 
 
 @dataclass(frozen=True)

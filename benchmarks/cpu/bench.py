@@ -2,14 +2,14 @@
 
     tools/bench [--filter REGEX] [--quick] [--no-compile] [--threads N] [--divide N] ...
 
-Cases: the reference blocks with their batch divided, their tails, GroupNorm+SiLU. Directions: forward (PyTorch
-under no_grad), and forward with the gradients of the weights, of tails and norms also of the input. The peer of a
-row is the fastest of PyTorch eager and compiled, in both layouts.
+Cases: the reference blocks with their batch divided, their tails, GroupNorm+SiLU. Directions: forward
+(PyTorch under no_grad), and forward with the gradients of the weights, of tails and norms also of the input.
+The peer of a row is the fastest of PyTorch eager and compiled, in both layouts.
 
 The table: medians in milliseconds with fuseblock's quartiles; ratio = PyTorch's time over fuseblock's; errors
-against float64, relative to the largest value of each tensor; GEMM: the convolution's operations a second as a
-share of what torch.mm reaches here; copy: the bytes of arguments and results a second as a share of what a copy
-reaches here; memory: fuseblock's workspace as a share of the convolution's output (of a tail's input).
+against float64, relative to the largest value of each tensor; GEMM: the convolution's operations a second as
+a share of what torch.mm reaches here; copy: the bytes of arguments and results a second as a share of what a
+copy reaches here; memory: fuseblock's workspace as a share of the convolution's output (of a tail's input).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def make_peers(case: Case, direction: str, arguments: argparse.Namespace) -> lis
 
 
 def convolution_of(case: Case) -> tuple[float, int]:
-    """Operations of the convolution, and the bytes of its output; of a block without one: 0 and its input's."""
+    """Operations of the convolution and the bytes of its output; without one 0 and the input's."""
     for module in case.module().modules():
         if isinstance(module, nn.Conv2d | nn.Conv3d | nn.ConvTranspose3d):
             with torch.no_grad():

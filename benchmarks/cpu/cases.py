@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -94,7 +95,7 @@ def cases(divide: int) -> Iterator[Case]:
                     name="gn_silu_" + "x".join(str(extent) for extent in shape),
                     group="norms",
                     notation="group_norm(32) | silu",
-                    make_module=lambda channels=shape[1]: GnSilu(32, channels),
+                    make_module=partial(GnSilu, 32, shape[1]),
                     shape=shape,
                     dtype=dtype,
                     layout=layout,

@@ -10,10 +10,10 @@ import copy
 from collections.abc import Callable
 
 import torch
+from fuseblock._capi import Plan, type_text
 from torch import Tensor, nn
 
 from benchmarks.cpu.cases import Case, memory_format
-from fuseblock._capi import Plan, type_text
 
 Results = dict[str, Tensor]
 
@@ -80,12 +80,12 @@ class TorchContender:
         self.name = f"{how} {layout}"
         self._forward_only = direction == "forward"
         format_ = memory_format(len(case.shape), layout)
-        module = case.module().to(memory_format=format_)
+        module = case.module().to(memory_format=format_)  # type: ignore[call-overload]
         self._x = case.input().to(memory_format=format_)
         self._module: Callable[[Tensor], Tensor] = module
         if how == "compile":
             self._module = torch.compile(copy.deepcopy(module), dynamic=False, fullgraph=True)
-            module = self._module  # type: ignore[assignment]
+            module = self._module
         self._names = []
         self._wanted = []
         if not self._forward_only:
@@ -122,7 +122,7 @@ def exact_results(case: Case, direction: str, d_output: Tensor) -> Results:
     if direction == "forward":
         with torch.no_grad():
             return {"output": module(x)}
-    wanted = dict(module.named_parameters())
+    wanted: dict[str, Tensor] = dict(module.named_parameters())
     if case.input_has_gradient:
         wanted = {"x": x.requires_grad_(True), **wanted}
     output = module(x)

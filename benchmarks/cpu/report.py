@@ -8,15 +8,15 @@ import math
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
+from fuseblock import _capi
 
 from benchmarks.cpu.cases import DIRECTIONS, WANTED_TAILS_AND_NORMS
 from benchmarks.cpu.timing import MachineRates
-from fuseblock import _capi
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,9 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 class Row:
     """One case in one direction. Times are medians in milliseconds, spreads the quartiles.
 
-    error and peer_error: the largest error against float64 over the output and all gradients, each relative to the
-    largest value of its tensor; that of the best peer. peak_bytes: fuseblock's workspace and what forward saves
-    for backward; peer_peak_bytes: the same of the best peer, the peak of its allocations without its results.
+    error and peer_error: the largest error against float64 over the output and all gradients, each relative
+    to the largest value of its tensor; that of the best peer. peak_bytes: fuseblock's workspace and what forward
+    saves for backward; peer_peak_bytes: the peak of the best peer's allocations without its results.
     """
 
     case: str
@@ -85,7 +85,7 @@ def results_file(rows: Iterable[Row], rates: MachineRates, threads: int) -> dict
             "python": platform.python_version(),
         },
         "digest": source_digest(),
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "rates": {"gemm_gflops": rates.gemm_flops / 1e9, "copy_gb_per_s": rates.copy_bytes / 1e9},
         "rows": [asdict(row) for row in rows],
     }

@@ -1,4 +1,4 @@
-"""How it is measured: contenders take turns, so that all see the same machine; medians and quartiles; rates."""
+"""How it is measured: contenders take turns, so that all see the same machine; medians, quartiles, rates."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ def measure(contenders: list[Contender], budget_s: float) -> dict[str, Times]:
         for contender in running:
             times[contender.name].seconds.append(_once(contender))
         if round_ + 1 == TRIAL_ROUNDS:
-            peers = [contender for contender in contenders[1:]]
-            best = min((times[peer.name].median_ms for peer in peers), default=0.0)
+            best = min((times[peer.name].median_ms for peer in contenders[1:]), default=0.0)
             running = [
                 contender
                 for contender in running
@@ -83,7 +82,7 @@ def allocated_peak_bytes(run: Callable[[], dict[str, Tensor]]) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         results = run()
     now = peak = 0
-    for event in profiler.profiler.kineto_results.events():  # type: ignore[union-attr]
+    for event in profiler.profiler.kineto_results.events():
         if event.name() == "[memory]":
             now += event.nbytes()
             peak = max(peak, now)

@@ -207,7 +207,9 @@ class Plan:
         if reuse not in _REUSE:
             raise ValueError(f"reuse: expected one of {', '.join(_REUSE)}, got {reuse}")
         given = others or {}
-        types = (_NamedType * len(given))(*((name.encode(), text.encode()) for name, text in given.items()))
+        types = (_NamedType * len(given))(
+            *(_NamedType(name.encode(), text.encode()) for name, text in given.items())
+        )
         options = _Options(ctypes.sizeof(_Options), threads, _REUSE[reuse])
         handle = ctypes.c_void_p()
         _check(
@@ -233,8 +235,8 @@ class Plan:
     def for_training(self, wanted: Sequence[str] = ()) -> tuple[Plan, Plan]:
         """A forward and a backward plan that belong together.
 
-        The forward plan may have outputs behind this plan's own; the backward plan takes them as inputs of the
-        same names.
+        The forward plan may have outputs behind this plan's own; the backward plan takes them as inputs of
+        the same names.
         """
         names = (ctypes.c_char_p * len(wanted))(*(name.encode() for name in wanted))
         forward = ctypes.c_void_p()

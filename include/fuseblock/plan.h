@@ -52,6 +52,8 @@ struct PlanOptions {
   // Threads to run on; 0 means as many as the machine has cores. Results do not depend on it.
   int threads = 0;
   Reuse reuse = Reuse::kByCost;
+  // False: one operation a sweep, each result written to memory; for comparison.
+  bool fuse = true;
 };
 
 // Tensors in the order of Plan::inputs() and Plan::outputs().

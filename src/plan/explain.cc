@@ -105,6 +105,7 @@ std::string explain_text(const Plan& plan, const Schedule* schedule) {
   text += "\noperations " + amount(sum.operations) + "; bytes moved stage by stage " + amount(sum.bytes) +
           ", by inputs, parameters and outputs alone " + amount(block.border_bytes()) + "\n";
   if (schedule != nullptr) text += "\n" + schedule_text(*schedule);
+  if (!plan.options().fuse) text += "\nunfused: one operation a sweep, each result written to memory\n";
   text += "engine " + plan.device().name() + ": " + plan.device().description() + "; workspace " +
           amount(static_cast<double>(plan.workspace_bytes())) + " bytes\n";
   return text;

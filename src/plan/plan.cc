@@ -4,6 +4,7 @@
 
 #include "plan/engine.h"
 #include "plan/explain.h"
+#include "plan/unfused.h"
 
 namespace fuseblock {
 namespace {
@@ -112,8 +113,10 @@ Plan Plan::make(const TypedBlock& block, const Device& device, const PlanOptions
     throw UserError("threads: expected 0 or more, got " + std::to_string(options.threads));
   for (const Engine& engine : engines()) {
     if (engine.name != device.name()) continue;
+    auto executable =
+        options.fuse ? engine.prepare(block, options) : prepare_unfused(engine, block, options);
     return Plan(std::make_shared<Body>(
-        Body{block, device, options, engine.prepare(block, options), block.arguments(), block.outputs()}));
+        Body{block, device, options, std::move(executable), block.arguments(), block.outputs()}));
   }
   throw InternalError("a device without an engine: " + device.name());
 }

@@ -60,7 +60,7 @@ double percentile(const std::vector<double>& sorted, double share) {
 int run_bench(const BenchOptions& options, const Console& console) {
   require_consistent(options.gradient);
   const BlockRequest request = read_request(options.block);
-  const Plan plan = request.plan({.threads = options.threads});
+  const Plan plan = request.plan({.threads = options.threads, .fuse = !options.unfused});
   const TensorMap arguments = generate_arguments(plan.block(), options.seed);
   TensorMap output_gradients;
   announce_duration(plan, 1, console);
@@ -98,6 +98,7 @@ int run_bench(const BenchOptions& options, const Console& console) {
     json["input"] = to_string(request.input);
     json["engine"] = plan.device().name();
     json["direction"] = direction;
+    json["fused"] = !options.unfused;
     json["threads"] = threads;
     json["median_ms"] = median * 1e3;
     json["p10_ms"] = low * 1e3;
@@ -116,7 +117,7 @@ int run_bench(const BenchOptions& options, const Console& console) {
   table.add({"peak memory", bytes_text(peak_bytes)});
   table.add({"operations", amount_text(operations) + ", " + amount_text(operations / median) + "/s"});
   console.print(console.bold(request.block.to_string()) + "\non " + to_string(request.input) + ", engine " +
-                plan.device().name() + ", " + direction + ", " +
+                plan.device().name() + (options.unfused ? ", unfused, " : ", ") + direction + ", " +
                 count_text(static_cast<std::size_t>(threads), "thread") + "\n\n" + table.text(console));
   return kSuccess;
 }

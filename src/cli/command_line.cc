@@ -25,6 +25,7 @@ struct Requests {
   RunOptions run;
   CheckOptions check;
   BenchOptions bench;
+  DemoOptions demo;
 };
 
 class CommandLine {
@@ -119,6 +120,11 @@ class CommandLine {
     add_wanted(sub, options.wanted);
   }
 
+  static void add_unfused(CLI::App* sub, bool& unfused) {
+    sub->add_flag("--unfused", unfused,
+                  "One operation after the other, each result written to memory, for comparison");
+  }
+
   static void add_seed(CLI::App* sub, std::uint64_t& seed) {
     sub->add_option("-s,--seed", seed, "The seed of the generated data; 0 unless given")
         ->type_name("NUMBER")
@@ -170,6 +176,7 @@ class CommandLine {
     add_block_options(sub, options.block);
     add_seed(sub, options.seed);
     add_gradient_options(sub, options.gradient, "Run the gradients too");
+    add_unfused(sub, options.unfused);
     sub->add_option("--save", options.save, "Write every tensor as .npy and the block as block.json")
         ->type_name("DIR");
     sub->add_option("--load", options.load,
@@ -203,11 +210,13 @@ class CommandLine {
     BenchOptions& options = requests_.bench;
     CLI::App* sub = add("bench", "Time a block: median and spread",
                         "  fuseblock bench \"conv2d(8, k=3) | relu\" --input 'f32[1,3,32,32]'\n"
-                        "  fuseblock bench @conv3d_gn_mean --small --backward --json",
+                        "  fuseblock bench @conv3d_gn_mean --small --backward --json\n"
+                        "  fuseblock bench @conv3d_gn_mean --input 'f32[16,3,24,32,32]' --unfused",
                         [this] { return run_bench(requests_.bench, console_); });
     add_block_options(sub, options.block);
     add_seed(sub, options.seed);
     add_gradient_options(sub, options.gradient, "Time forward and backward together");
+    add_unfused(sub, options.unfused);
     sub->add_option("-t,--threads", options.threads,
                     "Threads; 0 takes all cores (the reference engine uses one)")
         ->type_name("NUMBER")
@@ -222,8 +231,15 @@ class CommandLine {
   }
 
   void add_demo() {
-    add("demo", "Run the reference blocks at small extents and show a table", "  fuseblock demo",
-        [this] { return run_demo(console_); });
+    CLI::App* sub =
+        add("demo",
+            "Run the reference blocks fused and unfused, compare them with the reference engine, "
+            "and show a plan",
+            "  fuseblock demo\n\n"
+            "The blocks have the extents of their users; batches are smaller where time or memory "
+            "asks for it.\nExit status 1 where an error is larger than `check` allows.",
+            [this] { return run_demo(requests_.demo, console_); });
+    sub->add_flag("--small", requests_.demo.small, "Their small inputs instead");
   }
 
   Console& console_;

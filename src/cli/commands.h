@@ -35,6 +35,7 @@ struct RunOptions {
   std::uint64_t seed = 0;
   std::string save;  // a folder; empty: do not
   std::string load;
+  bool unfused = false;
 };
 int run_run(const RunOptions& options, const Console& console);
 
@@ -53,9 +54,13 @@ struct BenchOptions {
   int threads = 0;  // 0: the engine's own choice
   int repeat = 0;   // 0: as many as fit into `seconds`
   double seconds = 1;
+  bool unfused = false;
 };
 int run_bench(const BenchOptions& options, const Console& console);
 
-int run_demo(const Console& console);
+struct DemoOptions {
+  bool small = false;
+};
+int run_demo(const DemoOptions& options, const Console& console);
 
 }  // namespace fuseblock::cli

@@ -96,7 +96,7 @@ std::size_t save(const std::string& folder, const Block& block, const Tensors& t
 int run_run(const RunOptions& options, const Console& console) {
   require_consistent(options.gradient);
   const BlockRequest request = read_request(options.block);
-  const Plan plan = request.plan();
+  const Plan plan = request.plan({.fuse = !options.unfused});
   const Tensors tensors = compute(plan, options, console);
   std::vector<NamedType> gradient_order;
   if (options.gradient.backward) gradient_order = plan.backward(options.gradient.wanted).outputs();
@@ -107,6 +107,7 @@ int run_run(const RunOptions& options, const Console& console) {
     json["block"] = request.block.to_string();
     json["input"] = to_string(request.input);
     json["engine"] = plan.device().name();
+    json["fused"] = !options.unfused;
     json["seed"] = options.load.empty() ? Json(options.seed) : Json();
     json["loaded"] = options.load.empty() ? Json() : Json(options.load);
     json["saved"] = options.save.empty() ? Json() : Json(options.save);
@@ -122,7 +123,7 @@ int run_run(const RunOptions& options, const Console& console) {
   const std::string data =
       options.load.empty() ? "seed " + std::to_string(options.seed) : "data from " + options.load;
   console.print(console.bold(request.block.to_string()) + "\non " + to_string(request.input) + ", engine " +
-                plan.device().name() + ", " + data + "\n");
+                plan.device().name() + (options.unfused ? ", unfused, " : ", ") + data + "\n");
   console.print(statistics_text("output", plan.outputs(), tensors.outputs, console));
   if (options.gradient.backward)
     console.print(statistics_text("gradient", gradient_order, tensors.gradients, console));

@@ -397,6 +397,21 @@ def test_bench() -> None:
     assert "median" in fuseblock("bench", NORM, *NORM_INPUT, "--seconds", "0").stdout
 
 
+def test_unfused_runs_one_operation_after_the_other() -> None:
+    block = ("silu | mul(3) | add(1)", "--input", "bf16[2,8,5,3]")
+    fused = fuseblock_json("run", *block)
+    unfused = fuseblock_json("run", *block, "--unfused")
+    assert (fused["fused"], unfused["fused"]) == (True, False)
+    # bf16 is rounded after each operation.
+    assert digests(fused) != digests(unfused)
+    means = [by_name(report["outputs"])["add"]["mean"] for report in (fused, unfused)]
+    assert means[0] == pytest.approx(means[1], rel=1e-2)
+    assert "unfused" in fuseblock("run", *block, "--unfused").stdout
+    report = fuseblock_json("bench", *block, "--repeat", "2", "--unfused", "--backward")
+    assert report["fused"] is False
+    assert "unfused" in fuseblock("bench", *block, "--repeat", "1", "--unfused").stdout
+
+
 def test_bench_says_how_many_threads_there_are() -> None:
     result = fuseblock("bench", NORM, *NORM_INPUT, "--repeat", "1", "--threads", "4", "--engine", "reference")
     assert "uses one thread" in result.stderr
@@ -406,12 +421,18 @@ def test_bench_says_how_many_threads_there_are() -> None:
 def test_demo() -> None:
     names = ["conv3d_gn_mean", "conv_transpose3d_relu_gn", "conv3d_hardswish_gn_mean"]
     names.append("conv2d_gn_tanh_hardswish_residual_lse")
-    rows = fuseblock_json("demo")["rows"]
+    rows = fuseblock_json("demo", "--small")["rows"]
     assert [row["block"] for row in rows] == names
     for row in rows:
         assert row["input"].startswith("f32[")
-        assert row["milliseconds"] > 0
-    text = fuseblock("demo").stdout
+        assert row["ratio"] == pytest.approx(row["unfused_ms"] / row["fused_ms"])
+        assert row["fused_workspace_bytes"] > 0
+        assert row["unfused_workspace_bytes"] > 0
+        assert row["ok"] is True
+        assert row["max_abs_error"] <= row["bound"]
+    text = fuseblock("demo", "--small").stdout
     for name in names:
-        assert re.search(rf"^{name} +f32\S+ +f32\S+ +[\d.]+ (us|ms|s)$", text, re.MULTILINE)
+        time = r"[\d.]+ (us|ms|s)"
+        assert re.search(rf"^{name} +f32\S+ +\d+ +{time} +{time} .*[\d.e-]+$", text, re.MULTILINE)
+    assert fuseblock("explain", f"@{names[2]}", "--small").stdout in text
     assert "What to try next" in text

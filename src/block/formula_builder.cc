@@ -50,7 +50,37 @@ FormulaBuilder::Id FormulaBuilder::apply_folded(Primitive primitive, Id a, Id b,
   if (primitive == Primitive::kSelect && is_constant(a)) return step(a).constant != 0 ? b : c;
   if (primitive == Primitive::kSelect && b == c) return b;
   if (primitive == Primitive::kNeg && step(a).primitive == Primitive::kNeg) return step(a).a;
+  if (b >= 0 && never_holds(primitive, a, b)) return constant(0);
   return apply(primitive, a, b, c);
+}
+
+FormulaBuilder::Bounds FormulaBuilder::bounds(Id id) const {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Formula::Step& which = step(id);
+  switch (which.primitive) {
+    case Primitive::kConstant: return {which.constant, which.constant};
+    case Primitive::kTanh:
+    case Primitive::kErf: return {-1, 1};
+    case Primitive::kSigmoid: return {0, 1};
+    case Primitive::kExp:
+    case Primitive::kAbs:
+    case Primitive::kLog1pExp: return {0, kInfinity};
+    default: return {-kInfinity, kInfinity};
+  }
+}
+
+// Comparisons with NaN do not hold either, so that a comparison which holds for no number is 0 for every value.
+bool FormulaBuilder::never_holds(Primitive comparison, Id a, Id b) const {
+  const Bounds left = bounds(a);
+  const Bounds right = bounds(b);
+  switch (comparison) {
+    case Primitive::kLess: return left.low >= right.high;
+    case Primitive::kLessEqual: return left.low > right.high;
+    case Primitive::kGreater: return left.high <= right.low;
+    case Primitive::kGreaterEqual: return left.high < right.low;
+    case Primitive::kEqual: return left.low > right.high || left.high < right.low;
+    default: return false;
+  }
 }
 
 FormulaBuilder::Id FormulaBuilder::apply_derived(Primitive primitive, Id a, Id b, Id c) {

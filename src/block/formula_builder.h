@@ -18,7 +18,8 @@ class FormulaBuilder {
   // Applies a primitive as it is written; only the sign of a constant is folded, so that `-3` is a constant.
   Id apply(Primitive primitive, Id a, Id b = -1, Id c = -1);
   // Applies a primitive and folds what is exact for every value of the operands: constants, x * 1, x / 1, a
-  // selection that a constant decides or whose branches are equal.
+  // selection that a constant decides or whose branches are equal, a comparison that holds for no value the operands
+  // can have (`tanh(x) >= 3`; one that always holds stays, because it does not for NaN).
   Id apply_folded(Primitive primitive, Id a, Id b = -1, Id c = -1);
   // In addition leaves out terms that are absent: + 0, - 0, * 0, 0 / x.
   Id apply_derived(Primitive primitive, Id a, Id b = -1, Id c = -1);
@@ -33,7 +34,15 @@ class FormulaBuilder {
   Formula finish(Id root) const;
 
  private:
+  // What a step's result can be if it is not NaN.
+  struct Bounds {
+    double low;
+    double high;
+  };
+
   Id add(const Formula::Step& step);
+  Bounds bounds(Id id) const;
+  bool never_holds(Primitive comparison, Id a, Id b) const;
 
   using Key = std::tuple<Primitive, Id, Id, Id, std::int32_t, std::uint64_t>;
   std::vector<Formula::Step> steps_;

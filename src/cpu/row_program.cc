@@ -91,26 +91,25 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> steps, const std::vecto
     if (step.primitive == Primitive::kInput || step.primitive == Primitive::kConstant || absorbed[i])
       continue;
     Action action;
-    action.primitive = step.primitive;
     action.uniform = !varies[i];
     auto place = [&](std::int32_t operand) { return operand < 0 ? Place{} : places[at(operand)]; };
     if (inner[i] >= 0 && step.primitive == Primitive::kAdd) {
-      action.kind = Action::Kind::kMultiplyAdd;
+      action.function = multiply_add_function<T>();
       action.a = place(steps[at(inner[i])].a);
       action.b = place(steps[at(inner[i])].b);
       action.c = place(step.a == inner[i] ? step.b : step.a);
     } else if (inner[i] >= 0) {
-      action.kind = Action::Kind::kSelectWhere;
-      action.primitive = steps[at(inner[i])].primitive;
+      action.function = select_where_function<T>(steps[at(inner[i])].primitive);
       action.a = place(steps[at(inner[i])].a);
       action.b = place(steps[at(inner[i])].b);
       action.c = place(step.b);
       action.d = place(step.c);
     } else if (reciprocals[i].index >= 0) {
-      action.primitive = Primitive::kMul;
+      action.function = tile_function<T>(Primitive::kMul);
       action.a = place(step.a);
       action.b = reciprocals[i];
     } else {
+      action.function = tile_function<T>(step.primitive);
       action.a = place(step.a);
       action.b = place(step.b);
       action.c = place(step.c);
@@ -156,19 +155,11 @@ void RowProgram<T>::run(std::span<const TileOperand<T>> inputs, std::size_t coun
   T* values = scratch + registers_ * static_cast<std::size_t>(kChunkPitch);
   std::copy(constants_.begin(), constants_.end(), values);
   for (const Action& action : actions_) {
-    const TileOperand<T> a = operand(action.a, inputs, scratch);
-    const TileOperand<T> b = operand(action.b, inputs, scratch);
-    const TileOperand<T> c = operand(action.c, inputs, scratch);
     T* out = action.uniform ? values + action.out.index
                             : scratch + at(action.out.index) * static_cast<std::size_t>(kChunkPitch);
-    const std::size_t elements = action.uniform ? 1 : count;
-    switch (action.kind) {
-      case Action::Kind::kPrimitive: apply(action.primitive, a, b, c, out, elements); break;
-      case Action::Kind::kMultiplyAdd: multiply_add(a, b, c, out, elements); break;
-      case Action::Kind::kSelectWhere:
-        select_where(action.primitive, a, b, c, operand(action.d, inputs, scratch), out, elements);
-        break;
-    }
+    action.function(operand(action.a, inputs, scratch), operand(action.b, inputs, scratch),
+                    operand(action.c, inputs, scratch), operand(action.d, inputs, scratch), out,
+                    action.uniform ? 1 : count);
   }
 }
 

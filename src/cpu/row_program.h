@@ -43,9 +43,7 @@ class RowProgram {
     std::int32_t index = -1;
   };
   struct Action {
-    enum class Kind : std::uint8_t { kPrimitive, kMultiplyAdd, kSelectWhere };
-    Kind kind = Kind::kPrimitive;
-    Primitive primitive = Primitive::kConstant;  // kSelectWhere: the comparison
+    TileFunction<T> function = nullptr;
     Place a, b, c, d, out;
     bool uniform = false;
   };

@@ -13,7 +13,7 @@ constexpr std::int64_t kTasks = 32;            // enough for a dozen workers to 
 constexpr std::int64_t kShortestSplit = 4096;  // positions: below this a task costs more than it spares
 // Of a convolution's result: they stay in L2 beside its weights and what was staged.
 constexpr std::int64_t kTileElements = 65536;
-constexpr std::int64_t kAcrossElements = 16384;
+constexpr std::int64_t kAcrossElements = 32768;
 constexpr std::int64_t kBins = 16;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }

@@ -111,13 +111,7 @@ void SweepRunner<T>::end_across(const Task& task, Range positions, const Context
     T* second = first + kChunkPitch;
     if (plan.statistic == Statistic::kExpSum) {
       const T* rows = second + kChunkPitch;
-      T* difference = elements(context, buffers_offset_);
-      for (std::int64_t c = 0; c < channels_; ++c) {
-        apply(Primitive::kSub, {rows + c * chunk_, false}, {first, false}, {nullptr, true}, difference,
-              count);
-        apply(Primitive::kExp, {difference, false}, {nullptr, true}, {nullptr, true}, difference, count);
-        add_row(second, difference, count);
-      }
+      for (std::int64_t c = 0; c < channels_; ++c) add_exp_row(second, rows + c * chunk_, first, count);
     }
     for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
       const int slot = plan.sink->slots[i];

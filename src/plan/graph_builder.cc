@@ -54,6 +54,8 @@ bool is_affine(const Formula& formula, int v) {
   return forms.back() == Form::kAffine;
 }
 
+Formula product() { return Formula::apply(Primitive::kMul, {Formula::input(0), Formula::input(1)}); }
+
 // Everything that makes a part what it is, as a key.
 std::string key_of(const Part& part) {
   std::string key;
@@ -221,6 +223,28 @@ int GraphBuilder::affine_operand(int part, AxisSet axes) const {
   return is_affine(which.formula, varying) ? varying : -1;
 }
 
+// Rule `constant factors`: in a product of two values, a factor of the first that does not vary along the axes comes
+// out, (s v) w = s (v w), so that the mean can move inside.
+int GraphBuilder::factored(int part, AxisSet axes) {
+  const std::vector<Axis> along = axes.list();
+  const auto constant = [&](int operand) {
+    return std::none_of(along.begin(), along.end(), [&](Axis axis) { return varies((*this)[operand], axis); });
+  };
+  const auto is_product = [&](int operand) {
+    const Part& which = (*this)[operand];
+    return which.kind == PartKind::kPointwise && which.operands.size() == 2 && which.formula == product();
+  };
+  if (axes.empty() || !is_product(part)) return part;
+  const int first = (*this)[part].operands[0];
+  const int second = (*this)[part].operands[1];
+  if (!is_product(first) || constant(second)) return part;
+  const int a = (*this)[first].operands[0];
+  const int b = (*this)[first].operands[1];
+  if (constant(a) == constant(b)) return part;
+  const int factor = constant(a) ? a : b;
+  return pointwise(product(), {factor, pointwise(product(), {constant(a) ? b : a, second})});
+}
+
 int GraphBuilder::find_moments(int part, AxisSet axes, std::int64_t groups) const {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Part& candidate = parts_[i];
@@ -238,19 +262,20 @@ int GraphBuilder::mean(int part, AxisSet axes, std::int64_t groups) {
   if (live.empty()) return part;
   // Along the axes where nothing but one affine operand varies the mean moves inside; the rest is a mean of
   // the result.
+  const AxisSet space = live - kBatchAndChannels;
+  part = factored(part, space);
+  for (AxisSet inner : {live, space}) {
+    if (inner.empty() || (groups > 1 && inner.contains(Axis::kC))) continue;
+    const int operand = affine_operand(part, inner);
+    if (operand < 0) continue;
+    const Formula formula = (*this)[part].formula;
+    std::vector<int> operands = (*this)[part].operands;
+    Extents extents = (*this)[part].extents;
+    for (Axis axis : inner.list()) extents[place(axis)] = 1;
+    operands[static_cast<std::size_t>(operand)] = mean(operands[static_cast<std::size_t>(operand)], inner);
+    return mean(pointwise(formula, std::move(operands), extents), live - inner, groups);
+  }
   if (groups == 1) {
-    const AxisSet space = live - kBatchAndChannels;
-    for (AxisSet inner : {live, space}) {
-      if (inner.empty()) continue;
-      const int operand = affine_operand(part, inner);
-      if (operand < 0) continue;
-      const Formula formula = (*this)[part].formula;
-      std::vector<int> operands = (*this)[part].operands;
-      Extents extents = (*this)[part].extents;
-      for (Axis axis : inner.list()) extents[place(axis)] = 1;
-      operands[static_cast<std::size_t>(operand)] = mean(operands[static_cast<std::size_t>(operand)], inner);
-      return mean(pointwise(formula, std::move(operands), extents), live - inner);
-    }
     const int moments = space.empty() ? -1 : find_moments(part, space, 1);
     if (moments >= 0) return mean(component(moments, 0), live - space);
   }

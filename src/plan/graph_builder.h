@@ -43,6 +43,8 @@ class GraphBuilder {
   // The operand that carries all variation of a pointwise part along `axes`, if the formula is affine in it;
   // else -1.
   int affine_operand(int part, AxisSet axes) const;
+  // An equal part of the form s w, if there is a factor s that does not vary along `axes`; else the part itself.
+  int factored(int part, AxisSet axes);
   int find_moments(int part, AxisSet axes, std::int64_t groups) const;
 
   std::vector<Part> parts_;

@@ -222,6 +222,27 @@ TEST(FormulaFolding, LeavesOutWhatChangesNothing) {
   EXPECT_EQ(refusal([&] { apply(Primitive::kAdd, {x()}); }).message, "+ takes 2 operands");
 }
 
+TEST(FormulaFolding, LeavesOutComparisonsThatNeverHold) {
+  auto apply = [](Primitive primitive, std::initializer_list<Formula> operands) {
+    return Formula::apply(primitive, operands);
+  };
+  const Formula tanh = apply(Primitive::kTanh, {x()});
+  const Formula sigmoid = apply(Primitive::kSigmoid, {x()});
+  EXPECT_TRUE(apply(Primitive::kGreaterEqual, {tanh, number(3)}).is_constant(0));
+  EXPECT_TRUE(apply(Primitive::kLessEqual, {tanh, number(-3)}).is_constant(0));
+  EXPECT_TRUE(apply(Primitive::kGreater, {tanh, number(1)}).is_constant(0));
+  EXPECT_TRUE(apply(Primitive::kLess, {sigmoid, number(0)}).is_constant(0));
+  EXPECT_TRUE(apply(Primitive::kEqual, {sigmoid, number(2)}).is_constant(0));
+  // At a bound they may hold; and what holds for all numbers does not for NaN.
+  EXPECT_FALSE(apply(Primitive::kGreaterEqual, {tanh, number(1)}).is_constant(0));
+  EXPECT_FALSE(apply(Primitive::kLess, {tanh, number(3)}).is_constant(1));
+  EXPECT_FALSE(apply(Primitive::kGreater, {x(), number(3)}).is_constant(0));
+  const Named hardswish = read("select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))");
+  const std::vector<Formula> of_tanh = {tanh};
+  const std::vector<std::string> names = {"x"};
+  EXPECT_EQ(hardswish.formula.substitute(of_tanh).to_string(names), "tanh(x) * (tanh(x) + 3) / 6");
+}
+
 // A formula that is written, rather than derived, keeps what NaN and infinities would show.
 TEST(FormulaFolding, KeepsWrittenProductsWithZero) {
   EXPECT_EQ(read("x * 0").text(), "x * 0");

@@ -267,6 +267,25 @@ TYPED_TEST(VectorReduce, RowsAccumulateElementByElement) {
   });
 }
 
+TYPED_TEST(VectorReduce, ExponentialsOfRowsAccumulate) {
+  constexpr auto kGuard = static_cast<TypeParam>(-99);
+  for_each_target([&](std::int64_t) {
+    for (std::size_t count : {0, 1, 7, 16, 53}) {
+      const std::vector<std::vector<TypeParam>> rows = sample_rows<TypeParam>(2, count);
+      std::vector<TypeParam> total(count + 40, kGuard);
+      std::vector<TypeParam> top(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        total[i] = TypeParam{1};
+        top[i] = rows[0][i] + static_cast<TypeParam>(0.25);
+      }
+      cpu::add_exp_row(total.data(), rows[0].data(), top.data(), count);
+      for (std::size_t i = 0; i < count; ++i)
+        EXPECT_NEAR(total[i], 1 + std::exp(static_cast<double>(rows[0][i]) - static_cast<double>(top[i])), 1e-6);
+      for (std::size_t i = count; i < count + 40; ++i) EXPECT_EQ(total[i], kGuard);
+    }
+  });
+}
+
 TYPED_TEST(VectorReduce, RowsPropagateNaN) {
   const auto nan = std::numeric_limits<TypeParam>::quiet_NaN();
   for_each_target([&](std::int64_t) {

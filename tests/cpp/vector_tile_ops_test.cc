@@ -139,10 +139,11 @@ void expect_select_where(const Operands<T>& x) {
   for (Primitive comparison : {Primitive::kLess, Primitive::kLessEqual, Primitive::kGreater,
                                Primitive::kGreaterEqual, Primitive::kEqual}) {
     std::vector<T> out(count + kGuards, guard<T>());
-    cpu::select_where<T>(comparison, {x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false},
-                         {other.data(), false}, out.data(), count);
+    cpu::select_where_function<T>(comparison)({x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false},
+                                              {other.data(), false}, out.data(), count);
     for (std::size_t i = 0; i < count; ++i) {
-      const bool holds = evaluate(comparison, static_cast<double>(x.a[i]), static_cast<double>(x.b[i]), 0) != 0;
+      const bool holds =
+          evaluate(comparison, static_cast<double>(x.a[i]), static_cast<double>(x.b[i]), 0) != 0;
       ASSERT_TRUE(same(out[i], holds ? x.c[i] : other[i]))
           << info(comparison).name << " of " << x.a[i] << " and " << x.b[i];
     }
@@ -154,7 +155,8 @@ template <class T>
 void expect_multiply_add(const Operands<T>& x) {
   const std::size_t count = x.a.size();
   std::vector<T> out(count + kGuards, guard<T>());
-  cpu::multiply_add<T>({x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false}, out.data(), count);
+  cpu::multiply_add_function<T>()({x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false},
+                                  {nullptr, true}, out.data(), count);
   for (std::size_t i = 0; i < count; ++i)
     ASSERT_TRUE(same(out[i], std::fma(x.a[i], x.b[i], x.c[i])))
         << x.a[i] << " * " << x.b[i] << " + " << x.c[i];

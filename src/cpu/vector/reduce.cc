@@ -42,6 +42,7 @@ struct Loops {
   T (*largest)(const T* x, std::size_t count);
   T (*smallest)(const T* x, std::size_t count);
   void (*add_row)(T* total, const T* row, std::size_t count);
+  void (*add_exp_row)(T* total, const T* row, const T* top, std::size_t count);
   void (*maximum_row)(T* total, const T* row, std::size_t count);
   void (*minimum_row)(T* total, const T* row, std::size_t count);
   // mean and m2 become those of both sides together. `share` is the other side's share of all samples, `weight` the
@@ -207,6 +208,21 @@ void add_row_any(T* total, const T* row, std::size_t count) {
 }
 
 template <class T>
+void add_exp_row_any(T* total, const T* row, const T* top, std::size_t count) {
+  const hn::ScalableTag<T> d;
+  const std::size_t step = hn::Lanes(d);
+  const auto term = [d](auto x, auto shift) HWY_ATTR { return exp(d, hn::Sub(x, shift)); };
+  std::size_t i = 0;
+  for (; i + step <= count; i += step)
+    hn::StoreU(hn::Add(hn::LoadU(d, total + i), term(hn::LoadU(d, row + i), hn::LoadU(d, top + i))), d,
+               total + i);
+  const std::size_t rest = count - i;
+  if (rest == 0) return;
+  const auto last = term(load_first(d, row + i, rest), load_first(d, top + i, rest));
+  store_first(d, hn::Add(load_first(d, total + i, rest), last), total + i, rest);
+}
+
+template <class T>
 void maximum_row_any(T* total, const T* row, std::size_t count) {
   combine_row(total, row, count, [](auto a, auto b) HWY_ATTR { return larger(a, b); });
 }
@@ -245,9 +261,9 @@ void merge_any(T* mean, T* m2, const T* other_mean, const T* other_m2, T share, 
 }
 
 template <class T>
-constexpr Loops<T> kLoops = {&sum_any<T>,         &sum_exp_any<T>,     &distances_any<T>,
-                             &largest_any<T>,     &smallest_any<T>,    &add_row_any<T>,
-                             &maximum_row_any<T>, &minimum_row_any<T>, &merge_any<T>};
+constexpr Loops<T> kLoops = {&sum_any<T>,         &sum_exp_any<T>, &distances_any<T>,   &largest_any<T>,
+                             &smallest_any<T>,    &add_row_any<T>, &add_exp_row_any<T>, &maximum_row_any<T>,
+                             &minimum_row_any<T>, &merge_any<T>};
 
 const Loops<float>& loops_f32() { return kLoops<float>; }
 const Loops<double>& loops_f64() { return kLoops<double>; }
@@ -327,6 +343,11 @@ void add_row(T* total, const T* row, std::size_t count) {
 }
 
 template <class T>
+void add_exp_row(T* total, const T* row, const T* top, std::size_t count) {
+  loops<T>().add_exp_row(total, row, top, count);
+}
+
+template <class T>
 void maximum_row(T* total, const T* row, std::size_t count) {
   loops<T>().maximum_row(total, row, count);
 }
@@ -370,6 +391,7 @@ void merge_moments(T* mean, T* m2, std::int64_t samples, const T* other_mean, co
   template double sum_exp(const T*, T, std::size_t);                      \
   template TileMoments moments(const T*, std::size_t);                    \
   template void add_row(T*, const T*, std::size_t);                       \
+  template void add_exp_row(T*, const T*, const T*, std::size_t);         \
   template void maximum_row(T*, const T*, std::size_t);                   \
   template void minimum_row(T*, const T*, std::size_t);                   \
   template void moments_row(T*, T*, const T*, std::size_t, std::int64_t); \

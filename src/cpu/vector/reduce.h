@@ -49,6 +49,10 @@ TileMoments moments(const T* x, std::size_t count);
 template <class T>
 void add_row(T* total, const T* row, std::size_t count);
 
+// total[i] += exp(row[i] - top[i]).
+template <class T>
+void add_exp_row(T* total, const T* row, const T* top, std::size_t count);
+
 // total[i] = the larger of total[i] and row[i], NaN if either is.
 template <class T>
 void maximum_row(T* total, const T* row, std::size_t count);

@@ -87,46 +87,26 @@ HWY_INLINE hn::Vec<D> fused(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c) {
 #endif
 }
 
-template <class T>
-HWY_INLINE void multiply_add_any(TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, T* out,
-                                 std::size_t count) {
-  transform([](auto d, auto x, auto y, auto z) HWY_ATTR { return fused(d, x, y, z); }, out, count, a, b, c);
-}
-
-// One loop for each comparison. False where it is none.
-template <class T>
-HWY_INLINE bool select_where_any(Primitive comparison, TileOperand<T> a, TileOperand<T> b, TileOperand<T> c,
-                                 TileOperand<T> d, T* out, std::size_t count) {
-  const auto run = [&](auto compare) HWY_ATTR {
-    transform([compare](auto, auto x, auto y, auto yes, auto no)
-                  HWY_ATTR { return hn::IfThenElse(compare(x, y), yes, no); },
-              out, count, a, b, c, d);
-    return true;
-  };
-  switch (comparison) {
-    case Primitive::kLess: return run([](auto x, auto y) HWY_ATTR { return hn::Lt(x, y); });
-    case Primitive::kLessEqual: return run([](auto x, auto y) HWY_ATTR { return hn::Le(x, y); });
-    case Primitive::kGreater: return run([](auto x, auto y) HWY_ATTR { return hn::Gt(x, y); });
-    case Primitive::kGreaterEqual: return run([](auto x, auto y) HWY_ATTR { return hn::Ge(x, y); });
-    case Primitive::kEqual: return run([](auto x, auto y) HWY_ATTR { return hn::Eq(x, y); });
-    default: return false;
-  }
-}
-
-// One loop for each primitive. False where it is none that takes operands.
+// One loop for each function, named by its expression. Null where there is none.
 // clang-format off
-#define FUSEBLOCK_UNARY(expression) \
-  transform([](auto d, auto x) HWY_ATTR { (void)d; return expression; }, out, count, a); return true
-#define FUSEBLOCK_BINARY(expression) \
-  transform([](auto d, auto x, auto y) HWY_ATTR { (void)d; return expression; }, out, count, a, b); return true
+#define FUSEBLOCK_LOOP(arguments, expression, ...) \
+  return [](TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, TileOperand<T> e, T* out, \
+            std::size_t count) HWY_ATTR { \
+    (void)a; (void)b; (void)c; (void)e; \
+    transform([] arguments HWY_ATTR { (void)d; return expression; }, out, count, __VA_ARGS__); \
+  }
+#define FUSEBLOCK_UNARY(expression) FUSEBLOCK_LOOP((auto d, auto x), expression, a)
+#define FUSEBLOCK_BINARY(expression) FUSEBLOCK_LOOP((auto d, auto x, auto y), expression, a, b)
+#define FUSEBLOCK_TERNARY(expression) FUSEBLOCK_LOOP((auto d, auto x, auto y, auto z), expression, a, b, c)
+#define FUSEBLOCK_CHOICE(comparison) \
+  FUSEBLOCK_LOOP((auto d, auto x, auto y, auto yes, auto no), hn::IfThenElse(comparison, yes, no), a, b, c, e)
 // clang-format on
 
 template <class T>
-HWY_INLINE bool apply_any(Primitive primitive, TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, T* out,
-                          std::size_t count) {
+TileFunction<T> primitive_any(Primitive primitive) {
   switch (primitive) {
     case Primitive::kInput:
-    case Primitive::kConstant: return false;
+    case Primitive::kConstant: return nullptr;
     case Primitive::kAdd: FUSEBLOCK_BINARY(hn::Add(x, y));
     case Primitive::kSub: FUSEBLOCK_BINARY(hn::Sub(x, y));
     case Primitive::kMul: FUSEBLOCK_BINARY(hn::Mul(x, y));
@@ -140,11 +120,7 @@ HWY_INLINE bool apply_any(Primitive primitive, TileOperand<T> a, TileOperand<T> 
     case Primitive::kGreater: FUSEBLOCK_BINARY(one_where(d, hn::Gt(x, y)));
     case Primitive::kGreaterEqual: FUSEBLOCK_BINARY(one_where(d, hn::Ge(x, y)));
     case Primitive::kEqual: FUSEBLOCK_BINARY(one_where(d, hn::Eq(x, y)));
-    case Primitive::kSelect:
-      transform([](auto d, auto x, auto y, auto z)
-                    HWY_ATTR { return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), z, y); },
-                out, count, a, b, c);
-      return true;
+    case Primitive::kSelect: FUSEBLOCK_TERNARY(hn::IfThenElse(hn::Eq(x, hn::Zero(d)), z, y));
     case Primitive::kSqrt: FUSEBLOCK_UNARY(hn::Sqrt(x));
     case Primitive::kExp: FUSEBLOCK_UNARY(exp(d, x));
     case Primitive::kExpm1: FUSEBLOCK_UNARY(expm1(d, x));
@@ -154,41 +130,38 @@ HWY_INLINE bool apply_any(Primitive primitive, TileOperand<T> a, TileOperand<T> 
     case Primitive::kErf: FUSEBLOCK_UNARY(erf(d, x));
     case Primitive::kSigmoid: FUSEBLOCK_UNARY(sigmoid(d, x));
   }
-  return false;
+  return nullptr;
 }
 
-#undef FUSEBLOCK_UNARY
+template <class T>
+TileFunction<T> multiply_add_any() {
+  FUSEBLOCK_TERNARY(fused(d, x, y, z));
+}
+
+template <class T>
+TileFunction<T> select_where_any(Primitive comparison) {
+  switch (comparison) {
+    case Primitive::kLess: FUSEBLOCK_CHOICE(hn::Lt(x, y));
+    case Primitive::kLessEqual: FUSEBLOCK_CHOICE(hn::Le(x, y));
+    case Primitive::kGreater: FUSEBLOCK_CHOICE(hn::Gt(x, y));
+    case Primitive::kGreaterEqual: FUSEBLOCK_CHOICE(hn::Ge(x, y));
+    case Primitive::kEqual: FUSEBLOCK_CHOICE(hn::Eq(x, y));
+    default: return nullptr;
+  }
+}
+
+#undef FUSEBLOCK_CHOICE
+#undef FUSEBLOCK_TERNARY
 #undef FUSEBLOCK_BINARY
+#undef FUSEBLOCK_UNARY
+#undef FUSEBLOCK_LOOP
 
-bool apply_f32(Primitive primitive, TileOperand<float> a, TileOperand<float> b, TileOperand<float> c,
-               float* out, std::size_t count) {
-  return apply_any(primitive, a, b, c, out, count);
-}
-
-bool apply_f64(Primitive primitive, TileOperand<double> a, TileOperand<double> b, TileOperand<double> c,
-               double* out, std::size_t count) {
-  return apply_any(primitive, a, b, c, out, count);
-}
-
-void multiply_add_f32(TileOperand<float> a, TileOperand<float> b, TileOperand<float> c, float* out,
-                      std::size_t count) {
-  multiply_add_any(a, b, c, out, count);
-}
-
-void multiply_add_f64(TileOperand<double> a, TileOperand<double> b, TileOperand<double> c, double* out,
-                      std::size_t count) {
-  multiply_add_any(a, b, c, out, count);
-}
-
-bool select_where_f32(Primitive comparison, TileOperand<float> a, TileOperand<float> b, TileOperand<float> c,
-                      TileOperand<float> d, float* out, std::size_t count) {
-  return select_where_any(comparison, a, b, c, d, out, count);
-}
-
-bool select_where_f64(Primitive comparison, TileOperand<double> a, TileOperand<double> b,
-                      TileOperand<double> c, TileOperand<double> d, double* out, std::size_t count) {
-  return select_where_any(comparison, a, b, c, d, out, count);
-}
+TileFunction<float> primitive_f32(Primitive primitive) { return primitive_any<float>(primitive); }
+TileFunction<double> primitive_f64(Primitive primitive) { return primitive_any<double>(primitive); }
+TileFunction<float> multiply_add_f32() { return multiply_add_any<float>(); }
+TileFunction<double> multiply_add_f64() { return multiply_add_any<double>(); }
+TileFunction<float> select_where_f32(Primitive comparison) { return select_where_any<float>(comparison); }
+TileFunction<double> select_where_f64(Primitive comparison) { return select_where_any<double>(comparison); }
 
 }  // namespace
 }  // namespace fuseblock::cpu::HWY_NAMESPACE
@@ -199,8 +172,8 @@ HWY_AFTER_NAMESPACE();
 namespace fuseblock::cpu {
 namespace {
 
-HWY_EXPORT(apply_f32);
-HWY_EXPORT(apply_f64);
+HWY_EXPORT(primitive_f32);
+HWY_EXPORT(primitive_f64);
 HWY_EXPORT(multiply_add_f32);
 HWY_EXPORT(multiply_add_f64);
 HWY_EXPORT(select_where_f32);
@@ -209,46 +182,41 @@ HWY_EXPORT(select_where_f64);
 }  // namespace
 
 template <class T>
-void apply(Primitive primitive, TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, T* out,
-           std::size_t count) {
-  bool known = false;
+TileFunction<T> tile_function(Primitive primitive) {
+  TileFunction<T> function = nullptr;
   if constexpr (std::is_same_v<T, float>)
-    known = HWY_DYNAMIC_DISPATCH(apply_f32)(primitive, a, b, c, out, count);
+    function = HWY_DYNAMIC_DISPATCH(primitive_f32)(primitive);
   else
-    known = HWY_DYNAMIC_DISPATCH(apply_f64)(primitive, a, b, c, out, count);
-  if (!known) throw InternalError("apply: not a primitive with operands");
+    function = HWY_DYNAMIC_DISPATCH(primitive_f64)(primitive);
+  if (function == nullptr) throw InternalError("tile_function: not a primitive with operands");
+  return function;
 }
 
 template <class T>
-void multiply_add(TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, T* out, std::size_t count) {
+TileFunction<T> multiply_add_function() {
   if constexpr (std::is_same_v<T, float>)
-    HWY_DYNAMIC_DISPATCH(multiply_add_f32)(a, b, c, out, count);
+    return HWY_DYNAMIC_DISPATCH(multiply_add_f32)();
   else
-    HWY_DYNAMIC_DISPATCH(multiply_add_f64)(a, b, c, out, count);
+    return HWY_DYNAMIC_DISPATCH(multiply_add_f64)();
 }
 
 template <class T>
-void select_where(Primitive comparison, TileOperand<T> a, TileOperand<T> b, TileOperand<T> c,
-                  TileOperand<T> d, T* out, std::size_t count) {
-  bool known = false;
+TileFunction<T> select_where_function(Primitive comparison) {
+  TileFunction<T> function = nullptr;
   if constexpr (std::is_same_v<T, float>)
-    known = HWY_DYNAMIC_DISPATCH(select_where_f32)(comparison, a, b, c, d, out, count);
+    function = HWY_DYNAMIC_DISPATCH(select_where_f32)(comparison);
   else
-    known = HWY_DYNAMIC_DISPATCH(select_where_f64)(comparison, a, b, c, d, out, count);
-  if (!known) throw InternalError("select_where: not a comparison");
+    function = HWY_DYNAMIC_DISPATCH(select_where_f64)(comparison);
+  if (function == nullptr) throw InternalError("select_where_function: not a comparison");
+  return function;
 }
 
-template void apply(Primitive, TileOperand<float>, TileOperand<float>, TileOperand<float>, float*,
-                    std::size_t);
-template void apply(Primitive, TileOperand<double>, TileOperand<double>, TileOperand<double>, double*,
-                    std::size_t);
-template void multiply_add(TileOperand<float>, TileOperand<float>, TileOperand<float>, float*, std::size_t);
-template void multiply_add(TileOperand<double>, TileOperand<double>, TileOperand<double>, double*,
-                           std::size_t);
-template void select_where(Primitive, TileOperand<float>, TileOperand<float>, TileOperand<float>,
-                           TileOperand<float>, float*, std::size_t);
-template void select_where(Primitive, TileOperand<double>, TileOperand<double>, TileOperand<double>,
-                           TileOperand<double>, double*, std::size_t);
+template TileFunction<float> tile_function(Primitive);
+template TileFunction<double> tile_function(Primitive);
+template TileFunction<float> multiply_add_function();
+template TileFunction<double> multiply_add_function();
+template TileFunction<float> select_where_function(Primitive);
+template TileFunction<double> select_where_function(Primitive);
 
 }  // namespace fuseblock::cpu
 

@@ -18,33 +18,37 @@ struct TileOperand {
   bool uniform;
 };
 
-// out[i] = primitive(a[i], b[i], c[i]) for i < count; operands the primitive does not take are ignored. `out` may
-// be one of the operands' arrays and must not overlap them otherwise. Arrays need no alignment and are never read
-// or written past `count`. Inputs and constants are no steps: InternalError.
+// out[i] = f(a[i], b[i], c[i], d[i]) for i < count; operands that f does not take are ignored. `out` may be one of
+// the operands' arrays and must not overlap them otherwise. Arrays need no alignment and are never read or written
+// past `count`.
+template <class T>
+using TileFunction = void (*)(TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, TileOperand<T> d, T* out,
+                              std::size_t count);
+
+// The loop of a primitive for the best target of this machine. Inputs and constants have none: InternalError.
+template <class T>
+TileFunction<T> tile_function(Primitive primitive);
+
+// a * b + c, rounded once on every machine.
+template <class T>
+TileFunction<T> multiply_add_function();
+
+// c where comparison(a, b) holds, else d; InternalError for a primitive that is no comparison.
+template <class T>
+TileFunction<T> select_where_function(Primitive comparison);
+
+// One call, for those who make few.
 template <class T>
 void apply(Primitive primitive, TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, T* out,
-           std::size_t count);
+           std::size_t count) {
+  tile_function<T>(primitive)(a, b, c, {nullptr, true}, out, count);
+}
 
-// out[i] = a[i] * b[i] + c[i], rounded once on every machine.
-template <class T>
-void multiply_add(TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, T* out, std::size_t count);
-
-// out[i] = c[i] where comparison(a[i], b[i]) holds, else d[i]; InternalError for a primitive that is no comparison.
-template <class T>
-void select_where(Primitive comparison, TileOperand<T> a, TileOperand<T> b, TileOperand<T> c,
-                  TileOperand<T> d, T* out, std::size_t count);
-
-extern template void apply(Primitive, TileOperand<float>, TileOperand<float>, TileOperand<float>, float*,
-                           std::size_t);
-extern template void apply(Primitive, TileOperand<double>, TileOperand<double>, TileOperand<double>, double*,
-                           std::size_t);
-extern template void multiply_add(TileOperand<float>, TileOperand<float>, TileOperand<float>, float*,
-                                  std::size_t);
-extern template void multiply_add(TileOperand<double>, TileOperand<double>, TileOperand<double>, double*,
-                                  std::size_t);
-extern template void select_where(Primitive, TileOperand<float>, TileOperand<float>, TileOperand<float>,
-                                  TileOperand<float>, float*, std::size_t);
-extern template void select_where(Primitive, TileOperand<double>, TileOperand<double>, TileOperand<double>,
-                                  TileOperand<double>, double*, std::size_t);
+extern template TileFunction<float> tile_function(Primitive);
+extern template TileFunction<double> tile_function(Primitive);
+extern template TileFunction<float> multiply_add_function();
+extern template TileFunction<double> multiply_add_function();
+extern template TileFunction<float> select_where_function(Primitive);
+extern template TileFunction<double> select_where_function(Primitive);
 
 }  // namespace fuseblock::cpu

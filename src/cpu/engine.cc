@@ -7,10 +7,14 @@
 #include "cpu/parallel.h"
 #include "cpu/pool.h"
 #include "cpu/sweep_runner.h"
+#include "plan/keep.h"
 #include "plan/schedule.h"
 
 namespace fuseblock::cpu {
 namespace {
+
+// Small units go several to a task.
+constexpr std::int64_t kMostUnitTasks = 256;
 
 template <class T>
 constexpr DType kStoredType = sizeof(T) == 4 ? DType::kF32 : DType::kF64;
@@ -19,7 +23,10 @@ template <class T>
 class CpuExecutable : public Executable {
  public:
   CpuExecutable(const TypedBlock& block, const PlanOptions& options)
-      : schedule_(make_schedule(block, Rates{}, options.reuse)), workers_(workers(options.threads)) {
+      : schedule_(make_schedule(block, Rates{}, options.reuse)),
+        finalise_(schedule_),
+        workers_(workers(options.threads)) {
+    schedule_.kept = find_kept(schedule_, sizeof(T));
     Layout layout;
     for (const Slot& slot : schedule_.slots) {
       double elements = 1;
@@ -43,14 +50,20 @@ class CpuExecutable : public Executable {
 
   void run(const Arguments& arguments, std::span<std::byte> workspace) const override {
     const std::vector<SlotView> views = slot_views(schedule_, offsets_, kStoredType<T>, arguments, workspace);
+    auto kept = schedule_.kept.begin();
     for (std::size_t i = 0; i < schedule_.steps.size(); ++i) {
       const ScheduleStep& step = schedule_.steps[i];
+      if (kept != schedule_.kept.end() && kept->first == static_cast<int>(i)) {
+        run_kept(*kept, views, workspace.data());
+        i = static_cast<std::size_t>((kept++)->last);
+        continue;
+      }
       switch (step.kind) {
         case StepKind::kSweep:
           runners_[i]->run(workers_, views, workspace.data(), workspace.data() + scratch_offset_,
                            scratch_stride_);
           break;
-        case StepKind::kFinalise: finalise(schedule_, step, views); break;
+        case StepKind::kFinalise: finalise_.run(step, views); break;
         case StepKind::kPool: run_pool(schedule_, step, workers_, views); break;
       }
     }
@@ -59,7 +72,36 @@ class CpuExecutable : public Executable {
   const Schedule* schedule() const override { return &schedule_; }
 
  private:
+  // All steps of one unit after the other, then what needs all units.
+  void run_kept(const Kept& kept, const std::vector<SlotView>& views, std::byte* workspace) const {
+    const Extents& domain = schedule_.steps[static_cast<std::size_t>(kept.first)].sweep.domain;
+    const std::int64_t per_sample = domain[1] / kept.channels;
+    const std::int64_t units = domain[0] * per_sample;
+    const std::int64_t tasks = std::min(units, kMostUnitTasks);
+    workers_.run(tasks, [&](std::int64_t task, int worker) {
+      std::byte* scratch = workspace + scratch_offset_ + static_cast<std::size_t>(worker) * scratch_stride_;
+      const Range mine = balanced_part(units, tasks, task);
+      for (std::int64_t unit = mine.begin; unit < mine.end; ++unit) {
+        const std::int64_t first = unit % per_sample * kept.channels;
+        const FinaliseUnit place = {unit / per_sample, first, first + kept.channels};
+        for (int i = kept.first; i <= kept.last; ++i) {
+          const ScheduleStep& step = schedule_.steps[static_cast<std::size_t>(i)];
+          if (step.kind == StepKind::kSweep)
+            runners_[static_cast<std::size_t>(i)]->run_unit(place.n, {first, first + kept.channels}, views,
+                                                            workspace, scratch);
+          else
+            finalise_.run_unit(step, views, kept.local, place);
+        }
+      }
+    });
+    for (int i = kept.first; i <= kept.last; ++i) {
+      const ScheduleStep& step = schedule_.steps[static_cast<std::size_t>(i)];
+      if (step.kind == StepKind::kFinalise) finalise_.run(step, views, kept.local);
+    }
+  }
+
   Schedule schedule_;
+  FinaliseRunner finalise_;
   const Workers& workers_;
   std::vector<std::size_t> offsets_;
   std::vector<std::unique_ptr<SweepRunner<T>>> runners_;

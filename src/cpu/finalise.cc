@@ -1,6 +1,7 @@
 #include "cpu/finalise.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "fuseblock/tensor.h"
@@ -22,15 +23,21 @@ void for_each(const Extents& begin, const Extents& end, Visit visit) {
           for (at[4] = begin[4]; at[4] < end[4]; ++at[4]) visit(at);
 }
 
+// Where the elements of a part lie, apart from outputs.
+std::vector<int> slots_of_parts(const Schedule& schedule) {
+  std::vector<int> slot_of(schedule.graph.parts.size(), -1);
+  for (std::size_t i = schedule.slots.size(); i-- > 0;)
+    if (schedule.slots[i].kind != SlotKind::kOutput)
+      slot_of[static_cast<std::size_t>(schedule.slots[i].part)] = static_cast<int>(i);
+  return slot_of;
+}
+
+// Works statistics out, all of them or those of one unit.
 class Finaliser {
  public:
-  Finaliser(const Schedule& schedule, const std::vector<SlotView>& views)
-      : schedule_(schedule), views_(views) {
-    slot_of_.assign(schedule.graph.parts.size(), -1);
-    for (std::size_t i = schedule.slots.size(); i-- > 0;)
-      if (schedule.slots[i].kind != SlotKind::kOutput)
-        slot_of_[at(schedule.slots[i].part)] = static_cast<int>(i);
-  }
+  Finaliser(const Schedule& schedule, const std::vector<int>& slot_of, const std::vector<SlotView>& views,
+            const FinaliseUnit* unit = nullptr)
+      : schedule_(schedule), slot_of_(slot_of), views_(views), unit_(unit) {}
 
   void work_out(int number) {
     const Part& part = schedule_.graph[number];
@@ -63,11 +70,27 @@ class Finaliser {
     store_element(view.data, view.dtype, view.offset(p[0], p[1], p[2], p[3], p[4]), value);
   }
 
+  // The unit's share of an array, or all of it. `channel_step` channels are one element of it.
+  void for_each_here(const Extents& extents, std::int64_t channel_step,
+                     const std::function<void(const Position&)>& visit) const {
+    Extents begin{};
+    Extents end = extents;
+    if (unit_ != nullptr && extents[0] != 1) {
+      begin[0] = unit_->n;
+      end[0] = unit_->n + 1;
+    }
+    if (unit_ != nullptr && extents[1] != 1) {
+      begin[1] = unit_->channels_begin / channel_step;
+      end[1] = unit_->channels_end / channel_step;
+    }
+    for_each(begin, end, visit);
+  }
+
   void pointwise(int number) {
     const Part& part = schedule_.graph[number];
     std::vector<double> inputs(part.operands.size());
     std::vector<double> results(part.formula.steps().size());
-    for_each({}, part.extents, [&](const Position& position) {
+    for_each_here(part.extents, 1, [&](const Position& position) {
       for (std::size_t i = 0; i < inputs.size(); ++i)
         inputs[i] = read(slot_of_[at(part.operands[i])], position);
       for (std::size_t i = 0; i < results.size(); ++i) {
@@ -87,8 +110,9 @@ class Finaliser {
   void component(int number) {
     const Part& part = schedule_.graph[number];
     const int from = slot_of_[at(part.operands[0])] + part.component;
-    for_each({}, part.extents,
-             [&](const Position& position) { write(slot_of_[at(number)], position, read(from, position)); });
+    for_each_here(part.extents, 1, [&](const Position& position) {
+      write(slot_of_[at(number)], position, read(from, position));
+    });
   }
 
   // The state of one element of the operand: of a finer statistic, or of a plain value.
@@ -114,7 +138,7 @@ class Finaliser {
       sets[i] = i == kChannels ? part.groups : 1;
       set_extents[i] = from[i] / sets[i];
     }
-    for_each({}, sets, [&](const Position& set) {
+    for_each_here(sets, set_extents[kChannels], [&](const Position& set) {
       Extents begin{};
       Extents end{};
       for (std::size_t i = 0; i < begin.size(); ++i) {
@@ -146,8 +170,9 @@ class Finaliser {
   }
 
   const Schedule& schedule_;
+  const std::vector<int>& slot_of_;
   const std::vector<SlotView>& views_;
-  std::vector<int> slot_of_;
+  const FinaliseUnit* unit_;
 };
 
 double nan_max(double a, double b) { return evaluate(Primitive::kMaximum, a, b, 0); }
@@ -196,10 +221,22 @@ State merge(Statistic statistic, const State& a, const State& b) {
   throw InternalError("an unknown statistic");
 }
 
-void finalise(const Schedule& schedule, const ScheduleStep& step, const std::vector<SlotView>& views) {
-  Finaliser finaliser(schedule, views);
-  for (int part : step.parts) finaliser.work_out(part);
+FinaliseRunner::FinaliseRunner(const Schedule& schedule)
+    : schedule_(&schedule), slot_of_(slots_of_parts(schedule)) {}
+
+void FinaliseRunner::run(const ScheduleStep& step, const std::vector<SlotView>& views,
+                         const std::vector<bool>& done) const {
+  Finaliser finaliser(*schedule_, slot_of_, views);
+  for (int part : step.parts)
+    if (done.empty() || !done[static_cast<std::size_t>(part)]) finaliser.work_out(part);
   for (int slot : step.operands) finaliser.copy_to_output(slot);
+}
+
+void FinaliseRunner::run_unit(const ScheduleStep& step, const std::vector<SlotView>& views,
+                              const std::vector<bool>& local, const FinaliseUnit& unit) const {
+  Finaliser finaliser(*schedule_, slot_of_, views, &unit);
+  for (int part : step.parts)
+    if (local[static_cast<std::size_t>(part)]) finaliser.work_out(part);
 }
 
 }  // namespace fuseblock::cpu

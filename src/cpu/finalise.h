@@ -8,8 +8,28 @@
 
 namespace fuseblock::cpu {
 
-// Works out the step's statistics and writes those that are outputs.
-void finalise(const Schedule& schedule, const ScheduleStep& step, const std::vector<SlotView>& views);
+// Some channels of one sample.
+struct FinaliseUnit {
+  std::int64_t n = 0;
+  std::int64_t channels_begin = 0;
+  std::int64_t channels_end = 0;
+};
+
+class FinaliseRunner {
+ public:
+  explicit FinaliseRunner(const Schedule& schedule);
+
+  // Works out the step's statistics, apart from the parts that are `done`, and writes those that are outputs.
+  void run(const ScheduleStep& step, const std::vector<SlotView>& views,
+           const std::vector<bool>& done = {}) const;
+  // Works out the `local` statistics of the step for one unit.
+  void run_unit(const ScheduleStep& step, const std::vector<SlotView>& views, const std::vector<bool>& local,
+                const FinaliseUnit& unit) const;
+
+ private:
+  const Schedule* schedule_;
+  std::vector<int> slot_of_;
+};
 
 // One statistic of several elements or parts of a value. `count` is how many elements `first` and `second`
 // stand for.

@@ -196,7 +196,7 @@ void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& vi
   const std::int64_t units = contracts_ ? bins_ : tasks;
   workers.run(units, [&](std::int64_t unit, int worker) {
     std::vector<TileOperand<T>> inputs(sweep_->inputs.size());
-    const Context context = {&views, workspace, scratch + at(worker) * scratch_stride, &inputs, unit};
+    const Context context = {&views, workspace, scratch + at(worker) * scratch_stride, &inputs, unit, true};
     if (!contracts_) {
       run_task(task(unit), context);
       return;
@@ -211,6 +211,14 @@ void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& vi
     for (std::int64_t number = mine.begin; number < mine.end; ++number) run_task(task(number), context);
   });
   join(workers, views, workspace);
+}
+
+template <class T>
+void SweepRunner<T>::run_unit(std::int64_t n, Range channels, const std::vector<SlotView>& views,
+                              std::byte* workspace, std::byte* scratch) const {
+  std::vector<TileOperand<T>> inputs(sweep_->inputs.size());
+  const Context context = {&views, workspace, scratch, &inputs, 0, false};
+  run_task({n, 0, channels, {0, extents_.count()}}, context);
 }
 
 // The weight of the source, dense in type T and then packed; and its bias.
@@ -257,7 +265,7 @@ void SweepRunner<T>::run_task(const Task& task, const Context& context) const {
     if (plan.sink->kind != SinkKind::kStatistic || plan.manner != Manner::kPerChannel) continue;
     for (std::int64_t c = task.channels.begin; c < task.channels.end; ++c) {
       const State& state = states(context, plan)[c];
-      if (splits_ > 1) {
+      if (splits_ > 1 && context.joins) {
         State* partial = elements_at<State>(context.workspace + plan.partial_offset);
         partial[(task.split * batch_ + task.n) * channels_ + c] = state;
         continue;

@@ -31,6 +31,9 @@ class SweepRunner {
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   void run(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace,
            std::byte* scratch, std::size_t scratch_stride) const;
+  // The sweep for some channels of one sample, on the calling thread. Only for sweeps that plan/keep.h finds.
+  void run_unit(std::int64_t n, Range channels, const std::vector<SlotView>& views, std::byte* workspace,
+                std::byte* scratch) const;
 
  private:
   // What a statistic sink does with the channels of a chunk.
@@ -59,6 +62,7 @@ class SweepRunner {
     std::byte* scratch = nullptr;
     std::vector<TileOperand<T>>* inputs = nullptr;
     std::int64_t bin = 0;
+    bool joins = true;  // statistics of a part of the positions go to where `join` finds them
   };
 
   void cut_domain();

@@ -526,6 +526,14 @@ int Schedule::sweep_count() const {
       steps.begin(), steps.end(), [](const ScheduleStep& step) { return step.kind != StepKind::kFinalise; }));
 }
 
+int Schedule::kernel_count() const {
+  int count = sweep_count();
+  for (const Kept& run : kept)
+    for (int i = run.first + 1; i <= run.last; ++i)
+      if (steps[static_cast<std::size_t>(i)].kind != StepKind::kFinalise) --count;
+  return count;
+}
+
 double Schedule::stored_bytes(int element_bytes) const {
   double bytes = 0;
   for (const Slot& slot : slots)

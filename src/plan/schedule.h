@@ -96,16 +96,29 @@ struct Decision {
   double recompute_ms = 0;
 };
 
+// Steps `first` to `last` run unit by unit, `channels` channels of one sample at a time: what their sweeps read stays
+// in cache in between. See plan/keep.h.
+struct Kept {
+  int first = 0;
+  int last = 0;
+  std::int64_t channels = 1;
+  double bytes = 0;         // of one unit
+  std::vector<bool> local;  // by part: a statistic that a unit works out by itself
+};
+
 struct Schedule {
   TypedBlock block;
   Graph graph;
   std::vector<Slot> slots;
   std::vector<ScheduleStep> steps;
   std::vector<Decision> decisions;
+  std::vector<Kept> kept = {};
 
   // Slots of statistics by part and component; -1 for none.
   int statistic_slot(int part, int component) const;
   int sweep_count() const;
+  // Launches: sweeps that are kept together count as one.
+  int kernel_count() const;
   // Bytes of large values that are written and read again, `element_bytes` each.
   double stored_bytes(int element_bytes) const;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace fuseblock::cpu {
 namespace {
@@ -19,15 +20,97 @@ bool has_reciprocal(const Formula::Step& step) {
   return step.primitive == Primitive::kConstant && size > 0x1p-60 && size < 0x1p60;
 }
 
+// What is done on arrays: one function, with up to four steps as operands.
+template <class T>
+struct Instruction {
+  TileFunction<T> function = nullptr;
+  std::array<std::int32_t, 4> operands = {-1, -1, -1, -1};
+  std::size_t step = 0;  // whose value it makes
+};
+
+// Chooses the functions that compute a program. Some do several steps at once: a step inside another must be used
+// there alone, and vary.
+template <class T>
+class Selector {
+ public:
+  Selector(std::vector<Formula::Step>& steps, const std::vector<bool>& varies, const std::vector<int>& uses)
+      : steps_(steps), varies_(varies), uses_(uses), inside_(steps.size(), false) {}
+
+  // In the order of the steps. Constants that are needed in addition are appended to the steps.
+  std::vector<Instruction<T>> run() {
+    std::vector<Instruction<T>> chosen;
+    for (std::size_t i = inside_.size(); i-- > 0;) {
+      const Primitive primitive = steps_[i].primitive;
+      if (inside_[i] || primitive == Primitive::kInput || primitive == Primitive::kConstant) continue;
+      chosen.push_back(choose(i));
+      chosen.back().step = i;
+    }
+    std::reverse(chosen.begin(), chosen.end());
+    return chosen;
+  }
+
+ private:
+  Instruction<T> choose(std::size_t i) {
+    const Formula::Step step = steps_[i];
+    if (varies_[i]) {
+      if (step.primitive == Primitive::kAdd) {
+        for (const auto& [product, other] : {std::pair(step.a, step.b), std::pair(step.b, step.a)})
+          if (absorb(product, Primitive::kMul)) return sum_with(steps_[at(product)], other);
+      }
+      if (step.primitive == Primitive::kMul) {
+        for (const auto& [x, y] : {std::pair(step.a, step.b), std::pair(step.b, step.a)}) {
+          if (steps_[at(y)].a == x && absorb(y, Primitive::kSigmoid))
+            return {silu_function<T>(), {x, -1, -1, -1}};
+          if (absorb(x, Primitive::kSub))
+            return {centred_multiply_function<T>(), {steps_[at(x)].a, steps_[at(x)].b, y, -1}};
+        }
+      }
+      if (step.primitive == Primitive::kSelect) {
+        const Formula::Step& condition = steps_[at(step.a)];
+        if (is_comparison(condition.primitive) && absorb(step.a, condition.primitive))
+          return {select_where_function<T>(condition.primitive), {condition.a, condition.b, step.b, step.c}};
+      }
+      if (step.primitive == Primitive::kDiv && has_reciprocal(steps_[at(step.b)])) {
+        Formula::Step reciprocal = steps_[at(step.b)];
+        reciprocal.constant = 1 / reciprocal.constant;
+        steps_.push_back(reciprocal);
+        return {tile_function<T>(Primitive::kMul),
+                {step.a, static_cast<std::int32_t>(steps_.size() - 1), -1, -1}};
+      }
+    }
+    return {tile_function<T>(step.primitive), {step.a, step.b, step.c, -1}};
+  }
+
+  Instruction<T> sum_with(const Formula::Step& product, std::int32_t other) {
+    for (const auto& [x, y] : {std::pair(product.a, product.b), std::pair(product.b, product.a)})
+      if (absorb(x, Primitive::kSub))
+        return {centred_multiply_add_function<T>(), {steps_[at(x)].a, steps_[at(x)].b, y, other}};
+    return {multiply_add_function<T>(), {product.a, product.b, other, -1}};
+  }
+
+  // Takes a step into the one that uses it, if it is of this kind.
+  bool absorb(std::int32_t operand, Primitive primitive) {
+    const std::size_t i = at(operand);
+    if (steps_[i].primitive != primitive || uses_[i] != 1 || !varies_[i]) return false;
+    inside_[i] = true;
+    return true;
+  }
+
+  std::vector<Formula::Step>& steps_;
+  const std::vector<bool>& varies_;
+  const std::vector<int>& uses_;
+  std::vector<bool> inside_;
+};
+
 }  // namespace
 
 template <class T>
-RowProgram<T>::RowProgram(std::span<const Formula::Step> steps, const std::vector<bool>& input_varies,
+RowProgram<T>::RowProgram(std::span<const Formula::Step> given, const std::vector<bool>& input_varies,
                           const std::vector<int>& wanted) {
-  const std::size_t count = steps.size();
-  std::vector<bool> varies(count, false);
-  std::vector<int> uses(count, 0);
-  for (std::size_t i = 0; i < count; ++i) {
+  std::vector<Formula::Step> steps(given.begin(), given.end());
+  std::vector<bool> varies(steps.size(), false);
+  std::vector<int> uses(steps.size(), 0);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
     const Formula::Step& step = steps[i];
     if (step.primitive == Primitive::kInput) varies[i] = input_varies[at(step.input)];
     for (std::int32_t operand : {step.a, step.b, step.c}) {
@@ -36,98 +119,57 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> steps, const std::vecto
       ++uses[at(operand)];
     }
   }
-  for (int step : wanted) uses[at(step)] += 2;  // a wanted product must not disappear into a multiply-add
+  for (int step : wanted) uses[at(step)] += 2;  // a wanted step must not disappear into another
+  const std::vector<Instruction<T>> instructions = Selector<T>(steps, varies, uses).run();
 
-  // Products whose only use is a sum become part of it, comparisons whose only use is a select of that.
-  std::vector<std::int32_t> inner(count, -1);
-  std::vector<bool> absorbed(count, false);
-  auto absorb = [&](std::size_t i, std::int32_t operand) {
-    if (inner[i] >= 0 || uses[at(operand)] != 1 || !varies[at(operand)]) return;
-    inner[i] = operand;
-    absorbed[at(operand)] = true;
-  };
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!varies[i]) continue;
-    if (steps[i].primitive == Primitive::kAdd) {
-      for (std::int32_t side : {steps[i].a, steps[i].b})
-        if (steps[at(side)].primitive == Primitive::kMul) absorb(i, side);
-    } else if (steps[i].primitive == Primitive::kSelect && is_comparison(steps[at(steps[i].a)].primitive)) {
-      absorb(i, steps[i].a);
-    }
+  // The last instruction that reads each step; wanted steps are read after all of them.
+  std::vector<std::size_t> last(steps.size(), 0);
+  std::vector<bool> is_read(steps.size(), false);
+  for (std::size_t i = 0; i < instructions.size(); ++i)
+    for (std::int32_t operand : instructions[i].operands)
+      if (operand >= 0) {
+        last[at(operand)] = i;
+        is_read[at(operand)] = true;
+      }
+  for (int step : wanted) last[at(step)] = instructions.size();
+
+  std::vector<Place> places(steps.size());
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].primitive == Primitive::kInput) places[i] = {Home::kInput, steps[i].input};
+    if (steps[i].primitive != Primitive::kConstant) continue;
+    constants_.push_back(static_cast<T>(steps[i].constant));
+    places[i] = {Home::kScalar, static_cast<std::int32_t>(scalars_++)};
   }
-
-  // The last action that reads each step.
-  std::vector<std::size_t> last(count, 0);
-  auto read = [&](std::int32_t operand, std::size_t by) {
-    if (operand >= 0) last[at(operand)] = std::max(last[at(operand)], by);
-  };
-  for (std::size_t i = 0; i < count; ++i) {
-    if (absorbed[i]) continue;
-    if (inner[i] >= 0) {
-      read(steps[at(inner[i])].a, i);
-      read(steps[at(inner[i])].b, i);
-    }
-    read(steps[i].a, i);
-    read(steps[i].b, i);
-    read(steps[i].c, i);
-  }
-  for (int step : wanted) last[at(step)] = count;
-
-  std::vector<Place> places(count);
+  written_.assign(wanted.size(), false);
   std::vector<std::int32_t> free;
-  auto add_constant = [&](double value) {
-    constants_.push_back(static_cast<T>(value));
-    return Place{Home::kScalar, static_cast<std::int32_t>(scalars_++)};
-  };
-  std::vector<Place> reciprocals(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (steps[i].primitive == Primitive::kConstant) places[i] = add_constant(steps[i].constant);
-    if (steps[i].primitive == Primitive::kDiv && has_reciprocal(steps[at(steps[i].b)]))
-      reciprocals[i] = add_constant(1 / steps[at(steps[i].b)].constant);
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    const Formula::Step& step = steps[i];
-    if (step.primitive == Primitive::kInput) places[i] = {Home::kInput, step.input};
-    if (step.primitive == Primitive::kInput || step.primitive == Primitive::kConstant || absorbed[i])
-      continue;
+  for (std::size_t i = 0; i < instructions.size(); ++i) {
+    const std::size_t step = instructions[i].step;
     Action action;
-    action.uniform = !varies[i];
-    auto place = [&](std::int32_t operand) { return operand < 0 ? Place{} : places[at(operand)]; };
-    if (inner[i] >= 0 && step.primitive == Primitive::kAdd) {
-      action.function = multiply_add_function<T>();
-      action.a = place(steps[at(inner[i])].a);
-      action.b = place(steps[at(inner[i])].b);
-      action.c = place(step.a == inner[i] ? step.b : step.a);
-    } else if (inner[i] >= 0) {
-      action.function = select_where_function<T>(steps[at(inner[i])].primitive);
-      action.a = place(steps[at(inner[i])].a);
-      action.b = place(steps[at(inner[i])].b);
-      action.c = place(step.b);
-      action.d = place(step.c);
-    } else if (reciprocals[i].index >= 0) {
-      action.function = tile_function<T>(Primitive::kMul);
-      action.a = place(step.a);
-      action.b = reciprocals[i];
-    } else {
-      action.function = tile_function<T>(step.primitive);
-      action.a = place(step.a);
-      action.b = place(step.b);
-      action.c = place(step.c);
+    action.function = instructions[i].function;
+    action.uniform = !varies[step];
+    for (std::size_t j = 0; j < action.operands.size(); ++j) {
+      const std::int32_t operand = instructions[i].operands[j];
+      if (operand >= 0) action.operands[j] = places[at(operand)];
     }
     // Arrays that nothing reads after this action serve again, for its own result already.
-    for (std::size_t before = 0; before < i; ++before)
-      if (places[before].home == Home::kRegister && last[before] == i && !absorbed[before] &&
-          std::find(free.begin(), free.end(), places[before].index) == free.end())
-        free.push_back(places[before].index);
+    for (std::int32_t operand : instructions[i].operands)
+      if (operand >= 0 && places[at(operand)].home == Home::kRegister && last[at(operand)] == i &&
+          std::find(free.begin(), free.end(), places[at(operand)].index) == free.end())
+        free.push_back(places[at(operand)].index);
     if (action.uniform) {
-      places[i] = {Home::kScalar, static_cast<std::int32_t>(scalars_++)};
+      places[step] = {Home::kScalar, static_cast<std::int32_t>(scalars_++)};
     } else if (!free.empty()) {
-      places[i] = {Home::kRegister, free.back()};
+      places[step] = {Home::kRegister, free.back()};
       free.pop_back();
     } else {
-      places[i] = {Home::kRegister, static_cast<std::int32_t>(registers_++)};
+      places[step] = {Home::kRegister, static_cast<std::int32_t>(registers_++)};
     }
-    action.out = places[i];
+    action.out = places[step];
+    const auto taker = std::find(wanted.begin(), wanted.end(), static_cast<int>(step));
+    if (taker != wanted.end() && !action.uniform && !is_read[step]) {
+      action.target = static_cast<int>(taker - wanted.begin());
+      written_[at(action.target)] = true;
+    }
     actions_.push_back(action);
   }
   for (int step : wanted) results_.push_back(places[at(step)]);
@@ -151,15 +193,19 @@ TileOperand<T> RowProgram<T>::operand(Place place, std::span<const TileOperand<T
 }
 
 template <class T>
-void RowProgram<T>::run(std::span<const TileOperand<T>> inputs, std::size_t count, T* scratch) const {
+void RowProgram<T>::run(std::span<const TileOperand<T>> inputs, std::size_t count, T* scratch,
+                        std::span<T* const> targets) const {
   T* values = scratch + registers_ * static_cast<std::size_t>(kChunkPitch);
   std::copy(constants_.begin(), constants_.end(), values);
   for (const Action& action : actions_) {
     T* out = action.uniform ? values + action.out.index
                             : scratch + at(action.out.index) * static_cast<std::size_t>(kChunkPitch);
-    action.function(operand(action.a, inputs, scratch), operand(action.b, inputs, scratch),
-                    operand(action.c, inputs, scratch), operand(action.d, inputs, scratch), out,
-                    action.uniform ? 1 : count);
+    if (action.target >= 0 && !targets.empty() && targets[at(action.target)] != nullptr)
+      out = targets[at(action.target)];
+    action.function(operand(action.operands[0], inputs, scratch),
+                    operand(action.operands[1], inputs, scratch),
+                    operand(action.operands[2], inputs, scratch),
+                    operand(action.operands[3], inputs, scratch), out, action.uniform ? 1 : count);
   }
 }
 

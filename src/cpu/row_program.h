@@ -3,6 +3,7 @@
 // in a few arrays in L1.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,7 +15,7 @@
 namespace fuseblock::cpu {
 
 // Elements a program works on at once: a handful of such arrays fits L1.
-inline constexpr std::int64_t kChunk = 512;
+inline constexpr std::int64_t kChunk = 1024;
 // From one such array to the next. A multiple of 4 KB would make a load wait for the store to another array at the
 // same place of its page.
 inline constexpr std::int64_t kChunkPitch = kChunk + 16;
@@ -31,9 +32,13 @@ class RowProgram {
   // Elements of scratch for one evaluation.
   std::size_t scratch_elements() const;
   // Evaluates the program on `count` <= kChunk positions. The results stay valid until the next call with
-  // this scratch.
-  void run(std::span<const TileOperand<T>> inputs, std::size_t count, T* scratch) const;
-  // The result of wanted step number `i` (as in `wanted`).
+  // this scratch. Where `targets` has memory for a wanted step, and it is one that is_written(), its result is made
+  // there; targets may be empty, and must not overlap the inputs.
+  void run(std::span<const TileOperand<T>> inputs, std::size_t count, T* scratch,
+           std::span<T* const> targets = {}) const;
+  // Whether wanted step number `i` is a result that the program can make in memory of the caller's.
+  bool is_written(std::size_t i) const { return written_[i]; }
+  // The result of wanted step number `i` (as in `wanted`), if it was not made in a target.
   TileOperand<T> result(std::size_t i, std::span<const TileOperand<T>> inputs, const T* scratch) const;
 
  private:
@@ -44,8 +49,10 @@ class RowProgram {
   };
   struct Action {
     TileFunction<T> function = nullptr;
-    Place a, b, c, d, out;
+    std::array<Place, 4> operands;
+    Place out;
     bool uniform = false;
+    int target = -1;  // the wanted result that it makes
   };
 
   TileOperand<T> operand(Place place, std::span<const TileOperand<T>> inputs, const T* scratch) const;
@@ -55,6 +62,7 @@ class RowProgram {
 
   std::vector<Action> actions_;
   std::vector<Place> results_;
+  std::vector<bool> written_;
   std::vector<T> constants_;  // the first scalars
   std::size_t registers_ = 0;
   std::size_t scalars_ = 0;

@@ -74,6 +74,14 @@ const T* load_positions(const SlotView& view, const PositionExtents& extents, st
 }
 
 template <class T>
+T* positions_in_place(const SlotView& view, const PositionExtents& extents, std::int64_t n, std::int64_t c,
+                      std::int64_t begin) {
+  if (view.dtype != kOwnType<T> || flat_stride(view, extents) != 1) return nullptr;
+  const std::int64_t offset = n * view.strides[0] + c * view.strides[1] + begin;
+  return elements_at<T>(view.data + offset * static_cast<std::int64_t>(sizeof(T)));
+}
+
+template <class T>
 void store_positions(const SlotView& view, const PositionExtents& extents, std::int64_t n, std::int64_t c,
                      std::int64_t begin, std::int64_t count, TileOperand<T> values) {
   const std::int64_t size = byte_size(view.dtype);
@@ -103,6 +111,10 @@ template void store_positions(const SlotView&, const PositionExtents&, std::int6
                               std::int64_t, std::int64_t, TileOperand<float>);
 template void store_positions(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
                               std::int64_t, std::int64_t, TileOperand<double>);
+template float* positions_in_place(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
+                                   std::int64_t);
+template double* positions_in_place(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
+                                    std::int64_t);
 template float load_uniform(const SlotView&, std::int64_t, std::int64_t);
 template double load_uniform(const SlotView&, std::int64_t, std::int64_t);
 

@@ -26,6 +26,10 @@ const T* load_positions(const SlotView& view, const PositionExtents& extents, st
 template <class T>
 void store_positions(const SlotView& view, const PositionExtents& extents, std::int64_t n, std::int64_t c,
                      std::int64_t begin, std::int64_t count, TileOperand<T> values);
+// Where elements of type T can be written one behind the other at once; null where they must be converted or spread.
+template <class T>
+T* positions_in_place(const SlotView& view, const PositionExtents& extents, std::int64_t n, std::int64_t c,
+                      std::int64_t begin);
 // One element that stands for all positions.
 template <class T>
 T load_uniform(const SlotView& view, std::int64_t n, std::int64_t c);

@@ -37,9 +37,10 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
   for (int slot : sweep.inputs) varies_.push_back(slot < 0 || slot_varies(schedule, slot));
   std::vector<int> wanted;
   for (const Sink& sink : sweep.sinks) {
-    wanted.push_back(sink.step);
     SinkPlan plan;
     plan.sink = &sink;
+    plan.taker = at(std::find(wanted.begin(), wanted.end(), sink.step) - wanted.begin());
+    wanted.push_back(sink.step);
     if (sink.kind == SinkKind::kStatistic) {
       const Part& part = schedule.graph[sink.part];
       plan.statistic = part.statistic;
@@ -196,7 +197,9 @@ void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& vi
   const std::int64_t units = contracts_ ? bins_ : tasks;
   workers.run(units, [&](std::int64_t unit, int worker) {
     std::vector<TileOperand<T>> inputs(sweep_->inputs.size());
-    const Context context = {&views, workspace, scratch + at(worker) * scratch_stride, &inputs, unit, true};
+    std::vector<T*> targets(sinks_.size());
+    const Context context = {&views, workspace, scratch + at(worker) * scratch_stride, &inputs, &targets,
+                             unit,   true};
     if (!contracts_) {
       run_task(task(unit), context);
       return;
@@ -217,7 +220,8 @@ template <class T>
 void SweepRunner<T>::run_unit(std::int64_t n, Range channels, const std::vector<SlotView>& views,
                               std::byte* workspace, std::byte* scratch) const {
   std::vector<TileOperand<T>> inputs(sweep_->inputs.size());
-  const Context context = {&views, workspace, scratch, &inputs, 0, false};
+  std::vector<T*> targets(sinks_.size());
+  const Context context = {&views, workspace, scratch, &inputs, &targets, 0, false};
   run_task({n, 0, channels, {0, extents_.count()}}, context);
 }
 
@@ -340,10 +344,22 @@ void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, Range positions
     }
   }
   T* scratch = elements(context, program_offset_);
-  program_.run(inputs, at(positions.size()), scratch);
+  // What is stored as it is computed needs no array in between; `targets` has room for every sink.
+  std::vector<T*>& targets = *context.targets;
+  for (std::size_t i = 0; i < sinks_.size(); ++i) {
+    const Sink& sink = *sinks_[i].sink;
+    targets[i] = nullptr;
+    if (sink.kind == SinkKind::kStore && program_.is_written(i))
+      targets[i] =
+          positions_in_place<T>((*context.views)[at(sink.slots[0])], extents_, task.n, c, positions.begin);
+  }
+  program_.run(inputs, at(positions.size()), scratch, targets);
   for (std::size_t i = 0; i < sinks_.size(); ++i) {
     const SinkPlan& plan = sinks_[i];
-    const TileOperand<T> value = program_.result(i, inputs, scratch);
+    if (targets[i] != nullptr) continue;
+    const T* made = targets[plan.taker];
+    const TileOperand<T> value =
+        made != nullptr ? TileOperand<T>{made, false} : program_.result(i, inputs, scratch);
     if (plan.sink->kind == SinkKind::kStore) {
       store_positions((*context.views)[at(plan.sink->slots[0])], extents_, task.n, c, positions.begin,
                       positions.size(), value);

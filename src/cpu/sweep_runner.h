@@ -42,6 +42,7 @@ class SweepRunner {
     const Sink* sink = nullptr;
     Statistic statistic{};
     Manner manner = Manner::kPerChannel;
+    std::size_t taker = 0;           // the first sink that takes the same step
     std::size_t partial_offset = 0;  // kPerChannel with several splits: states in the workspace; kContract: T
     std::size_t scratch_offset = 0;  // in the worker's scratch
     std::unique_ptr<ConvContraction<T>> contraction;
@@ -61,6 +62,7 @@ class SweepRunner {
     std::byte* workspace = nullptr;
     std::byte* scratch = nullptr;
     std::vector<TileOperand<T>>* inputs = nullptr;
+    std::vector<T*>* targets = nullptr;  // one for each sink
     std::int64_t bin = 0;
     bool joins = true;  // statistics of a part of the positions go to where `join` finds them
   };

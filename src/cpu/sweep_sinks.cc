@@ -11,9 +11,9 @@ namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// The state of a chunk.
+// The state of a chunk; `before` is that of the elements before it.
 template <class T>
-State chunk_state(Statistic statistic, TileOperand<T> value, std::size_t count) {
+State chunk_state(Statistic statistic, TileOperand<T> value, std::size_t count, const State& before) {
   const auto elements = static_cast<double>(count);
   if (value.uniform) {
     const auto element = static_cast<double>(*value.data);
@@ -28,7 +28,8 @@ State chunk_state(Statistic statistic, TileOperand<T> value, std::size_t count) 
     case Statistic::kMax: return {static_cast<double>(largest(value.data, count)), 0, elements};
     case Statistic::kMin: return {static_cast<double>(smallest(value.data, count)), 0, elements};
     case Statistic::kMoments: {
-      const TileMoments result = moments(value.data, count);
+      const TileMoments result =
+          before.count > 0 ? moments(value.data, count, before.first) : moments(value.data, count);
       return {result.mean, result.m2, elements};
     }
     case Statistic::kExpSum: {
@@ -51,7 +52,7 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
   const auto count = at(positions.size());
   if (plan.manner == Manner::kPerChannel) {
     State& state = states(context, plan)[c];
-    state = merge(plan.statistic, state, chunk_state(plan.statistic, value, count));
+    state = merge(plan.statistic, state, chunk_state(plan.statistic, value, count, state));
     return;
   }
   if (plan.manner == Manner::kPerElement) {

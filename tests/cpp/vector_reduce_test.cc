@@ -267,6 +267,25 @@ TYPED_TEST(VectorReduce, RowsAccumulateElementByElement) {
   });
 }
 
+// Moments from a guess are those without one, whether the guess is good, far off or not a number at all.
+TYPED_TEST(VectorReduce, MomentsFromAGuessOfTheMean) {
+  for_each_target([&](std::int64_t) {
+    for (std::size_t count : {0, 1, 7, 53, 1024}) {
+      for (double centre : {0.0, 1e4, -3e-3}) {
+        std::vector<TypeParam> x(count);
+        for (std::size_t i = 0; i < count; ++i)
+          x[i] = static_cast<TypeParam>(centre + 0.01 * static_cast<double>(i * 37 % 101));
+        const cpu::TileMoments plain = cpu::moments(x.data(), count);
+        for (double near : {centre, centre + 0.4, 0.0, 1e30, std::numeric_limits<double>::quiet_NaN()}) {
+          const cpu::TileMoments result = cpu::moments(x.data(), count, near);
+          EXPECT_NEAR(result.mean, plain.mean, 1e-6 * (std::fabs(plain.mean) + 1e-3));
+          EXPECT_NEAR(result.m2, plain.m2, 1e-5 * plain.m2 + 1e-12) << near << " for " << centre;
+        }
+      }
+    }
+  });
+}
+
 TYPED_TEST(VectorReduce, ExponentialsOfRowsAccumulate) {
   constexpr auto kGuard = static_cast<TypeParam>(-99);
   for_each_target([&](std::int64_t) {
@@ -280,7 +299,8 @@ TYPED_TEST(VectorReduce, ExponentialsOfRowsAccumulate) {
       }
       cpu::add_exp_row(total.data(), rows[0].data(), top.data(), count);
       for (std::size_t i = 0; i < count; ++i)
-        EXPECT_NEAR(total[i], 1 + std::exp(static_cast<double>(rows[0][i]) - static_cast<double>(top[i])), 1e-6);
+        EXPECT_NEAR(total[i], 1 + std::exp(static_cast<double>(rows[0][i]) - static_cast<double>(top[i])),
+                    1e-6);
       for (std::size_t i = count; i < count + 40; ++i) EXPECT_EQ(total[i], kGuard);
     }
   });

@@ -193,6 +193,41 @@ TYPED_TEST(VectorTileOps, ResultsMayReplaceAnOperand) {
   }
 }
 
+// Functions that do several steps give the bits of the steps one by one.
+template <class T>
+void expect_several_steps(const Operands<T>& x) {
+  const std::size_t count = x.a.size();
+  const TileOperand<T> a = {x.a.data(), false};
+  const TileOperand<T> b = {x.b.data(), false};
+  const TileOperand<T> c = {x.c.data(), false};
+  const TileOperand<T> none = {nullptr, true};
+  std::vector<T> first(count), steps(count), out(count);
+  const auto expect_equal = [&](const char* what) {
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_TRUE(same(out[i], steps[i])) << what << " of " << x.a[i] << ", " << x.b[i] << ", " << x.c[i];
+  };
+  cpu::apply<T>(Primitive::kSub, a, b, none, first.data(), count);
+  cpu::apply<T>(Primitive::kMul, {first.data(), false}, c, none, steps.data(), count);
+  cpu::centred_multiply_function<T>()(a, b, c, none, out.data(), count);
+  expect_equal("(a - b) * c");
+  cpu::multiply_add_function<T>()({first.data(), false}, c, b, none, steps.data(), count);
+  cpu::centred_multiply_add_function<T>()(a, b, c, b, out.data(), count);
+  expect_equal("(a - b) * c + b");
+  cpu::apply<T>(Primitive::kSigmoid, a, none, none, first.data(), count);
+  cpu::apply<T>(Primitive::kMul, a, {first.data(), false}, none, steps.data(), count);
+  cpu::silu_function<T>()(a, none, none, none, out.data(), count);
+  expect_equal("silu");
+}
+
+TYPED_TEST(VectorTileOps, SeveralStepsAtOnceAreTheSteps) {
+  for (std::int64_t target : vector_targets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const TargetScope scope(target);
+    expect_several_steps(all_combinations<TypeParam>());
+    for (std::size_t count = 0; count <= 67; ++count) expect_several_steps(random_operands<TypeParam>(count));
+  }
+}
+
 TYPED_TEST(VectorTileOps, SelectWhereIsAComparisonAndASelect) {
   for (std::int64_t target : vector_targets()) {
     SCOPED_TRACE(hwy::TargetName(target));

@@ -338,6 +338,20 @@ TileMoments moments(const T* x, std::size_t count) {
 }
 
 template <class T>
+TileMoments moments(const T* x, std::size_t count, double near) {
+  // The squares of the distances from the mean must be a good part of those from `near`: what is taken away from the
+  // latter then costs at most two bits.
+  constexpr double kGoodPart = 0.25;
+  if (count == 0) return {};
+  const auto rough = static_cast<T>(near);
+  const Distances distances = loops<T>().distances(x, rough, count);
+  const double correction = distances.sum / static_cast<double>(count);
+  const double m2 = distances.sum_of_squares - distances.sum * correction;
+  if (!(m2 >= kGoodPart * distances.sum_of_squares) || !std::isfinite(m2)) return moments(x, count);
+  return {static_cast<double>(rough) + correction, m2};
+}
+
+template <class T>
 void add_row(T* total, const T* row, std::size_t count) {
   loops<T>().add_row(total, row, count);
 }
@@ -390,6 +404,7 @@ void merge_moments(T* mean, T* m2, std::int64_t samples, const T* other_mean, co
   template T smallest(const T*, std::size_t);                             \
   template double sum_exp(const T*, T, std::size_t);                      \
   template TileMoments moments(const T*, std::size_t);                    \
+  template TileMoments moments(const T*, std::size_t, double);            \
   template void add_row(T*, const T*, std::size_t);                       \
   template void add_exp_row(T*, const T*, const T*, std::size_t);         \
   template void maximum_row(T*, const T*, std::size_t);                   \

@@ -44,6 +44,10 @@ struct TileMoments {
 // array.
 template <class T>
 TileMoments moments(const T* x, std::size_t count);
+// The same with a number that may be near the mean, such as that of neighbouring elements: where it is, one pass of
+// distances from it does.
+template <class T>
+TileMoments moments(const T* x, std::size_t count, double near);
 
 // total[i] += row[i].
 template <class T>

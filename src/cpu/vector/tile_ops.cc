@@ -98,6 +98,8 @@ HWY_INLINE hn::Vec<D> fused(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c) {
 #define FUSEBLOCK_UNARY(expression) FUSEBLOCK_LOOP((auto d, auto x), expression, a)
 #define FUSEBLOCK_BINARY(expression) FUSEBLOCK_LOOP((auto d, auto x, auto y), expression, a, b)
 #define FUSEBLOCK_TERNARY(expression) FUSEBLOCK_LOOP((auto d, auto x, auto y, auto z), expression, a, b, c)
+#define FUSEBLOCK_QUATERNARY(expression) \
+  FUSEBLOCK_LOOP((auto d, auto x, auto y, auto z, auto w), expression, a, b, c, e)
 #define FUSEBLOCK_CHOICE(comparison) \
   FUSEBLOCK_LOOP((auto d, auto x, auto y, auto yes, auto no), hn::IfThenElse(comparison, yes, no), a, b, c, e)
 // clang-format on
@@ -139,6 +141,21 @@ TileFunction<T> multiply_add_any() {
 }
 
 template <class T>
+TileFunction<T> centred_multiply_any() {
+  FUSEBLOCK_TERNARY(hn::Mul(hn::Sub(x, y), z));
+}
+
+template <class T>
+TileFunction<T> centred_multiply_add_any() {
+  FUSEBLOCK_QUATERNARY(fused(d, hn::Sub(x, y), z, w));
+}
+
+template <class T>
+TileFunction<T> silu_any() {
+  FUSEBLOCK_UNARY(hn::Mul(x, sigmoid(d, x)));
+}
+
+template <class T>
 TileFunction<T> select_where_any(Primitive comparison) {
   switch (comparison) {
     case Primitive::kLess: FUSEBLOCK_CHOICE(hn::Lt(x, y));
@@ -151,6 +168,7 @@ TileFunction<T> select_where_any(Primitive comparison) {
 }
 
 #undef FUSEBLOCK_CHOICE
+#undef FUSEBLOCK_QUATERNARY
 #undef FUSEBLOCK_TERNARY
 #undef FUSEBLOCK_BINARY
 #undef FUSEBLOCK_UNARY
@@ -160,6 +178,12 @@ TileFunction<float> primitive_f32(Primitive primitive) { return primitive_any<fl
 TileFunction<double> primitive_f64(Primitive primitive) { return primitive_any<double>(primitive); }
 TileFunction<float> multiply_add_f32() { return multiply_add_any<float>(); }
 TileFunction<double> multiply_add_f64() { return multiply_add_any<double>(); }
+TileFunction<float> centred_multiply_f32() { return centred_multiply_any<float>(); }
+TileFunction<double> centred_multiply_f64() { return centred_multiply_any<double>(); }
+TileFunction<float> centred_multiply_add_f32() { return centred_multiply_add_any<float>(); }
+TileFunction<double> centred_multiply_add_f64() { return centred_multiply_add_any<double>(); }
+TileFunction<float> silu_f32() { return silu_any<float>(); }
+TileFunction<double> silu_f64() { return silu_any<double>(); }
 TileFunction<float> select_where_f32(Primitive comparison) { return select_where_any<float>(comparison); }
 TileFunction<double> select_where_f64(Primitive comparison) { return select_where_any<double>(comparison); }
 
@@ -176,6 +200,12 @@ HWY_EXPORT(primitive_f32);
 HWY_EXPORT(primitive_f64);
 HWY_EXPORT(multiply_add_f32);
 HWY_EXPORT(multiply_add_f64);
+HWY_EXPORT(centred_multiply_f32);
+HWY_EXPORT(centred_multiply_f64);
+HWY_EXPORT(centred_multiply_add_f32);
+HWY_EXPORT(centred_multiply_add_f64);
+HWY_EXPORT(silu_f32);
+HWY_EXPORT(silu_f64);
 HWY_EXPORT(select_where_f32);
 HWY_EXPORT(select_where_f64);
 
@@ -201,6 +231,30 @@ TileFunction<T> multiply_add_function() {
 }
 
 template <class T>
+TileFunction<T> centred_multiply_function() {
+  if constexpr (std::is_same_v<T, float>)
+    return HWY_DYNAMIC_DISPATCH(centred_multiply_f32)();
+  else
+    return HWY_DYNAMIC_DISPATCH(centred_multiply_f64)();
+}
+
+template <class T>
+TileFunction<T> centred_multiply_add_function() {
+  if constexpr (std::is_same_v<T, float>)
+    return HWY_DYNAMIC_DISPATCH(centred_multiply_add_f32)();
+  else
+    return HWY_DYNAMIC_DISPATCH(centred_multiply_add_f64)();
+}
+
+template <class T>
+TileFunction<T> silu_function() {
+  if constexpr (std::is_same_v<T, float>)
+    return HWY_DYNAMIC_DISPATCH(silu_f32)();
+  else
+    return HWY_DYNAMIC_DISPATCH(silu_f64)();
+}
+
+template <class T>
 TileFunction<T> select_where_function(Primitive comparison) {
   TileFunction<T> function = nullptr;
   if constexpr (std::is_same_v<T, float>)
@@ -215,6 +269,12 @@ template TileFunction<float> tile_function(Primitive);
 template TileFunction<double> tile_function(Primitive);
 template TileFunction<float> multiply_add_function();
 template TileFunction<double> multiply_add_function();
+template TileFunction<float> centred_multiply_function();
+template TileFunction<double> centred_multiply_function();
+template TileFunction<float> centred_multiply_add_function();
+template TileFunction<double> centred_multiply_add_function();
+template TileFunction<float> silu_function();
+template TileFunction<double> silu_function();
 template TileFunction<float> select_where_function(Primitive);
 template TileFunction<double> select_where_function(Primitive);
 

@@ -37,6 +37,16 @@ TileFunction<T> multiply_add_function();
 template <class T>
 TileFunction<T> select_where_function(Primitive comparison);
 
+// (a - b) * c and (a - b) * c + d: the difference is rounded, then the product or the sum.
+template <class T>
+TileFunction<T> centred_multiply_function();
+template <class T>
+TileFunction<T> centred_multiply_add_function();
+
+// a * sigmoid(a), rounded as the two steps are.
+template <class T>
+TileFunction<T> silu_function();
+
 // One call, for those who make few.
 template <class T>
 void apply(Primitive primitive, TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, T* out,
@@ -48,6 +58,12 @@ extern template TileFunction<float> tile_function(Primitive);
 extern template TileFunction<double> tile_function(Primitive);
 extern template TileFunction<float> multiply_add_function();
 extern template TileFunction<double> multiply_add_function();
+extern template TileFunction<float> centred_multiply_function();
+extern template TileFunction<double> centred_multiply_function();
+extern template TileFunction<float> centred_multiply_add_function();
+extern template TileFunction<double> centred_multiply_add_function();
+extern template TileFunction<float> silu_function();
+extern template TileFunction<double> silu_function();
 extern template TileFunction<float> select_where_function(Primitive);
 extern template TileFunction<double> select_where_function(Primitive);
 

@@ -25,11 +25,13 @@ class ReferenceExecutable : public Executable {
 
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> kEngines = {
-      {"cpu", "sweeps over tiles, f32 arithmetic (f64 where an input is), SIMD, all cores", cpu::prepare},
+      {"cpu", "sweeps over tiles, f32 arithmetic (f64 where an input is), SIMD, all cores", cpu::prepare,
+       cpu::prepare_training},
       {"reference", "double precision, one operation after the other, one thread",
        [](const TypedBlock& block, const PlanOptions&) -> std::unique_ptr<Executable> {
          return std::make_unique<ReferenceExecutable>(block);
-       }},
+       },
+       nullptr},
   };
   return kEngines;
 }

@@ -20,6 +20,8 @@
 
 namespace fuseblock {
 
+class Executable;
+
 // What runs plans. `cpu` runs sweeps over tiles, with SIMD on all cores. `reference` is the oracle: double
 // precision, one operation after the other, on one thread.
 class Device {
@@ -41,10 +43,11 @@ class Device {
   std::string description_;
 };
 
-// What a plan does with a convolution's result that it needs twice.
+// What a plan does with a convolution's result that it needs twice, and a pair of plans for training with values that
+// both of them need.
 enum class Reuse : std::uint8_t {
   kByCost,     // whichever the cost model finds cheaper
-  kStore,      // written to memory and read again
+  kStore,      // written to memory and read again; saved by forward for backward
   kRecompute,  // computed again
 };
 
@@ -75,6 +78,8 @@ class Workspace {
   std::size_t size_;
 };
 
+struct TrainingPlans;
+
 class Plan {
  public:
   // Everything that can be wrong with the block and the types is found here. Throws UserError or
@@ -89,10 +94,14 @@ class Plan {
   const TypedBlock& block() const;
   const Device& device() const;
   const PlanOptions& options() const;
-  // x, extra inputs, parameters.
+  // x, extra inputs, parameters; in the backward plan of a pair also what forward saved.
   std::vector<NamedType> inputs() const;
   std::vector<NamedType> parameters() const;
+  // The block's outputs; in the forward plan of a pair also what it saves.
   std::vector<NamedType> outputs() const;
+  // What forward saves for backward: the last of outputs() in the forward plan of a pair, the last of inputs() in its
+  // backward plan, in the same order under the same names. Empty in any other plan.
+  std::vector<NamedType> saved() const;
   std::size_t workspace_bytes() const;
 
   // Puts named tensors into the plan's order. Throws UserError for names that are missing or not the plan's.
@@ -107,6 +116,12 @@ class Plan {
   // The plan of the gradients; see TypedBlock::backward.
   Plan backward(std::vector<std::string> wanted = {}) const;
 
+  // The plans of one step of training. Forward also writes values that backward would else compute again: statistics
+  // of its large values, such as mean and rstd of a norm, and what options().reuse or the cost model add. Backward
+  // takes these behind the inputs that the plan of backward() has. docs/training.md says what is saved and why. The
+  // engine `reference` saves nothing, nor does a plan without fusing. Throws as backward() does.
+  TrainingPlans for_training(std::vector<std::string> wanted = {}) const;
+
   // What runs, for a person: values and their types, parameters, operations and bytes, and on an engine that has them the
   // sweeps and the choices behind them.
   std::string explain() const;
@@ -116,7 +131,14 @@ class Plan {
  private:
   struct Body;
   explicit Plan(std::shared_ptr<const Body> body) : body_(std::move(body)) {}
+  static Plan of(const TypedBlock& block, const Device& device, const PlanOptions& options,
+                 std::unique_ptr<Executable> executable);
   std::shared_ptr<const Body> body_;
+};
+
+struct TrainingPlans {
+  Plan forward;
+  Plan backward;
 };
 
 }  // namespace fuseblock

@@ -8,7 +8,7 @@
 #include "cpu/pool.h"
 #include "cpu/sweep_runner.h"
 #include "plan/keep.h"
-#include "plan/schedule.h"
+#include "plan/saved.h"
 
 namespace fuseblock::cpu {
 namespace {
@@ -22,10 +22,8 @@ constexpr DType kStoredType = sizeof(T) == 4 ? DType::kF32 : DType::kF64;
 template <class T>
 class CpuExecutable : public Executable {
  public:
-  CpuExecutable(const TypedBlock& block, const PlanOptions& options)
-      : schedule_(make_schedule(block, Rates{}, options.reuse)),
-        finalise_(schedule_),
-        workers_(workers(options.threads)) {
+  CpuExecutable(Schedule schedule, const PlanOptions& options)
+      : schedule_(std::move(schedule)), finalise_(schedule_), workers_(workers(options.threads)) {
     schedule_.kept = find_kept(schedule_, sizeof(T));
     Layout layout;
     for (const Slot& slot : schedule_.slots) {
@@ -110,14 +108,31 @@ class CpuExecutable : public Executable {
   std::size_t workspace_bytes_ = 0;
 };
 
-}  // namespace
-
-std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options) {
+// The arithmetic's type for a block.
+DType arithmetic(const TypedBlock& block) {
   const std::vector<NamedType> arguments = block.arguments();
   const bool wide = std::any_of(arguments.begin(), arguments.end(),
                                 [](const NamedType& a) { return a.type.dtype == DType::kF64; });
-  if (wide) return std::make_unique<CpuExecutable<double>>(block, options);
-  return std::make_unique<CpuExecutable<float>>(block, options);
+  return wide ? DType::kF64 : DType::kF32;
+}
+
+std::unique_ptr<Executable> make_executable(Schedule schedule, const PlanOptions& options) {
+  if (arithmetic(schedule.block) == DType::kF64)
+    return std::make_unique<CpuExecutable<double>>(std::move(schedule), options);
+  return std::make_unique<CpuExecutable<float>>(std::move(schedule), options);
+}
+
+}  // namespace
+
+std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options) {
+  return make_executable(make_schedule(block, Rates{}, options.reuse), options);
+}
+
+TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
+                                     const PlanOptions& options) {
+  auto [written, read] =
+      make_training_schedules(forward, backward, arithmetic(forward), Rates{}, options.reuse);
+  return {make_executable(std::move(written), options), make_executable(std::move(read), options)};
 }
 
 }  // namespace fuseblock::cpu

@@ -8,5 +8,7 @@
 namespace fuseblock::cpu {
 
 std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options);
+TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
+                                     const PlanOptions& options);
 
 }  // namespace fuseblock::cpu

@@ -44,6 +44,7 @@ class Finaliser {
     switch (part.kind) {
       case PartKind::kPointwise: pointwise(number); return;
       case PartKind::kComponent: component(number); return;
+      case PartKind::kRegroup: regroup(number); return;
       case PartKind::kMerge:
       case PartKind::kReduce: merge_part(number); return;
       default: throw InternalError("not a statistic: " + part.name);
@@ -112,6 +113,19 @@ class Finaliser {
     const int from = slot_of_[at(part.operands[0])] + part.component;
     for_each_here(part.extents, 1, [&](const Position& position) {
       write(slot_of_[at(number)], position, read(from, position));
+    });
+  }
+
+  // From one for each channel to the first of each group, or from one for each group to one for each channel.
+  void regroup(int number) {
+    const Part& part = schedule_.graph[number];
+    const int from = slot_of_[at(part.operands[0])];
+    const std::int64_t channels = part.extents[kChannels];
+    const std::int64_t other = schedule_.graph[part.operands[0]].extents[kChannels];
+    for_each({}, part.extents, [&](const Position& position) {
+      Position source = position;
+      source[kChannels] = position[kChannels] * other / channels;
+      write(slot_of_[at(number)], position, read(from, source));
     });
   }
 

@@ -29,8 +29,6 @@ Extents dense_strides(const Extents& extents) {
 std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std::size_t>& offsets,
                                  DType stored, const Arguments& arguments, std::span<std::byte> workspace) {
   std::vector<SlotView> views;
-  const TypedBlock& block = schedule.block;
-  const std::vector<Value> inputs = block.block().arguments();
   for (std::size_t i = 0; i < schedule.slots.size(); ++i) {
     const Slot& slot = schedule.slots[i];
     const auto number = static_cast<std::size_t>(slot.number);
@@ -40,13 +38,13 @@ std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std
         const ConstTensorView& tensor = arguments.inputs[number];
         // Arguments are only read; the view serves both kinds of slots.
         view = {static_cast<std::byte*>(const_cast<void*>(tensor.data)), tensor.dtype,  // NOLINT
-                view_strides(block.type(inputs[number]), tensor.strides)};
+                view_strides(schedule.inputs[number].type, tensor.strides)};
         break;
       }
       case SlotKind::kOutput: {
         const TensorView& tensor = arguments.outputs[number];
         view = {static_cast<std::byte*>(tensor.data), tensor.dtype,
-                view_strides(block.type(block.block().outputs()[number]), tensor.strides)};
+                view_strides(schedule.outputs[number].type, tensor.strides)};
         break;
       }
       case SlotKind::kStored:

@@ -84,7 +84,7 @@ void SweepRunner<T>::cut_domain() {
   whole_channels_ = by_rows_ || across_;
   for (int slot : sweep_->inputs) {
     if (slot < 0 || schedule_->slots[at(slot)].kind != SlotKind::kArgument) continue;
-    const TensorType& type = schedule_->block.type(schedule_->graph[schedule_->slots[at(slot)].part].value);
+    const TensorType& type = schedule_->inputs[at(schedule_->slots[at(slot)].number)].type;
     if (type.layout == fuseblock::Layout::kChannelsLast) whole_channels_ = true;
   }
   const std::int64_t rows = extents_.d * extents_.h;

@@ -27,10 +27,19 @@ class Executable {
   virtual const Schedule* schedule() const { return nullptr; }
 };
 
+// A block and its gradients; the schedules say what the first saves for the second.
+struct TrainingExecutables {
+  std::unique_ptr<Executable> forward;
+  std::unique_ptr<Executable> backward;
+};
+
 struct Engine {
   std::string name;
   std::string description;
   std::unique_ptr<Executable> (*prepare)(const TypedBlock& block, const PlanOptions& options);
+  // Null for an engine whose forward saves nothing.
+  TrainingExecutables (*prepare_training)(const TypedBlock& forward, const TypedBlock& backward,
+                                          const PlanOptions& options);
 };
 
 // The engines that run on this machine, the fastest first.

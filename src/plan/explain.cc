@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "plan/explain_saved.h"
 #include "plan/explain_schedule.h"
 
 namespace fuseblock {
@@ -104,7 +105,7 @@ std::string explain_text(const Plan& plan, const Schedule* schedule) {
   const Totals sum = totals(block);
   text += "\noperations " + amount(sum.operations) + "; bytes moved stage by stage " + amount(sum.bytes) +
           ", by inputs, parameters and outputs alone " + amount(block.border_bytes()) + "\n";
-  if (schedule != nullptr) text += "\n" + schedule_text(*schedule);
+  if (schedule != nullptr) text += "\n" + schedule_text(*schedule) + saved_text(*schedule);
   if (!plan.options().fuse) text += "\nunfused: one operation a sweep, each result written to memory\n";
   text += "engine " + plan.device().name() + ": " + plan.device().description() + "; workspace " +
           amount(static_cast<double>(plan.workspace_bytes())) + " bytes\n";
@@ -135,6 +136,7 @@ std::string explain_json_text(const Plan& plan, const Schedule* schedule) {
   document["border_bytes"] = block.border_bytes();
   document["workspace_bytes"] = plan.workspace_bytes();
   if (schedule != nullptr) document.update(schedule_json(*schedule));
+  if (schedule != nullptr) document["saved"] = saved_json(*schedule);
   return document.dump(2);
 }
 

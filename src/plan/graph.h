@@ -27,6 +27,7 @@ enum class PartKind : std::uint8_t {
   kReduce,     // a statistic of a part over axes; may have two components
   kMerge,      // a coarser statistic out of a finer one: over n, c or groups of channels
   kComponent,  // one component of a statistic, as a plain value
+  kRegroup,  // a statistic with another number of channels: one for each group, or the group's at each channel
 };
 
 enum class Statistic : std::uint8_t {
@@ -51,9 +52,12 @@ struct Part {
   std::int64_t groups = 1;  // kMerge over c: one result for each group of channels, standing at all of them
   std::int64_t count = 1;   // kReduce, kMerge: how many elements of the original value one result stands for
   int component = 0;        // kComponent
-  Value value;              // kArgument: which of the block's
+  Value value;              // kArgument: which of the block's, if it is one
+  int saved = -1;           // kArgument: which of the values that forward saved, if it is one
+  bool large = false;       // kArgument: visited by sweeps whatever its extents, as x is
   int node = -1;            // kConv, kContract, kPool: the block's node, whose geometry counts
   std::string name;         // the block's name for it, where it has one
+  std::string role;         // what it is to a stage, `group_norm.rstd`, where it is the stage's own
 
   double elements() const;
 };
@@ -67,6 +71,13 @@ struct Graph {
 
 // Takes a block apart. Parts that no output needs are left out.
 Graph lower(const TypedBlock& block);
+
+// The graph of what the outputs, numbers of `parts`, need.
+Graph needed_parts(const std::vector<Part>& parts, const std::vector<int>& outputs);
+
+// By part: whether it is small enough to be worked out between sweeps, in double precision: statistics, and formulas
+// of them and of arguments that do not vary over positions.
+std::vector<bool> find_statistics(const Graph& graph);
 
 // Whether a part varies along an axis.
 inline bool varies(const Part& part, Axis axis) {

@@ -83,12 +83,6 @@ std::string key_of(const Part& part) {
 
 }  // namespace
 
-double Part::elements() const {
-  double count_all = 1;
-  for (std::int64_t extent : extents) count_all *= static_cast<double>(extent);
-  return count_all;
-}
-
 int GraphBuilder::add(Part part) {
   const auto [entry, is_new] = known_.try_emplace(key_of(part), static_cast<int>(parts_.size()));
   if (is_new) parts_.push_back(std::move(part));
@@ -99,6 +93,7 @@ int GraphBuilder::argument(Value value, const Extents& extents, std::string name
   Part part;
   part.kind = PartKind::kArgument;
   part.value = value;
+  part.large = value.id == 0;
   part.extents = extents;
   part.name = std::move(name);
   return add(std::move(part));
@@ -109,7 +104,9 @@ int GraphBuilder::pointwise(const Formula& formula, std::vector<int> operands) {
   return pointwise(formula, std::move(operands), extents);
 }
 
+// Rule `a broadcast value`: an operand that only repeats a smaller one along some axes is taken for that one.
 int GraphBuilder::pointwise(const Formula& formula, std::vector<int> operands, const Extents& extents) {
+  for (int& operand : operands) operand = narrowed(operand);
   const bool is_identity = formula.steps().size() == 1 && formula.steps()[0].primitive == Primitive::kInput;
   if (is_identity) {
     const int operand = operands[static_cast<std::size_t>(formula.steps()[0].input)];
@@ -121,6 +118,17 @@ int GraphBuilder::pointwise(const Formula& formula, std::vector<int> operands, c
   part.operands = std::move(operands);
   part.extents = extents;
   return add(std::move(part));
+}
+
+int GraphBuilder::narrowed(int number) {
+  const Part part = (*this)[number];
+  if (part.kind != PartKind::kPointwise || part.operands.empty() || part.elements() == 0) return number;
+  const Extents natural = broadcast(parts_, part.operands);
+  return natural == part.extents ? number : pointwise(part.formula, part.operands, natural);
+}
+
+int GraphBuilder::widened(int number, const Extents& extents) {
+  return (*this)[number].extents == extents ? number : pointwise(Formula::input(0), {number}, extents);
 }
 
 int GraphBuilder::formula(std::string_view text, std::vector<int> operands) {
@@ -256,10 +264,17 @@ int GraphBuilder::find_moments(int part, AxisSet axes, std::int64_t groups) cons
 }
 
 int GraphBuilder::mean(int part, AxisSet axes, std::int64_t groups) {
+  if (const int narrow = narrowed(part); narrow != part) {
+    Extents extents = (*this)[part].extents;
+    for (Axis axis : axes.list())
+      if (axis != Axis::kC || groups == 1) extents[place(axis)] = 1;
+    return widened(mean(narrow, axes, groups), extents);
+  }
   AxisSet live;
   for (Axis axis : axes.list())
     if (varies((*this)[part], axis)) live.insert(axis);
   if (live.empty()) return part;
+  if (!live.contains(Axis::kC)) groups = 1;
   // Along the axes where nothing but one affine operand varies the mean moves inside; the rest is a mean of
   // the result.
   const AxisSet space = live - kBatchAndChannels;
@@ -275,10 +290,8 @@ int GraphBuilder::mean(int part, AxisSet axes, std::int64_t groups) {
     operands[static_cast<std::size_t>(operand)] = mean(operands[static_cast<std::size_t>(operand)], inner);
     return mean(pointwise(formula, std::move(operands), extents), live - inner, groups);
   }
-  if (groups == 1) {
-    const int moments = space.empty() ? -1 : find_moments(part, space, 1);
-    if (moments >= 0) return mean(component(moments, 0), live - space);
-  }
+  const int moments = space.empty() ? -1 : find_moments(part, space, 1);
+  if (moments >= 0) return mean(component(moments, 0), live - space, groups);
   const int total = statistic(Statistic::kSum, part, live, groups);
   const Formula over = Formula::apply(
       Primitive::kDiv, {Formula::input(0), Formula::constant(static_cast<double>((*this)[total].count))});
@@ -288,6 +301,15 @@ int GraphBuilder::mean(int part, AxisSet axes, std::int64_t groups) {
 int GraphBuilder::sum(int part, AxisSet axes) {
   AxisSet live;
   double repeats = 1;
+  if (const int narrow = narrowed(part); narrow != part) {
+    Extents extents = (*this)[part].extents;
+    for (Axis axis : axes.list()) {
+      if (!varies((*this)[narrow], axis)) repeats *= static_cast<double>(extents[place(axis)]);
+      extents[place(axis)] = 1;
+    }
+    const Formula times = Formula::apply(Primitive::kMul, {Formula::input(0), Formula::constant(repeats)});
+    return widened(pointwise(times, {sum(narrow, axes)}), extents);
+  }
   for (Axis axis : axes.list())
     if (varies((*this)[part], axis)) live.insert(axis);
   if (live.empty()) return part;
@@ -308,22 +330,6 @@ int GraphBuilder::rstd(int part, AxisSet axes, double eps, std::int64_t groups) 
   return pointwise(Formula::apply(Primitive::kDiv, {Formula::constant(1), root}), {component(moments, 1)});
 }
 
-Graph GraphBuilder::finish(const std::vector<int>& outputs) const {
-  std::vector<bool> needed(parts_.size(), false);
-  for (int output : outputs) needed[static_cast<std::size_t>(output)] = true;
-  for (std::size_t i = parts_.size(); i-- > 0;)
-    if (needed[i])
-      for (int operand : parts_[i].operands) needed[static_cast<std::size_t>(operand)] = true;
-  Graph graph;
-  std::vector<int> number(parts_.size(), -1);
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (!needed[i]) continue;
-    number[i] = static_cast<int>(graph.parts.size());
-    graph.parts.push_back(parts_[i]);
-    for (int& operand : graph.parts.back().operands) operand = number[static_cast<std::size_t>(operand)];
-  }
-  for (int output : outputs) graph.outputs.push_back(number[static_cast<std::size_t>(output)]);
-  return graph;
-}
+Graph GraphBuilder::finish(const std::vector<int>& outputs) const { return needed_parts(parts_, outputs); }
 
 }  // namespace fuseblock

@@ -45,6 +45,9 @@ class GraphBuilder {
   int affine_operand(int part, AxisSet axes) const;
   // An equal part of the form s w, if there is a factor s that does not vary along `axes`; else the part itself.
   int factored(int part, AxisSet axes);
+  // The part itself, or where it repeats a smaller value along some axes that value; and the way back.
+  int narrowed(int part);
+  int widened(int part, const Extents& extents);
   int find_moments(int part, AxisSet axes, std::int64_t groups) const;
 
   std::vector<Part> parts_;

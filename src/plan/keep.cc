@@ -75,7 +75,7 @@ class KeepFinder {
     return std::all_of(sweep.inputs.begin(), sweep.inputs.end(), [&](int slot) {
       const Slot& which = schedule_.slots[at(slot)];
       if (which.kind != SlotKind::kArgument || !over_positions(which.extents)) return true;
-      return schedule_.block.type(schedule_.graph[which.part].value).layout != Layout::kChannelsLast;
+      return schedule_.inputs[at(which.number)].type.layout != Layout::kChannelsLast;
     });
   }
 

@@ -73,6 +73,13 @@ class Lowering {
     throw InternalError("an operation that cannot be lowered: " + which.operation->name);
   }
 
+  // Says what a part is to the stage of a node, unless it is another's already.
+  int with_role(int part, int node, const char* role) {
+    if (builder_[part].role.empty())
+      builder_.at(part).role = block().value(block().nodes()[at(node)].result).name + "." + role;
+    return part;
+  }
+
   StatisticsGeometry statistics(int node) const { return statistics_geometry(typed_, node); }
 
   int expand(const Node& which, const std::vector<int>& operands, const Extents& extents) {
@@ -88,9 +95,10 @@ class Lowering {
   // (x - mean) * rstd * weight + bias
   int centred_norm(int node, const std::vector<int>& operands) {
     const StatisticsGeometry geometry = statistics(node);
-    const int rstd = builder_.rstd(operands[0], geometry.axes, geometry.eps, geometry.groups);
     const int moments = builder_.statistic(Statistic::kMoments, operands[0], geometry.axes, geometry.groups);
-    const int mean = builder_.component(moments, 0);
+    const int mean = with_role(builder_.component(moments, 0), node, "mean");
+    const int rstd =
+        with_role(builder_.rstd(operands[0], geometry.axes, geometry.eps, geometry.groups), node, "rstd");
     if (operands.size() == 1) return builder_.formula("(p - q) * r", {operands[0], mean, rstd});
     if (operands.size() == 2)
       return builder_.formula("(p - q) * (r * s)", {operands[0], mean, rstd, operands[1]});
@@ -99,12 +107,14 @@ class Lowering {
 
   int rms_norm(int node, const std::vector<int>& operands) {
     const StatisticsGeometry geometry = statistics(node);
-    const int mean_square = builder_.mean(builder_.formula("p * p", {operands[0]}), geometry.axes);
+    const int mean_square = with_role(builder_.mean(builder_.formula("p * p", {operands[0]}), geometry.axes),
+                                      node, "mean_square");
     const Formula root = Formula::apply(
         Primitive::kSqrt,
         {Formula::apply(Primitive::kAdd, {Formula::input(0), Formula::constant(geometry.eps)})});
-    const int scale =
-        builder_.pointwise(Formula::apply(Primitive::kDiv, {Formula::constant(1), root}), {mean_square});
+    const int scale = with_role(
+        builder_.pointwise(Formula::apply(Primitive::kDiv, {Formula::constant(1), root}), {mean_square}),
+        node, "rstd");
     if (operands.size() == 1) return builder_.formula("p * q", {operands[0], scale});
     return builder_.formula("p * q * r", {operands[0], scale, operands[1]});
   }
@@ -123,7 +133,8 @@ class Lowering {
 
   int l2_normalize(int node, const std::vector<int>& operands) {
     const StatisticsGeometry geometry = statistics(node);
-    const int square_sum = builder_.sum(builder_.formula("p * p", {operands[0]}), geometry.axes);
+    const int square_sum =
+        with_role(builder_.sum(builder_.formula("p * p", {operands[0]}), geometry.axes), node, "square_sum");
     const Formula root = Formula::apply(Primitive::kSqrt, {Formula::input(0)});
     const Formula eps = Formula::constant(geometry.eps);
     const Formula divisor =
@@ -132,16 +143,21 @@ class Lowering {
   }
 
   int softmax(int node, const std::vector<int>& operands) {
-    const int sums = builder_.statistic(Statistic::kExpSum, operands[0], statistics(node).axes);
-    return builder_.formula("exp(p - q) / r",
-                            {operands[0], builder_.component(sums, 0), builder_.component(sums, 1)});
+    const auto [largest, sum] = exponential_sum(node, operands[0]);
+    return builder_.formula("exp(p - q) / r", {operands[0], largest, sum});
   }
 
   int logsumexp(int node, const std::vector<int>& operands) {
-    const int sums = builder_.statistic(Statistic::kExpSum, operands[0], statistics(node).axes);
+    const auto [largest, sum] = exponential_sum(node, operands[0]);
     // An infinite maximum is the result itself.
-    return builder_.formula("select(abs(p) == inf, p, p + log(q))",
-                            {builder_.component(sums, 0), builder_.component(sums, 1)});
+    return builder_.formula("select(abs(p) == inf, p, p + log(q))", {largest, sum});
+  }
+
+  // The largest element, and the sum of exp(x - largest).
+  std::pair<int, int> exponential_sum(int node, int x) {
+    const int sums = builder_.statistic(Statistic::kExpSum, x, statistics(node).axes);
+    return {with_role(builder_.component(sums, 0), node, "max"),
+            with_role(builder_.component(sums, 1), node, "sum_exp")};
   }
 
   int extreme(Statistic statistic, int node, const std::vector<int>& operands) {

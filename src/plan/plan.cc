@@ -65,6 +65,12 @@ std::vector<View> in_order(const std::vector<NamedType>& wanted,
   return result;
 }
 
+const Engine& engine_of(const Device& device) {
+  for (const Engine& engine : engines())
+    if (engine.name == device.name()) return engine;
+  throw InternalError("a device without an engine: " + device.name());
+}
+
 }  // namespace
 
 Workspace::Workspace(std::size_t bytes)
@@ -77,6 +83,7 @@ struct Plan::Body {
   std::unique_ptr<Executable> executable;
   std::vector<NamedType> inputs;
   std::vector<NamedType> outputs;
+  std::vector<NamedType> saved;
 };
 
 Device Device::reference() { return by_name("reference"); }
@@ -111,14 +118,20 @@ Plan Plan::make(const Block& block, std::string_view input, const TypeMap& other
 Plan Plan::make(const TypedBlock& block, const Device& device, const PlanOptions& options) {
   if (options.threads < 0)
     throw UserError("threads: expected 0 or more, got " + std::to_string(options.threads));
-  for (const Engine& engine : engines()) {
-    if (engine.name != device.name()) continue;
-    auto executable =
-        options.fuse ? engine.prepare(block, options) : prepare_unfused(engine, block, options);
-    return Plan(std::make_shared<Body>(
-        Body{block, device, options, std::move(executable), block.arguments(), block.outputs()}));
+  const Engine& engine = engine_of(device);
+  return of(block, device, options,
+            options.fuse ? engine.prepare(block, options) : prepare_unfused(engine, block, options));
+}
+
+Plan Plan::of(const TypedBlock& block, const Device& device, const PlanOptions& options,
+              std::unique_ptr<Executable> executable) {
+  Body body{block, device, options, std::move(executable), block.arguments(), block.outputs(), {}};
+  if (const Schedule* schedule = body.executable->schedule()) {
+    body.inputs = schedule->inputs;
+    body.outputs = schedule->outputs;
+    for (const SavedValue& value : schedule->saved) body.saved.push_back({value.name, value.type});
   }
-  throw InternalError("a device without an engine: " + device.name());
+  return Plan(std::make_shared<Body>(std::move(body)));
 }
 
 const TypedBlock& Plan::block() const { return body_->block; }
@@ -127,6 +140,7 @@ const PlanOptions& Plan::options() const { return body_->options; }
 std::vector<NamedType> Plan::inputs() const { return body_->inputs; }
 std::vector<NamedType> Plan::parameters() const { return body_->block.parameters(); }
 std::vector<NamedType> Plan::outputs() const { return body_->outputs; }
+std::vector<NamedType> Plan::saved() const { return body_->saved; }
 std::size_t Plan::workspace_bytes() const { return body_->executable->workspace_bytes(); }
 
 Arguments Plan::bind(const std::map<std::string, ConstTensorView, std::less<>>& inputs,
@@ -156,6 +170,15 @@ void Plan::run(const Arguments& arguments, std::span<std::byte> workspace) const
 
 Plan Plan::backward(std::vector<std::string> wanted) const {
   return make(body_->block.backward(std::move(wanted)), body_->device, body_->options);
+}
+
+TrainingPlans Plan::for_training(std::vector<std::string> wanted) const {
+  const TypedBlock gradients = body_->block.backward(std::move(wanted));
+  const Engine& engine = engine_of(body_->device);
+  if (engine.prepare_training == nullptr) return {*this, make(gradients, body_->device, body_->options)};
+  TrainingExecutables both = engine.prepare_training(body_->block, gradients, body_->options);
+  return {of(body_->block, body_->device, body_->options, std::move(both.forward)),
+          of(gradients, body_->device, body_->options, std::move(both.backward))};
 }
 
 std::string Plan::explain() const { return explain_text(*this, body_->executable->schedule()); }

@@ -18,13 +18,22 @@ constexpr AxisSet kChannelAxis = {Axis::kC};
 
 class Scheduler {
  public:
-  Scheduler(const TypedBlock& block, const Rates& rates, Reuse reuse)
+  Scheduler(const Lowered& lowered, const Rates& rates, Reuse reuse)
       : rates_(rates),
         reuse_(reuse),
-        schedule_{block, lower(block), {}, {}, {}},
-        facts_(graph().parts.size()) {}
+        schedule_{lowered.block, lowered.graph, {}, {}, {}},
+        facts_(graph().parts.size()) {
+    schedule_.inputs = lowered.block.arguments();
+    schedule_.outputs = lowered.block.outputs();
+    schedule_.saved = lowered.saved;
+    schedule_.reads_saved = lowered.reads_saved;
+    std::vector<NamedType>& border = lowered.reads_saved ? schedule_.inputs : schedule_.outputs;
+    for (const SavedValue& value : lowered.saved) border.push_back({value.name, value.type});
+  }
 
   Schedule run() {
+    const std::vector<bool> statistics = find_statistics(graph());
+    for (int part = 0; part < count(); ++part) fact(part).statistic = statistics[at(part)];
     for (int part = 0; part < count(); ++part) learn(part);
     decide_windows();
     make_slots();
@@ -57,15 +66,6 @@ class Scheduler {
 
   // First part: levels.
 
-  bool is_small_argument(const Part& part) const {
-    if (part.kind != PartKind::kArgument || part.value.id == 0) return false;
-    return !varies(part, Axis::kD) && !varies(part, Axis::kH) && !varies(part, Axis::kW);
-  }
-
-  bool can_be_statistic(int operand) {
-    return fact(operand).statistic || is_small_argument(graph()[operand]);
-  }
-
   void learn(int number) {
     const Part& part = graph()[number];
     switch (part.kind) {
@@ -76,27 +76,17 @@ class Scheduler {
       case PartKind::kPool: learn_pool(number); return;
       case PartKind::kReduce: learn_reduce(number); return;
       case PartKind::kMerge:
-      case PartKind::kComponent: {
-        const Fact& operand = fact(part.operands[0]);
-        fact(number).statistic = operand.statistic;
+      case PartKind::kComponent:
+      case PartKind::kRegroup:
         fact(number).leaf = true;
-        fact(number).level = operand.level;
+        fact(number).level = fact(part.operands[0]).level;
         return;
-      }
     }
   }
 
   void learn_pointwise(int number) {
     const Part& part = graph()[number];
     Fact& own = fact(number);
-    Extents broadcast = {1, 1, 1, 1, 1};
-    bool small = !part.operands.empty();
-    for (int operand : part.operands) {
-      small = small && can_be_statistic(operand);
-      for (std::size_t i = 0; i < broadcast.size(); ++i)
-        if (broadcast[i] == 1) broadcast[i] = graph()[operand].extents[i];
-    }
-    own.statistic = small && broadcast == part.extents;
     own.leaf = own.statistic;
     for (int operand : part.operands) {
       const int other = fact(operand).source;
@@ -149,7 +139,6 @@ class Scheduler {
     const Part& part = graph()[number];
     const int value = part.operands[0];
     const int level = std::max(fact(value).level, staging_level(part.operands[1]));
-    fact(number).statistic = true;
     fact(number).leaf = true;
     fact(number).level = level + 1;
     targets_.push_back({SinkKind::kContract, value, number, level});
@@ -169,11 +158,9 @@ class Scheduler {
     Fact& own = fact(number);
     own.leaf = true;
     if (fact(value).statistic) {
-      own.statistic = true;
       own.level = fact(value).level;
       return;
     }
-    own.statistic = part.axes != kChannelAxis;
     own.level = fact(value).level + 1;
     targets_.push_back({SinkKind::kStatistic, value, number, fact(value).level});
   }
@@ -187,8 +174,17 @@ class Scheduler {
 
   // Second part: outputs, and convolutions that are needed again after their own level.
 
+  // The output that holds a convolution's result for backward, which later sweeps may read too; -1 for none.
+  int saved_output(int part) const {
+    if (graph()[part].kind != PartKind::kConv) return -1;
+    for (std::size_t i = schedule_.block.block().outputs().size(); i < graph().outputs.size(); ++i)
+      if (graph().outputs[i] == part) return static_cast<int>(i);
+    return -1;
+  }
+
   void decide_windows() {
     for (int part : graph().outputs) {
+      if (saved_output(part) >= 0) store(part);
       const bool listed = std::any_of(targets_.begin(), targets_.end(), [&](const Target& target) {
         return target.kind == SinkKind::kStore && target.part == part;
       });
@@ -196,7 +192,7 @@ class Scheduler {
         targets_.push_back({SinkKind::kStore, part, part, fact(part).level});
     }
     for (int part = 0; part < count(); ++part) {
-      if (graph()[part].kind != PartKind::kConv) continue;
+      if (graph()[part].kind != PartKind::kConv || saved_output(part) >= 0) continue;
       std::vector<int> levels;
       for (const Target& target : targets_) {
         if (fact(target.value).source != part || target.level <= fact(part).level) continue;
@@ -243,8 +239,10 @@ class Scheduler {
     for (int part = 0; part < count(); ++part) {
       const Part& which = graph()[part];
       if (which.kind == PartKind::kArgument) {
+        // Saved values come behind the block's arguments.
         const auto place = std::find(arguments.begin(), arguments.end(), which.value) - arguments.begin();
-        slot_of_[at(part)] = add_slot(SlotKind::kArgument, static_cast<int>(place), part, 0);
+        const int number = static_cast<int>(place) + std::max(which.saved, 0);
+        slot_of_[at(part)] = add_slot(SlotKind::kArgument, number, part, 0);
       } else if (fact(part).statistic) {
         const int components = has_components(which) ? component_count(which.statistic) : 1;
         for (int i = 0; i < components; ++i) {
@@ -258,12 +256,14 @@ class Scheduler {
         }
       } else if (which.kind == PartKind::kComponent) {
         slot_of_[at(part)] = slot_of_[at(which.operands[0])] + which.component;
-      } else if (which.kind == PartKind::kPool || fact(part).stored) {
+      } else if (which.kind == PartKind::kPool || (fact(part).stored && saved_output(part) < 0)) {
         slot_of_[at(part)] = add_slot(SlotKind::kStored, -1, part, 0);
       }
     }
     for (std::size_t i = 0; i < graph().outputs.size(); ++i) {
       output_slots_.push_back(add_slot(SlotKind::kOutput, static_cast<int>(i), graph().outputs[i], 0));
+      if (saved_output(graph().outputs[i]) == static_cast<int>(i))
+        slot_of_[at(graph().outputs[i])] = output_slots_.back();
     }
   }
 
@@ -325,6 +325,20 @@ class Scheduler {
           std::find_if(groups.begin(), groups.end(), [&](const auto& entry) { return entry.first == key; });
       if (group == groups.end()) group = groups.insert(groups.end(), {key, {}});
       group->second.push_back(target);
+    }
+    // What needs no convolution goes along with one of the same domain.
+    for (auto group = groups.begin(); group != groups.end();) {
+      const auto& [domain, source] = group->first;
+      auto other =
+          source >= 0 ? groups.end() : std::find_if(groups.begin(), groups.end(), [&](const auto& entry) {
+            return std::get<0>(entry.first) == domain && std::get<1>(entry.first) >= 0;
+          });
+      if (other == groups.end()) {
+        ++group;
+        continue;
+      }
+      other->second.insert(other->second.end(), group->second.begin(), group->second.end());
+      group = groups.erase(group);
     }
     for (const auto& [key, targets] : groups) emit_sweep(level, std::get<0>(key), std::get<1>(key), targets);
   }
@@ -482,7 +496,7 @@ class Scheduler {
         sinks.push_back(sink);
       }
       for (std::size_t i = 0; i < graph().outputs.size(); ++i) {
-        if (graph().outputs[i] != target.part) continue;
+        if (graph().outputs[i] != target.part || output_slots_[i] == slot_of_[at(target.part)]) continue;
         sink.slots = {output_slots_[i]};
         sinks.push_back(sink);
       }
@@ -511,7 +525,11 @@ class Scheduler {
 }  // namespace
 
 Schedule make_schedule(const TypedBlock& block, const Rates& rates, Reuse reuse) {
-  return Scheduler(block, rates, reuse).run();
+  return make_schedule(Lowered{block, lower(block), {}, false}, rates, reuse);
+}
+
+Schedule make_schedule(const Lowered& lowered, const Rates& rates, Reuse reuse) {
+  return Scheduler(lowered, rates, reuse).run();
 }
 
 int Schedule::statistic_slot(int part, int component) const {

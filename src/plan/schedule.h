@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "fuseblock/plan.h"
-#include "plan/graph.h"
+#include "plan/lowered.h"
 
 namespace fuseblock {
 
@@ -113,6 +113,12 @@ struct Schedule {
   std::vector<ScheduleStep> steps;
   std::vector<Decision> decisions;
   std::vector<Kept> kept = {};
+  // What crosses the border, saved values included: slots number them.
+  std::vector<NamedType> inputs = {};
+  std::vector<NamedType> outputs = {};
+  // Values saved for backward: the last outputs, or where backward reads them the last inputs.
+  std::vector<SavedValue> saved = {};
+  bool reads_saved = false;
 
   // Slots of statistics by part and component; -1 for none.
   int statistic_slot(int part, int component) const;
@@ -131,5 +137,6 @@ struct Rates {
 };
 
 Schedule make_schedule(const TypedBlock& block, const Rates& rates, Reuse reuse = Reuse::kByCost);
+Schedule make_schedule(const Lowered& lowered, const Rates& rates, Reuse reuse = Reuse::kByCost);
 
 }  // namespace fuseblock

@@ -1,0 +1,370 @@
+#include "plan/saved.h"
+
+#include <algorithm>
+#include <set>
+
+#include "plan/equal_parts.h"
+#include "plan/vertex_cut.h"
+
+namespace fuseblock {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// By part: how many different values it has along the channels, where those of a group are equal.
+std::vector<std::int64_t> find_groups(const Graph& graph) {
+  std::vector<std::int64_t> groups;
+  for (const Part& part : graph.parts) {
+    const std::int64_t channels = part.extents[1];
+    std::int64_t found = channels;
+    if (part.kind == PartKind::kMerge && part.axes.contains(Axis::kC) && part.groups > 1) {
+      found = part.groups;
+    } else if (part.kind == PartKind::kMerge || part.kind == PartKind::kComponent) {
+      found = groups[at(part.operands[0])];
+    } else if (part.kind == PartKind::kPointwise) {
+      std::set<std::int64_t> of_operands;
+      for (int operand : part.operands)
+        if (varies(graph[operand], Axis::kC)) of_operands.insert(groups[at(operand)]);
+      if (of_operands.size() == 1) found = *of_operands.begin();
+    }
+    groups.push_back(found);
+  }
+  return groups;
+}
+
+// Chooses what is saved and makes the two sides of it.
+class TrainingSplit {
+ public:
+  TrainingSplit(const TypedBlock& forward, const TypedBlock& backward, DType arithmetic, const Rates& rates,
+                Reuse reuse)
+      : forward_{forward, lower(forward), {}, false},
+        backward_{backward, lower(backward), {}, true},
+        arithmetic_(arithmetic),
+        rates_(rates),
+        reuse_(reuse),
+        twin_(find_equal_parts(backward, backward_.graph, forward, forward_.graph)),
+        statistic_(find_statistics(backward_.graph)),
+        groups_(find_groups(backward_.graph)),
+        users_(backward_.graph.parts.size()),
+        saved_(backward_.graph.parts.size(), false) {
+    for (int part = 0; part < count(); ++part)
+      for (int operand : graph()[part].operands) users_[at(operand)].push_back(part);
+  }
+
+  std::pair<Schedule, Schedule> run() {
+    std::vector<int> chosen = choose_reductions();
+    choose_convolutions(sides(chosen).second);
+    decisions_.clear();
+    chosen = choose_reductions();  // saved convolutions may have made some of them needless
+    for (int part = 0; part < count(); ++part)
+      if (saved_[at(part)]) chosen.push_back(part);
+    std::sort(chosen.begin(), chosen.end(), [&](int a, int b) { return twin_[at(a)] < twin_[at(b)]; });
+    const auto [forward, backward] = sides(chosen);
+    std::pair<Schedule, Schedule> result = {make_schedule(forward, rates_, reuse_),
+                                            make_schedule(backward, rates_, reuse_)};
+    decisions_.insert(decisions_.begin(), convolution_decisions_.begin(), convolution_decisions_.end());
+    for (Schedule* schedule : {&result.first, &result.second})
+      schedule->decisions.insert(schedule->decisions.end(), decisions_.begin(), decisions_.end());
+    return result;
+  }
+
+ private:
+  // The backward graph, in which everything is chosen.
+  const Graph& graph() const { return backward_.graph; }
+  int count() const { return static_cast<int>(graph().parts.size()); }
+  // Whether forward computes it too. What depends on the outputs' gradients never has a twin.
+  bool is_shared(int part) const { return twin_[at(part)] >= 0; }
+  bool is_forward_output(int part) const {
+    const std::vector<int>& outputs = forward_.graph.outputs;
+    return std::find(outputs.begin(), outputs.end(), twin_[at(part)]) != outputs.end();
+  }
+  bool is_over_channels(int part) const {
+    return graph()[part].kind == PartKind::kReduce && !statistic_[at(part)];
+  }
+
+  double bytes(int part) const {
+    const Part& which = graph()[part];
+    const double channels = static_cast<double>(std::max<std::int64_t>(which.extents[1], 1));
+    return which.elements() / channels * static_cast<double>(groups_[at(part)]) *
+           static_cast<double>(byte_size(arithmetic_));
+  }
+
+  // First part: reductions.
+
+  // Whether a part can be saved in place of the reductions behind it.
+  bool can_save(int part) const {
+    const Part& which = graph()[part];
+    if (!is_shared(part) || is_forward_output(part)) return false;
+    if (which.kind != PartKind::kComponent && which.kind != PartKind::kPointwise &&
+        which.kind != PartKind::kContract)
+      return false;
+    return statistic_[at(part)] || (which.extents[1] == 1 && reuse_ != Reuse::kRecompute);
+  }
+
+  // Whether a part that is not shared reads it, or it is a result.
+  bool is_end(int part) const {
+    const auto& users = users_[at(part)];
+    return std::any_of(users.begin(), users.end(), [&](int user) { return !is_shared(user); }) ||
+           std::find(graph().outputs.begin(), graph().outputs.end(), part) != graph().outputs.end();
+  }
+
+  // A reduction over a large value, which costs a pass.
+  bool is_pass(int part) const {
+    const Part& which = graph()[part];
+    if (which.kind == PartKind::kContract) return true;
+    return which.kind == PartKind::kReduce && !statistic_[at(which.operands[0])];
+  }
+
+  std::vector<int> choose_reductions() {
+    std::vector<bool> unavoidable(at(count()),
+                                  false);  // an end needs it, and nothing in between can be saved
+    for (int part = count() - 1; part >= 0; --part) {
+      if (!is_shared(part) || can_save(part)) continue;
+      bool open = is_end(part);
+      for (int user : users_[at(part)]) open = open || (unavoidable[at(user)] && !saved_[at(user)]);
+      unavoidable[at(part)] = open;
+    }
+    VertexCut cut(count());
+    for (int part = 0; part < count(); ++part) {
+      if (!is_shared(part)) continue;
+      if (can_save(part)) cut.set_weight(part, bytes(part));
+      if (is_end(part)) cut.add_end(part);
+      for (int user : users_[at(part)])
+        if (is_shared(user) && !saved_[at(user)]) cut.add_edge(part, user);
+      if (is_pass(part) && !unavoidable[at(part)] && (!is_over_channels(part) || is_worth_saving(part)))
+        cut.add_start(part);
+    }
+    return cut.solve();
+  }
+
+  // Whether saving the result of a reduction over channels takes less time than repeating its pass.
+  bool is_worth_saving(int part) {
+    double moved = 0;
+    double operations = 0;
+    std::vector<int> needed = {graph()[part].operands[0]};
+    std::vector<bool> seen(at(count()), false);
+    for (std::size_t i = 0; i < needed.size(); ++i) {
+      const Part& which = graph()[needed[i]];
+      if (seen[at(needed[i])] || statistic_[at(needed[i])]) continue;
+      seen[at(needed[i])] = true;
+      const bool is_saved = saved_[at(needed[i])];
+      if (which.kind == PartKind::kArgument || is_saved) moved += bytes(needed[i]);
+      if (is_saved) continue;
+      if (which.kind == PartKind::kConv)
+        operations += 2 * conv_geometry(backward_.block, which.node).multiply_adds();
+      needed.insert(needed.end(), which.operands.begin(), which.operands.end());
+    }
+    const double kept = bytes(part) * component_count(graph()[part].statistic);
+    Decision decision;
+    decision.value = "reduction over c of " + value_name(twin_[at(part)]);
+    decision.store_ms = 1e3 * (2 * kept / rates_.bytes_per_second + kept * rates_.touch_seconds_per_byte);
+    decision.recompute_ms = 1e3 * (moved / rates_.bytes_per_second + operations / rates_.flops);
+    return decide(decision, decisions_);
+  }
+
+  bool decide(Decision decision, std::vector<Decision>& decisions) const {
+    bool save = decision.store_ms < decision.recompute_ms;
+    decision.reason = "the smaller estimate";
+    if (reuse_ != Reuse::kByCost) {
+      save = reuse_ == Reuse::kStore;
+      decision.reason = "asked for";
+    }
+    decision.chosen = save ? "save" : "recompute";
+    decisions.push_back(std::move(decision));
+    return save;
+  }
+
+  // Second part: convolutions.
+
+  // Decides about the convolutions that backward computes again where only reductions are saved.
+  void choose_convolutions(const Lowered& backward) {
+    const Schedule schedule = make_schedule(backward, rates_, Reuse::kRecompute);
+    for (int part = 0; part < count(); ++part) {
+      const Part& which = graph()[part];
+      if (which.kind != PartKind::kConv || !is_shared(part) || is_forward_output(part)) continue;
+      const auto uses =
+          std::count_if(schedule.steps.begin(), schedule.steps.end(), [&](const ScheduleStep& step) {
+            return step.kind == StepKind::kSweep && step.sweep.source >= 0 &&
+                   schedule.graph[step.sweep.source].node == which.node;
+          });
+      if (uses > 0) saved_[at(part)] = is_worth_saving_convolution(part, static_cast<double>(uses));
+    }
+  }
+
+  // Saved, it is written once by forward and read by each pass of backward; else backward computes it for each, or
+  // once and keeps it.
+  bool is_worth_saving_convolution(int part, double uses) {
+    const double moving = bytes(part) / rates_.bytes_per_second;
+    const double first_touch = bytes(part) * rates_.touch_seconds_per_byte;
+    const double computing =
+        2 * conv_geometry(backward_.block, graph()[part].node).multiply_adds() / rates_.flops;
+    Decision decision;
+    decision.value = value_name(twin_[at(part)]) + " for backward";
+    decision.store_ms = 1e3 * ((1 + uses) * moving + first_touch);
+    decision.recompute_ms = 1e3 * std::min(uses * computing, computing + uses * moving + first_touch);
+    return decide(decision, convolution_decisions_);
+  }
+
+  // Third part: names, types, the two sides.
+
+  // The name of a part of the forward graph, or of what it is made of.
+  std::string value_name(int part) const {
+    const Graph& forward = forward_.graph;
+    while (forward[part].name.empty() && !forward[part].operands.empty()) part = forward[part].operands[0];
+    return forward[part].name;
+  }
+
+  // The value whose reduction a part of the forward graph comes from.
+  std::string reduced_name(int part) const {
+    const Graph& forward = forward_.graph;
+    while (forward[part].kind != PartKind::kReduce && forward[part].kind != PartKind::kContract &&
+           !forward[part].operands.empty())
+      part = forward[part].operands[0];
+    return forward[part].operands.empty() ? forward[part].name : value_name(forward[part].operands[0]);
+  }
+
+  std::string plain_name(int number) const {
+    const Part& part = forward_.graph[number];
+    if (!part.role.empty()) return part.role;
+    if (!part.name.empty()) return part.name;
+    std::string what = "value";
+    if (part.kind == PartKind::kComponent) {
+      switch (forward_.graph[part.operands[0]].statistic) {
+        case Statistic::kSum: what = "sum"; break;
+        case Statistic::kMax: what = "max"; break;
+        case Statistic::kMin: what = "min"; break;
+        case Statistic::kMoments: what = part.component == 0 ? "mean" : "squares"; break;
+        case Statistic::kExpSum: what = part.component == 0 ? "max" : "sum_exp"; break;
+      }
+    }
+    return reduced_name(number) + "." + what;
+  }
+
+  TensorType type_of(int part, std::int64_t channels) const {
+    const Part& which = graph()[part];
+    if (which.node >= 0) {
+      const Node& node = backward_.block.block().nodes()[at(which.node)];
+      TensorType type = backward_.block.type(node.result);
+      type.dtype = arithmetic_;
+      type.layout = Layout::kContiguous;
+      return type;
+    }
+    TensorType type;
+    type.dtype = arithmetic_;
+    type.axes = {Axis::kN, Axis::kC};
+    bool over_positions = false;
+    for (Axis axis : kSpatialAxes.list()) over_positions = over_positions || varies(which, axis);
+    const AxisSet input_axes = forward_.block.type(Value{0}).axes;
+    for (Axis axis : kSpatialAxes.list())
+      if (varies(which, axis) || (over_positions && input_axes.contains(axis))) type.axes.insert(axis);
+    for (Axis axis : type.axes.list())
+      type.extents.push_back(axis == Axis::kC ? channels : which.extents[at(index(axis))]);
+    return type;
+  }
+
+  SavedValue describe(int part, std::set<std::string>& taken) const {
+    SavedValue value;
+    const std::string name = "saved." + plain_name(twin_[at(part)]);
+    value.name = name;
+    for (int number = 2; !taken.insert(value.name).second; ++number)
+      value.name = name + std::to_string(number);
+    value.type = type_of(part, groups_[at(part)]);
+    value.reason = graph()[part].kind == PartKind::kConv
+                       ? "spares computing " + value_name(twin_[at(part)]) + " again"
+                       : "spares a pass over " + reduced_name(twin_[at(part)]);
+    return value;
+  }
+
+  // The blocks that write and read the chosen parts.
+  std::pair<Lowered, Lowered> sides(const std::vector<int>& chosen) const {
+    std::pair<Lowered, Lowered> result = {forward_, backward_};
+    std::set<std::string> taken;
+    for (const TypedBlock* block : {&forward_.block, &backward_.block})
+      for (const ValueInfo& info : block->block().values()) taken.insert(info.name);
+    std::vector<SavedValue> saved;
+    for (int part : chosen) saved.push_back(describe(part, taken));
+    result.first.saved = saved;
+    result.second.saved = std::move(saved);
+    write_saved(chosen, result.first);
+    read_saved(chosen, result.second);
+    return result;
+  }
+
+  Part regroup(int operand, Extents extents, std::int64_t channels, const std::string& name) const {
+    Part part;
+    part.kind = PartKind::kRegroup;
+    part.operands = {operand};
+    part.extents = extents;
+    part.extents[1] = channels;
+    part.name = name;
+    return part;
+  }
+
+  void write_saved(const std::vector<int>& chosen, Lowered& forward) const {
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      const int part = twin_[at(chosen[i])];
+      const Extents extents = forward.graph[part].extents;
+      const std::int64_t groups = groups_[at(chosen[i])];
+      if (groups == extents[1]) {
+        forward.graph.outputs.push_back(part);
+      } else {
+        forward.graph.outputs.push_back(static_cast<int>(forward.graph.parts.size()));
+        forward.graph.parts.push_back(regroup(part, extents, groups, forward.saved[i].name));
+      }
+    }
+  }
+
+  void read_saved(const std::vector<int>& chosen, Lowered& backward) const {
+    std::vector<Part> parts;
+    std::vector<int> number;
+    for (int part = 0; part < count(); ++part) {
+      const auto place = std::find(chosen.begin(), chosen.end(), part) - chosen.begin();
+      Part next = graph()[part];
+      for (int& operand : next.operands) operand = number[at(operand)];
+      if (place < static_cast<std::ptrdiff_t>(chosen.size())) {
+        const std::string& name = backward.saved[static_cast<std::size_t>(place)].name;
+        Part argument;
+        argument.kind = PartKind::kArgument;
+        argument.saved = static_cast<int>(place);
+        argument.large = next.kind == PartKind::kConv;
+        argument.name = name;
+        argument.extents = next.extents;
+        argument.extents[1] = groups_[at(part)];
+        const bool grouped = argument.extents[1] != next.extents[1];
+        if (grouped) {
+          next = regroup(static_cast<int>(parts.size()), next.extents, next.extents[1], name);
+          parts.push_back(std::move(argument));
+        } else {
+          next = std::move(argument);
+        }
+      }
+      number.push_back(static_cast<int>(parts.size()));
+      parts.push_back(std::move(next));
+    }
+    std::vector<int> outputs;
+    for (int output : graph().outputs) outputs.push_back(number[at(output)]);
+    backward.graph = needed_parts(parts, outputs);
+  }
+
+  Lowered forward_;
+  Lowered backward_;
+  DType arithmetic_;
+  Rates rates_;
+  Reuse reuse_;
+  std::vector<int> twin_;  // by part of backward: the equal part of forward, or -1
+  std::vector<bool> statistic_;
+  std::vector<std::int64_t> groups_;
+  std::vector<std::vector<int>> users_;
+  std::vector<bool> saved_;  // convolutions
+  std::vector<Decision> decisions_;
+  std::vector<Decision> convolution_decisions_;
+};
+
+}  // namespace
+
+std::pair<Schedule, Schedule> make_training_schedules(const TypedBlock& forward, const TypedBlock& backward,
+                                                      DType arithmetic, const Rates& rates, Reuse reuse) {
+  return TrainingSplit(forward, backward, arithmetic, rates, reuse).run();
+}
+
+}  // namespace fuseblock

@@ -5,6 +5,8 @@ include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/fuseblock")
 
 install(TARGETS fuseblock EXPORT fuseblockTargets)
+# Where it has been built: `make demo` builds the command alone.
+install(TARGETS fuseblock_c OPTIONAL)
 if(TARGET fuseblock_cli)
   install(TARGETS fuseblock_cli)
 endif()

@@ -1,5 +1,7 @@
-# The C++ tests. Each tests/cpp/*_test.cc is a program and one ctest entry of that name; the other files of tests/cpp are
+# The C++ and C tests. Each tests/cpp/*_test.cc is a program and one ctest entry of that name; the other files of tests/cpp are
 # a library that all of them link. Tests may include any header of src/ and of tests/cpp/.
+#
+# Each tests/c/*_test.c is a program in C99 that uses the C API and nothing else, and one ctest entry.
 #
 # FUSEBLOCK_SOURCE_DIR is the checkout, for files that tests read.
 
@@ -36,6 +38,23 @@ foreach(source IN LISTS test_sources)
   fuseblock_own_code(${name})
   target_link_libraries(${name} PRIVATE fuseblock_test_support GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/cpp")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${FUSEBLOCK_TEST_TIMEOUT})
+endforeach()
+
+enable_language(C)
+file(GLOB c_test_sources CONFIGURE_DEPENDS tests/c/*_test.c)
+foreach(source IN LISTS c_test_sources)
+  get_filename_component(name "${source}" NAME_WE)
+  add_executable(${name} "${source}")
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic $<$<BOOL:${FUSEBLOCK_WERROR}>:-Werror>)
+  target_link_libraries(${name} PRIVATE fuseblock_c)
+  set_target_properties(${name} PROPERTIES
+    C_STANDARD 99
+    C_STANDARD_REQUIRED ON
+    C_EXTENSIONS OFF
+    LINKER_LANGUAGE C
+    RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/c")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${FUSEBLOCK_TEST_TIMEOUT})
 endforeach()

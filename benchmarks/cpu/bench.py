@@ -208,8 +208,9 @@ def main() -> int:
             print(case.name, direction, case.dtype, case.layout)
         return 0
     rates = machine_rates()
+    peers = "eager alone" if arguments.no_compile else "eager and compiled"
     print(
-        f"{arguments.threads} threads, torch {torch.__version__}, batch of the reference blocks / "
+        f"{arguments.threads} threads, torch {torch.__version__} {peers}, batch of the reference blocks / "
         f"{arguments.divide}; torch.mm {rates.gemm_flops / 1e9:.0f} GFLOP/s, copy "
         f"{rates.copy_bytes / 1e9:.1f} GB/s. Milliseconds; more in tools/bench --help\n"
     )

@@ -26,8 +26,8 @@ class Row:
     """One case in one direction. Times are medians in milliseconds, spreads the quartiles.
 
     error and peer_error: the largest error against float64 over the output and all gradients, each relative
-    to the largest value of its tensor; that of the best peer. peak_bytes: fuseblock's workspace and what forward
-    saves for backward; peer_peak_bytes: the peak of the best peer's allocations without its results.
+    to the largest value of its tensor; that of the best peer. peak_bytes: fuseblock's workspace and what
+    forward saves for backward; peer_peak_bytes: the peak of the best peer's allocations without its results.
     """
 
     case: str

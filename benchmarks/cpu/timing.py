@@ -79,7 +79,7 @@ def allocated_peak_bytes(run: Callable[[], dict[str, Tensor]]) -> int:
 
     Memory that libraries below PyTorch take by themselves is not seen.
     """
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         results = run()
     now = peak = 0
     for event in profiler.profiler.kineto_results.events():

@@ -66,6 +66,7 @@ typedef struct FuseblockPlanOptions {
   size_t struct_size;
   int32_t threads; /* 0: as many as the machine has cores */
   FuseblockReuse reuse;
+  int32_t unfused; /* not 0: one operation after the other, each result written to memory; for comparison */
 } FuseblockPlanOptions;
 
 /* Elements at `data`, `strides[i]` elements apart along axis i; both arrays have `rank` entries. Inputs are only

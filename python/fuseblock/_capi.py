@@ -44,6 +44,7 @@ class _Options(ctypes.Structure):
         ("struct_size", ctypes.c_size_t),
         ("threads", ctypes.c_int32),
         ("reuse", ctypes.c_int32),
+        ("unfused", ctypes.c_int32),
     )
 
 
@@ -192,6 +193,7 @@ class Plan:
         *,
         threads: int = 0,
         reuse: str = "by_cost",
+        fuse: bool = True,
     ) -> Plan:
         """Makes a plan.
 
@@ -201,6 +203,7 @@ class Plan:
         device: the name of an engine; the best one unless given.
         threads: 0 means as many as there are cores.
         reuse: what is done with a convolution's result that is needed twice: by_cost, store or recompute.
+        fuse: False runs one operation after the other, for comparison.
 
         Raises ValueError for a mistake, NotImplementedError for what is not supported.
         """
@@ -210,7 +213,7 @@ class Plan:
         types = (_NamedType * len(given))(
             *(_NamedType(name.encode(), text.encode()) for name, text in given.items())
         )
-        options = _Options(ctypes.sizeof(_Options), threads, _REUSE[reuse])
+        options = _Options(ctypes.sizeof(_Options), threads, _REUSE[reuse], int(not fuse))
         handle = ctypes.c_void_p()
         _check(
             library().fuseblock_plan_make(

@@ -122,14 +122,27 @@ T read_struct(const T& given, const char* name) {
   return known;
 }
 
+// A caller built against a newer header may ask for nothing that this library does not know.
+template <class T>
+void require_no_more(const T& given, const char* name) {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes of the caller's struct behind the known ones
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&given);
+  for (std::size_t i = sizeof(T); i < given.struct_size; ++i)
+    if (bytes[i] != 0)
+      throw fuseblock::NotSupportedError(std::string(name) + ": an option is set that fuseblock " +
+                                         fuseblock::kVersion + " does not have");
+}
+
 fuseblock::PlanOptions read_options(const FuseblockPlanOptions* options) {
   fuseblock::PlanOptions result;
   if (options == nullptr) return result;
   const auto given = read_struct(*options, "options");
+  require_no_more(*options, "options");
   if (given.reuse < kFuseblockReuseByCost || given.reuse > kFuseblockReuseRecompute)
     throw UserError("options.reuse: expected 0 to 2, got " + std::to_string(given.reuse));
   result.threads = given.threads;
   result.reuse = static_cast<fuseblock::Reuse>(given.reuse);
+  result.fuse = given.unfused == 0;
   return result;
 }
 

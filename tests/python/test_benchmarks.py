@@ -1,0 +1,112 @@
+"""The benchmark beside PyTorch: its blocks are those of the command, its rows are whole."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from cli_support import CHECKOUT, fuseblock_json
+
+from benchmarks.cpu import bench, report
+from benchmarks.cpu.cases import DIRECTIONS, Case, cases
+from benchmarks.cpu.contenders import FuseblockContender, exact_results, output_gradient, relative_error
+from benchmarks.cpu.timing import MachineRates, Times
+from benchmarks.reference_blocks import BLOCKS, TAILS
+
+# What programs that read results files rely on.
+ROW_KEYS = {
+    "case",
+    "direction",
+    "dtype",
+    "layout",
+    "mode",
+    "fuseblock_ms",
+    "peers",
+    "floor_ms",
+    "error",
+    "peer_error",
+    "peak_bytes",
+    "peer_peak_bytes",
+}
+RATES = MachineRates(1e11, 1e10)
+
+
+def tiny(case: Case) -> Case:
+    """The same case on a few positions."""
+    positions = [5, 6, 7][: len(case.shape) - 2]
+    return replace(case, shape=(2, case.shape[1], *positions))
+
+
+def unique_cases() -> list[Case]:
+    return [case for case in cases(8) if case.dtype == "f32"]
+
+
+def test_blocks_are_those_of_the_command() -> None:
+    known = {row["name"]: row for row in fuseblock_json("info")["reference_blocks"]}
+    for name, block in {**BLOCKS, **TAILS}.items():
+        assert "f32[" + ",".join(map(str, block.shape)) + "]" == known[name]["input"]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("case", unique_cases(), ids=lambda case: f"{case.name}-{case.layout}")
+def test_fuseblock_computes_what_the_module_does(case: Case, direction: str) -> None:
+    small = tiny(case)
+    d_output = output_gradient(small)
+    exact = exact_results(small, direction, d_output)
+    results = FuseblockContender(small, direction, d_output, threads=1).run()
+    assert set(results) == set(exact)
+    assert relative_error(results, exact) < 1e-3
+
+
+def test_a_row_is_whole(tmp_path: Path) -> None:
+    case = tiny(next(case for case in cases(8) if case.name == "conv3d_gn_mean"))
+    arguments = argparse.Namespace(no_compile=True, threads=1, seconds=0.0, keep_outputs=False, explain=False)
+    threads = torch.get_num_threads()
+    row = bench.measure_row(case, "forward+backward", arguments, RATES)
+    assert torch.get_num_threads() == threads
+    assert set(row.peers) == {"eager contiguous", "eager channels_last"}
+    assert row.ratio == pytest.approx(row.peers[row.best_peer] / row.fuseblock_ms)
+    assert row.wanted_ratio == 2.0
+    assert row.error < 1e-3
+    # Two convolutions of 24 channels on 3 x 4 x 5 positions in two samples, 3 channels and 27 taps each.
+    assert row.convolution_flops == 2 * 2 * 2 * 24 * 3 * 4 * 5 * 3 * 27
+    assert row.intermediate_bytes == 2 * 24 * 3 * 4 * 5 * 4
+    assert row.peer_peak_bytes >= row.intermediate_bytes
+    (path,) = report.write_results(tmp_path, [row], RATES, 1)
+    written = json.loads(path.read_text())
+    assert set(written) >= {"device", "versions", "digest", "date", "rows"}
+    assert set(written["rows"][0]) >= ROW_KEYS
+    assert row.case in report.table_line(row, RATES)
+
+
+def test_geometric_means() -> None:
+    case = tiny(next(case for case in cases(8) if case.group == "tails"))
+    arguments = argparse.Namespace(no_compile=True, threads=1, seconds=0.0, keep_outputs=False, explain=False)
+    row = bench.measure_row(case, "forward", arguments, RATES)
+    rows = [replace(row, ratio=1.0), replace(row, ratio=9.0), replace(row, ratio=100.0, group="blocks")]
+    (line,) = report.geometric_means(rows)
+    assert "forward: geometric mean of 2 ratios 3.00, wanted 2.00 ok" in line
+
+
+def test_times() -> None:
+    times = Times([0.004, 0.001, 0.002, 0.003, 0.1])
+    assert times.median_ms == pytest.approx(3)
+    assert times.quartiles_ms == pytest.approx((2, 4))
+
+
+def test_the_command_lists_its_rows() -> None:
+    environment = {**os.environ, "PYTHONPATH": ""}
+    done = subprocess.run(
+        [CHECKOUT / "tools/bench", "--list", "--filter", "_tail forward .*f32"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    assert done.stdout.splitlines() == [f"{name} forward f32 contiguous" for name in TAILS]

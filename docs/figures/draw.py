@@ -156,7 +156,8 @@ def folders() -> str:
     """Who may include whom."""
     public = Box("include/fuseblock", "the public API", 280, 10, width=210)
     block = Box("src/block", "words, types, adjoints", 190, 104)
-    cli = Box("src/cli", "the command", 540, 104)
+    cli = Box("src/cli", "the command", 430, 104, width=120)
+    c_api = Box("src/c_api", "for C", 580, 104, width=120)
     torch = Box("bindings/torch", "the only one to see torch", 740, 104, width=190, planned=True)
     plan = Box("src/plan", "sweeps, plans, devices", 90, 198)
     reference = Box("src/reference", "the oracle", 290, 198)
@@ -164,10 +165,11 @@ def folders() -> str:
     cuda = Box("src/cuda", "an engine", 140, 312, width=110, planned=True)
     engines = Box("src/engines.cc", "lists the engines", 290, 312)
     x, y = plan.bottom
-    parts = [box.svg() for box in (public, block, cli, torch, plan, reference, cpu, cuda, engines)]
+    parts = [box.svg() for box in (public, block, cli, c_api, torch, plan, reference, cpu, cuda, engines)]
     parts += [
         arrow((320, block.y), (320, public.bottom[1])),
-        arrow(cli.top, (cli.top[0], 30), (public.right[0], 30)),
+        arrow((460, cli.y), (460, public.bottom[1])),
+        arrow(c_api.top, (c_api.top[0], 30), (public.right[0], 30)),
         arrow(torch.top, (torch.top[0], 42), (public.right[0], 42), planned=True),
         arrow(
             plan.top, (plan.top[0], 177), (block.bottom[0] - 20, 177), (block.bottom[0] - 20, block.bottom[1])

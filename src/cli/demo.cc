@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
 
 #include <nlohmann/json.hpp>
 
@@ -182,6 +183,18 @@ Json to_json(const Row& row) {
           {"ok", row.comparison.ok}};
 }
 
+std::string ratio_text(double ratio) {
+  std::array<char, 32> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.2fx", ratio);
+  return buffer.data();
+}
+
+std::string error_text(double error) {
+  std::array<char, 32> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.1e", error);
+  return buffer.data();
+}
+
 std::string table_text(const std::vector<Row>& rows, const Console& console) {
   Table table({{"block"},
                {"input"},
@@ -194,9 +207,9 @@ std::string table_text(const std::vector<Row>& rows, const Console& console) {
                {"error", true}});
   for (const Row& row : rows)
     table.add({row.name, to_string(row.input), std::to_string(row.users_batch), time_text(row.fused_seconds),
-               time_text(row.unfused_seconds), number_text(row.unfused_seconds / row.fused_seconds, 3),
+               time_text(row.unfused_seconds), ratio_text(row.unfused_seconds / row.fused_seconds),
                bytes_text(row.fused_bytes), bytes_text(row.unfused_bytes),
-               number_text(row.comparison.max_rel_error, 2)});
+               error_text(row.comparison.max_rel_error)});
   return table.text(console);
 }
 

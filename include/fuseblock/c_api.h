@@ -7,7 +7,7 @@
  *   fuseblock_plan_free(plan);
  *
  * What holds:
- *  - Every function that can fail gives a FuseblockStatus. Where it is not kFuseblockOk nothing was made or
+ *  - Every function that can fail gives a FuseblockStatus. Where it is not kFuseblockOk no handle was made or
  *    changed, and fuseblock_last_error() says why. No C++ exception leaves a function.
  *  - The only state besides the handles is that message, one a thread. A plan never changes: any number of
  *    threads may use it at once, each with a workspace and outputs of its own.
@@ -15,8 +15,9 @@
  *  - Structs begin with `struct_size` where they may grow: set it to sizeof the struct. FuseblockTensor and
  *    FuseblockNamedType, which stand in arrays, stay as they are. Functions and enumerators are added, never changed.
  */
-#ifndef FUSEBLOCK_C_API_H_
-#define FUSEBLOCK_C_API_H_
+#pragma once
+
+/* NOLINTBEGIN(modernize-*): this header is C. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -146,4 +147,4 @@ FUSEBLOCK_API FuseblockStatus fuseblock_plan_explain_json(const FuseblockPlan* p
 }
 #endif
 
-#endif /* FUSEBLOCK_C_API_H_ */
+/* NOLINTEND(modernize-*) */

@@ -36,7 +36,7 @@ format: ## Format the C++ and Python sources in place
 	@tools/format
 
 bench: ## Time the reference blocks, their tails and GroupNorm+SiLU beside PyTorch; BENCH='--quick' passes options
-	@tools/install_packages test
+	@tools/install_packages bench
 	@tools/python_env test
 	@$(configure_release)
 	@cmake --build build --parallel $(jobs) --target fuseblock_c

@@ -97,12 +97,17 @@ def chosen(arguments: argparse.Namespace) -> Iterator[tuple[Case, str]]:
                 yield case, direction
 
 
-def make_peers(case: Case, direction: str, arguments: argparse.Namespace) -> list[Contender]:
-    """PyTorch's contenders."""
+def make_contenders(case: Case, direction: str, arguments: argparse.Namespace) -> list[Contender]:
+    """Those of a case, fuseblock first."""
     ways = ["eager"] if arguments.no_compile else ["eager", "compile"]
     d_output = output_gradient(case)
     return [
-        TorchContender(case, direction, d_output, how, layout) for layout in case.peer_layouts for how in ways
+        FuseblockContender(case, direction, d_output, arguments.threads, arguments.keep_outputs),
+        *(
+            TorchContender(case, direction, d_output, how, layout)
+            for layout in case.peer_layouts
+            for how in ways
+        ),
     ]
 
 
@@ -134,31 +139,43 @@ def border_bytes(case: Case, direction: str, output_elements: int) -> float:
     return float((2 * forward + gradients) * size)
 
 
-def errors_of(
-    case: Case, direction: str, arguments: argparse.Namespace, intermediate_bytes: int
-) -> dict[str, float]:
-    """The error of each contender, on a part of the batch where float64 would take too much memory."""
+def exact_part(case: Case, intermediate_bytes: int) -> Case:
+    """The case on as much of its batch as float64 results are computed for."""
     each = intermediate_bytes // case.input().element_size() // case.shape[0]
     batch = max(1, min(case.shape[0], MOST_EXACT_ELEMENTS // each))
-    part = replace(case, shape=(batch, *case.shape[1:]))
-    d_output = output_gradient(part)
-    exact = exact_results(part, direction, d_output)
-    contenders: list[Contender] = [
-        FuseblockContender(part, direction, d_output, arguments.threads),
-        *make_peers(part, direction, arguments),
-    ]
-    return {contender.name: relative_error(contender.run(), exact) for contender in contenders}
+    return replace(case, shape=(batch, *case.shape[1:]))
+
+
+def errors_of(case: Case, direction: str, contenders: list[Contender]) -> dict[str, float]:
+    """The error of each contender; one that torch.compile cannot compile here is told, and has none."""
+    exact = exact_results(case, direction, output_gradient(case))
+    errors = {}
+    for contender in contenders:
+        try:
+            errors[contender.name] = relative_error(contender.run(), exact)
+        except Exception as failure:
+            if not contender.name.startswith("compile"):
+                raise
+            first_line = str(failure).partition("\n")[0]
+            print(f"{case.name}: left out {contender.name}: {first_line}", file=sys.stderr)
+        contender.release()
+    return errors
 
 
 def measure_row(case: Case, direction: str, arguments: argparse.Namespace, rates: MachineRates) -> Row:
     """Everything about one case in one direction."""
     torch._dynamo.reset()
     flops, intermediate_bytes = convolution_of(case)
-    d_output = output_gradient(case)
-    moved = border_bytes(case, direction, d_output.numel())
-    errors = errors_of(case, direction, arguments, intermediate_bytes)
-    ours = FuseblockContender(case, direction, d_output, arguments.threads, arguments.keep_outputs)
-    peers = make_peers(case, direction, arguments)
+    moved = border_bytes(case, direction, output_gradient(case).numel())
+    ours, *peers = contenders = make_contenders(case, direction, arguments)
+    assert isinstance(ours, FuseblockContender)
+    part = exact_part(case, intermediate_bytes)
+    errors = errors_of(
+        part,
+        direction,
+        contenders if part == case else make_contenders(part, direction, arguments),
+    )
+    peers = [peer for peer in peers if peer.name in errors]
     times = measure([ours, *peers], arguments.seconds)
     best = min(peers, key=lambda peer: times[peer.name].median_ms)
     peer_peak = allocated_peak_bytes(best.run)

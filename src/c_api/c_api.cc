@@ -240,9 +240,9 @@ FuseblockStatus fuseblock_plan_for_training(const FuseblockPlan* plan, const cha
     const fuseblock::Plan& given = required(plan, "plan").plan;
     FuseblockPlan*& forward_result = required(forward, "forward");
     FuseblockPlan*& backward_result = required(backward, "backward");
-    // Nothing is handed from one to the other: the backward plan computes again what it needs of the forward pass.
-    auto made_forward = std::make_unique<FuseblockPlan>(given);
-    auto made_backward = std::make_unique<FuseblockPlan>(given.backward(read_names(wanted, wanted_count)));
+    fuseblock::TrainingPlans plans = given.for_training(read_names(wanted, wanted_count));
+    auto made_forward = std::make_unique<FuseblockPlan>(std::move(plans.forward));
+    auto made_backward = std::make_unique<FuseblockPlan>(std::move(plans.backward));
     forward_result = made_forward.release();
     backward_result = made_backward.release();
   });

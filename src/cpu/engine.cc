@@ -7,6 +7,7 @@
 #include "cpu/parallel.h"
 #include "cpu/pool.h"
 #include "cpu/sweep_runner.h"
+#include "plan/borrow.h"
 #include "plan/keep.h"
 #include "plan/saved.h"
 
@@ -24,6 +25,7 @@ class CpuExecutable : public Executable {
  public:
   CpuExecutable(Schedule schedule, const PlanOptions& options)
       : schedule_(std::move(schedule)), finalise_(schedule_), workers_(workers(options.threads)) {
+    borrow_outputs(schedule_, kStoredType<T>);
     schedule_.kept = find_kept(schedule_, sizeof(T));
     Layout layout;
     for (const Slot& slot : schedule_.slots) {

@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kTasks = 32;            // enough for a dozen workers to share evenly
 constexpr std::int64_t kShortestSplit = 4096;  // positions: below this a task costs more than it spares
 // Of a convolution's result: they stay in L2 beside its weights and what was staged.
-constexpr std::int64_t kTileElements = 65536;
+constexpr std::int64_t kTileElements = 40960;
 constexpr std::int64_t kAcrossElements = 32768;
 constexpr std::int64_t kBins = 16;
 
@@ -41,6 +41,12 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
     plan.sink = &sink;
     plan.taker = at(std::find(wanted.begin(), wanted.end(), sink.step) - wanted.begin());
     wanted.push_back(sink.step);
+    // Not over a value of the program's own that lies there.
+    plan.in_place = sink.kind == SinkKind::kStore &&
+                    std::none_of(sweep.inputs.begin(), sweep.inputs.end(), [&](int slot) {
+                      return slot >= 0 && schedule.slots[at(slot)].borrowed &&
+                             schedule.slots[at(slot)].number == schedule.slots[at(sink.slots[0])].number;
+                    });
     if (sink.kind == SinkKind::kStatistic) {
       const Part& part = schedule.graph[sink.part];
       plan.statistic = part.statistic;
@@ -349,7 +355,7 @@ void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, Range positions
   for (std::size_t i = 0; i < sinks_.size(); ++i) {
     const Sink& sink = *sinks_[i].sink;
     targets[i] = nullptr;
-    if (sink.kind == SinkKind::kStore && program_.is_written(i))
+    if (sinks_[i].in_place && program_.is_written(i))
       targets[i] =
           positions_in_place<T>((*context.views)[at(sink.slots[0])], extents_, task.n, c, positions.begin);
   }

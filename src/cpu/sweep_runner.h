@@ -42,6 +42,7 @@ class SweepRunner {
     const Sink* sink = nullptr;
     Statistic statistic{};
     Manner manner = Manner::kPerChannel;
+    bool in_place = false;           // kStore: results may be made where they are stored
     std::size_t taker = 0;           // the first sink that takes the same step
     std::size_t partial_offset = 0;  // kPerChannel with several splits: states in the workspace; kContract: T
     std::size_t scratch_offset = 0;  // in the worker's scratch

@@ -83,7 +83,8 @@ class Narrator {
       text += text.empty() ? "" : ", ";
       if (sink.kind == SinkKind::kStore) {
         const Slot& slot = schedule_.slots[at(sink.slots[0])];
-        text += (slot.kind == SlotKind::kOutput ? "output " : "store ") + label(slot.part);
+        text += (slot.kind == SlotKind::kOutput && !slot.borrowed ? "output " : "store ") + label(slot.part);
+        if (slot.borrowed) text += " in the memory of output " + schedule_.outputs[at(slot.number)].name;
       } else if (sink.kind == SinkKind::kContract) {
         text += "contract into " + label(sink.part);
       } else {

@@ -101,9 +101,8 @@ class KeepFinder {
   bool reads_local(const Sweep& sweep) const {
     return std::all_of(sweep.inputs.begin(), sweep.inputs.end(), [&](int slot) {
       const Slot& which = schedule_.slots[at(slot)];
-      if (which.kind == SlotKind::kOutput) return false;
-      if (which.kind == SlotKind::kStored && made_[at(which.part)] && which.extents != sweep.domain)
-        return false;
+      const bool stored = which.kind == SlotKind::kStored || which.borrowed;
+      if (stored && made_[at(which.part)] && which.extents != sweep.domain) return false;
       return !made_[at(which.part)] || local_[at(which.part)];
     });
   }

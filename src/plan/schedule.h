@@ -29,6 +29,8 @@ struct Slot {
   int part = -1;
   int component = 0;
   Extents extents = {1, 1, 1, 1, 1};
+  bool borrowed =
+      false;  // kOutput: a stored value in the output's memory, until the output itself is written
 };
 
 enum class SinkKind : std::uint8_t {

@@ -1,0 +1,12 @@
+// Stored values in the memory of outputs: a value that the sweep which writes an output, and nothing else, reads for the
+// last time, element by element, can lie where that output will be.
+#pragma once
+
+#include "plan/schedule.h"
+
+namespace fuseblock {
+
+// Moves stored values, which are of type `stored`, into outputs of that type where nothing else is there yet.
+void borrow_outputs(Schedule& schedule, DType stored);
+
+}  // namespace fuseblock

@@ -84,7 +84,8 @@ class KeepFinder {
     for (int number : finalise.parts) {
       const Part& part = schedule_.graph[number];
       made_[at(number)] = true;
-      bool local = part.extents[0] == domain[0];
+      // What is saved for each group is taken from the channels in the end.
+      bool local = part.extents[0] == domain[0] && part.kind != PartKind::kRegroup;
       for (int operand : part.operands) local = local && (!made_[at(operand)] || local_[at(operand)]);
       if (part.kind == PartKind::kMerge || part.kind == PartKind::kReduce) {
         local = local && (domain[0] == 1 || !part.axes.contains(Axis::kN)) && domain[1] % part.groups == 0;

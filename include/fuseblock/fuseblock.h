@@ -4,6 +4,7 @@
 #include "fuseblock/block.h"             // IWYU pragma: export
 #include "fuseblock/error.h"             // IWYU pragma: export
 #include "fuseblock/formula.h"           // IWYU pragma: export
+#include "fuseblock/host.h"              // IWYU pragma: export
 #include "fuseblock/operations.h"        // IWYU pragma: export
 #include "fuseblock/plan.h"              // IWYU pragma: export
 #include "fuseblock/reference_blocks.h"  // IWYU pragma: export

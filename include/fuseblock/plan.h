@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "fuseblock/block.h"
+#include "fuseblock/host.h"
 #include "fuseblock/tensor.h"
 #include "fuseblock/typed_block.h"
 
@@ -57,6 +58,11 @@ struct PlanOptions {
   Reuse reuse = Reuse::kByCost;
   // False: one operation a sweep, each result written to memory; for comparison.
   bool fuse = true;
+  // Convolutions that the program computes itself; see host.h. The engine `reference` makes no use of it.
+  std::shared_ptr<const HostFunctions> host = nullptr;
+  // Every convolution and every gradient of one is a host call. Without it the cost model weighs the host's rate
+  // against the engine's own. Plan::make throws UserError where there is no host, NotSupportedError where it refuses.
+  bool keep_convolutions = false;
 };
 
 // Tensors in the order of Plan::inputs() and Plan::outputs().

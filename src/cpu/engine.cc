@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cpu/finalise.h"
+#include "cpu/host_call.h"
 #include "cpu/memory.h"
 #include "cpu/parallel.h"
 #include "cpu/pool.h"
@@ -32,7 +33,9 @@ class CpuExecutable : public Executable {
       double elements = 1;
       for (std::int64_t extent : slot.extents) elements *= static_cast<double>(extent);
       const bool in_workspace = slot.kind == SlotKind::kStored || slot.kind == SlotKind::kStatistic;
-      const std::size_t size = slot.kind == SlotKind::kStatistic ? sizeof(double) : sizeof(T);
+      const DType dtype =
+          slot.kind == SlotKind::kStatistic ? DType::kF64 : slot.dtype.value_or(kStoredType<T>);
+      const auto size = static_cast<std::size_t>(byte_size(dtype));
       if (elements > 1e15) throw NotSupportedError("a value of the plan is too large for the workspace");
       offsets_.push_back(in_workspace ? layout.reserve(static_cast<std::size_t>(elements) * size) : 0);
     }
@@ -40,6 +43,10 @@ class CpuExecutable : public Executable {
       runners_.push_back(step.kind == StepKind::kSweep
                              ? std::make_unique<SweepRunner<T>>(schedule_, step.sweep, layout)
                              : nullptr);
+      host_calls_.push_back(
+          step.kind == StepKind::kHostCall
+              ? std::make_unique<HostCall>(schedule_, step, options.host, kStoredType<T>, layout)
+              : nullptr);
       if (runners_.back()) scratch_stride_ = std::max(scratch_stride_, runners_.back()->scratch_bytes());
     }
     scratch_offset_ = layout.reserve(scratch_stride_ * static_cast<std::size_t>(workers_.count()));
@@ -65,6 +72,7 @@ class CpuExecutable : public Executable {
           break;
         case StepKind::kFinalise: finalise_.run(step, views); break;
         case StepKind::kPool: run_pool(schedule_, step, workers_, views); break;
+        case StepKind::kHostCall: host_calls_[i]->run(workers_, views, workspace.data()); break;
       }
     }
   }
@@ -104,7 +112,8 @@ class CpuExecutable : public Executable {
   FinaliseRunner finalise_;
   const Workers& workers_;
   std::vector<std::size_t> offsets_;
-  std::vector<std::unique_ptr<SweepRunner<T>>> runners_;
+  std::vector<std::unique_ptr<SweepRunner<T>>> runners_;  // by step, as the next
+  std::vector<std::unique_ptr<HostCall>> host_calls_;
   std::size_t scratch_offset_ = 0;
   std::size_t scratch_stride_ = 0;
   std::size_t workspace_bytes_ = 0;
@@ -127,13 +136,12 @@ std::unique_ptr<Executable> make_executable(Schedule schedule, const PlanOptions
 }  // namespace
 
 std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options) {
-  return make_executable(make_schedule(block, Rates{}, options.reuse), options);
+  return make_executable(make_schedule(block, Rates{}, options), options);
 }
 
 TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
                                      const PlanOptions& options) {
-  auto [written, read] =
-      make_training_schedules(forward, backward, arithmetic(forward), Rates{}, options.reuse);
+  auto [written, read] = make_training_schedules(forward, backward, arithmetic(forward), Rates{}, options);
   return {make_executable(std::move(written), options), make_executable(std::move(read), options)};
 }
 

@@ -16,10 +16,12 @@ Extents view_strides(const TensorType& type, const std::vector<std::int64_t>& st
 
 }  // namespace
 
-Extents dense_strides(const Extents& extents) {
+Extents dense_strides(const Extents& extents, fuseblock::Layout layout) {
+  constexpr std::array<std::size_t, kAxisCount> kContiguous = {4, 3, 2, 1, 0};  // the fastest axis first
+  constexpr std::array<std::size_t, kAxisCount> kChannelsLast = {1, 4, 3, 2, 0};
   Extents strides = {0, 0, 0, 0, 0};
   std::int64_t step = 1;
-  for (std::size_t i = extents.size(); i-- > 0;) {
+  for (std::size_t i : layout == fuseblock::Layout::kChannelsLast ? kChannelsLast : kContiguous) {
     if (extents[i] != 1) strides[i] = step;
     step *= extents[i];
   }
@@ -48,7 +50,8 @@ std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std
         break;
       }
       case SlotKind::kStored:
-        view = {workspace.data() + offsets[i], stored, dense_strides(slot.extents)};
+        view = {workspace.data() + offsets[i], slot.dtype.value_or(stored),
+                dense_strides(slot.extents, slot.layout)};
         break;
       case SlotKind::kTile: break;
       case SlotKind::kStatistic:

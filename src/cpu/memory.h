@@ -33,7 +33,7 @@ const Element* elements_at(const std::byte* memory) {
 }
 
 // Strides of a dense array; 0 along axes of extent 1.
-Extents dense_strides(const Extents& extents);
+Extents dense_strides(const Extents& extents, fuseblock::Layout layout = fuseblock::Layout::kContiguous);
 
 // Where everything lies in the workspace. All offsets are multiples of 64.
 class Layout {

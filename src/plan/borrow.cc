@@ -42,6 +42,7 @@ void borrow_outputs(Schedule& schedule, DType stored) {
   std::vector<bool> taken(schedule.outputs.size(), false);
   for (int slot = 0; slot < static_cast<int>(schedule.slots.size()); ++slot) {
     if (schedule.slots[at(slot)].kind != SlotKind::kStored) continue;
+    if (schedule.slots[at(slot)].dtype.value_or(stored) != stored) continue;
     const int reader = last_reader(schedule, slot);
     if (reader < 0 || schedule.steps[at(reader)].kind != StepKind::kSweep) continue;
     const ScheduleStep& step = schedule.steps[at(reader)];

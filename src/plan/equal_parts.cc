@@ -46,6 +46,7 @@ class Numbering {
       case PartKind::kComponent: add(part.component); return;
       case PartKind::kRegroup: return;
       case PartKind::kConv:
+      case PartKind::kHost:
       case PartKind::kContract:
         add_operation(block, part);
         return add_geometry(conv_geometry(block, part.node));

@@ -96,6 +96,14 @@ class Narrator {
     return text;
   }
 
+  // `host call: conv2d(8, k=3) of x -> store y`
+  std::string host_call(const ScheduleStep& step) const {
+    const Part& part = schedule_.graph[step.parts[0]];
+    const bool output = schedule_.slots[at(step.result)].kind == SlotKind::kOutput;
+    return "host call: " + schedule_.block.block().stage_text(part.node) + " of " + label(part.operands[0]) +
+           (output ? " -> output " : " -> store ") + label(step.parts[0]);
+  }
+
   double operations(const Sweep& sweep) const {
     double elements = 1;
     for (std::int64_t extent : sweep.domain) elements *= static_cast<double>(extent);
@@ -220,6 +228,8 @@ std::string schedule_text(const Schedule& schedule) {
       for (int slot : step.operands)
         names += (names.empty() ? "" : ", ") + ("output " + narrator.slot_label(slot));
       text += names + "\n";
+    } else if (step.kind == StepKind::kHostCall) {
+      text += head + narrator.host_call(step) + "\n";
     } else if (step.kind == StepKind::kPool) {
       text += head + schedule.block.block().stage_text(schedule.graph[step.parts[0]].node) + " -> store " +
               narrator.label(step.parts[0]) + "\n";
@@ -234,9 +244,15 @@ std::string schedule_text(const Schedule& schedule) {
   for (int part : never_written(schedule))
     text += "never written: " + narrator.label(part) + ", which saves " +
             amount(2 * 4 * schedule.graph[part].elements()) + " bytes\n";
-  for (const Decision& decision : schedule.decisions)
-    text += "decision: " + decision.chosen + " " + decision.value + " (" + decision.reason + "; store " +
-            milliseconds(decision.store_ms) + ", recompute " + milliseconds(decision.recompute_ms) + ")\n";
+  for (const Decision& decision : schedule.decisions) {
+    std::string estimates =
+        "store " + milliseconds(decision.store_ms) + ", recompute " + milliseconds(decision.recompute_ms);
+    if (!decision.alternatives.empty()) estimates.clear();
+    for (const Alternative& each : decision.alternatives)
+      estimates += (estimates.empty() ? "" : ", ") + each.name + " " + milliseconds(1e3 * each.seconds);
+    text += "decision: " + decision.chosen + " " + decision.value + " (" + decision.reason + "; " +
+            estimates + ")\n";
+  }
   return text;
 }
 
@@ -250,6 +266,9 @@ Json schedule_json(const Schedule& schedule) {
       entry["kind"] = "finalise";
       entry["statistics"] = Json::array();
       for (int part : step.parts) entry["statistics"].push_back(narrator.label(part));
+    } else if (step.kind == StepKind::kHostCall) {
+      entry["kind"] = "host call";
+      entry["call"] = narrator.host_call(step);
     } else if (step.kind == StepKind::kPool) {
       entry["kind"] = "pool";
       entry["stage"] = schedule.block.block().stage_text(schedule.graph[step.parts[0]].node);

@@ -42,6 +42,7 @@ std::vector<bool> find_statistics(const Graph& graph) {
     switch (part.kind) {
       case PartKind::kArgument:
       case PartKind::kConv:
+      case PartKind::kHost:
       case PartKind::kPool: break;
       case PartKind::kContract:
       case PartKind::kRegroup: result[i] = true; break;

@@ -23,7 +23,8 @@ enum class PartKind : std::uint8_t {
   kPointwise,  // a formula over other parts
   kConv,       // a convolution or its gradient by the input: operands input, weight[, bias]
   kContract,   // the gradient of a convolution by its weight: operands d_y, x
-  kPool,       // a pool or its adjoint
+  kHost,  // a convolution or a gradient of one that the embedder computes; operands as of kConv and kContract
+  kPool,  // a pool or its adjoint
   kReduce,     // a statistic of a part over axes; may have two components
   kMerge,      // a coarser statistic out of a finer one: over n, c or groups of channels
   kComponent,  // one component of a statistic, as a plain value

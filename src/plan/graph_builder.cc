@@ -236,7 +236,8 @@ int GraphBuilder::affine_operand(int part, AxisSet axes) const {
 int GraphBuilder::factored(int part, AxisSet axes) {
   const std::vector<Axis> along = axes.list();
   const auto constant = [&](int operand) {
-    return std::none_of(along.begin(), along.end(), [&](Axis axis) { return varies((*this)[operand], axis); });
+    return std::none_of(along.begin(), along.end(),
+                        [&](Axis axis) { return varies((*this)[operand], axis); });
   };
   const auto is_product = [&](int operand) {
     const Part& which = (*this)[operand];

@@ -118,6 +118,10 @@ Plan Plan::make(const Block& block, std::string_view input, const TypeMap& other
 Plan Plan::make(const TypedBlock& block, const Device& device, const PlanOptions& options) {
   if (options.threads < 0)
     throw UserError("threads: expected 0 or more, got " + std::to_string(options.threads));
+  if (options.keep_convolutions && !options.host)
+    throw UserError("keep_convolutions: expected a table of host functions to leave them to, got none");
+  if (options.host && !options.host->convolution)
+    throw UserError("host: expected a function `convolution`, got none");
   const Engine& engine = engine_of(device);
   return of(block, device, options,
             options.fuse ? engine.prepare(block, options) : prepare_unfused(engine, block, options));

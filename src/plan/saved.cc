@@ -4,6 +4,7 @@
 #include <set>
 
 #include "plan/equal_parts.h"
+#include "plan/host.h"
 #include "plan/vertex_cut.h"
 
 namespace fuseblock {
@@ -35,14 +36,15 @@ std::vector<std::int64_t> find_groups(const Graph& graph) {
 // Chooses what is saved and makes the two sides of it.
 class TrainingSplit {
  public:
-  TrainingSplit(const TypedBlock& forward, const TypedBlock& backward, DType arithmetic, const Rates& rates,
-                Reuse reuse)
-      : forward_{forward, lower(forward), {}, false},
-        backward_{backward, lower(backward), {}, true},
+  TrainingSplit(Lowered forward, Lowered backward, DType arithmetic, const Rates& rates,
+                const PlanOptions& options)
+      : forward_(std::move(forward)),
+        backward_(std::move(backward)),
         arithmetic_(arithmetic),
         rates_(rates),
-        reuse_(reuse),
-        twin_(find_equal_parts(backward, backward_.graph, forward, forward_.graph)),
+        options_(options),
+        reuse_(options.reuse),
+        twin_(find_equal_parts(backward_.block, backward_.graph, forward_.block, forward_.graph)),
         statistic_(find_statistics(backward_.graph)),
         groups_(find_groups(backward_.graph)),
         users_(backward_.graph.parts.size()),
@@ -78,12 +80,16 @@ class TrainingSplit {
     const std::vector<int>& outputs = forward_.graph.outputs;
     return std::find(outputs.begin(), outputs.end(), twin_[at(part)]) != outputs.end();
   }
+  bool is_convolution(int part) const {
+    return graph()[part].kind == PartKind::kConv || graph()[part].kind == PartKind::kHost;
+  }
   bool is_over_channels(int part) const {
     return graph()[part].kind == PartKind::kReduce && !statistic_[at(part)];
   }
 
   double bytes(int part) const {
     const Part& which = graph()[part];
+    if (which.kind == PartKind::kHost) return static_cast<double>(type_of(part, 0).byte_count());
     const double channels = static_cast<double>(std::max<std::int64_t>(which.extents[1], 1));
     return which.elements() / channels * static_cast<double>(groups_[at(part)]) *
            static_cast<double>(byte_size(arithmetic_));
@@ -150,20 +156,23 @@ class TrainingSplit {
       const bool is_saved = saved_[at(needed[i])];
       if (which.kind == PartKind::kArgument || is_saved) moved += bytes(needed[i]);
       if (is_saved) continue;
-      if (which.kind == PartKind::kConv)
+      if (which.kind == PartKind::kConv || which.kind == PartKind::kHost)
         operations += 2 * conv_geometry(backward_.block, which.node).multiply_adds();
       needed.insert(needed.end(), which.operands.begin(), which.operands.end());
     }
     const double kept = bytes(part) * component_count(graph()[part].statistic);
-    Decision decision;
-    decision.value = "reduction over c of " + value_name(twin_[at(part)]);
-    decision.store_ms = 1e3 * (2 * kept / rates_.bytes_per_second + kept * rates_.touch_seconds_per_byte);
-    decision.recompute_ms = 1e3 * (moved / rates_.bytes_per_second + operations / rates_.flops);
-    return decide(decision, decisions_);
+    return decide("reduction over c of " + value_name(twin_[at(part)]),
+                  2 * kept / rates_.bytes_per_second + kept * rates_.touch_seconds_per_byte,
+                  moved / rates_.bytes_per_second + operations / rates_.flops, decisions_);
   }
 
-  bool decide(Decision decision, std::vector<Decision>& decisions) const {
-    bool save = decision.store_ms < decision.recompute_ms;
+  bool decide(const std::string& value, double save_seconds, double recompute_seconds,
+              std::vector<Decision>& decisions) const {
+    Decision decision;
+    decision.value = value;
+    decision.alternatives = {{"save", save_seconds, "written by forward, read by backward"},
+                             {"recompute", recompute_seconds, "computed again by backward"}};
+    bool save = save_seconds < recompute_seconds;
     decision.reason = "the smaller estimate";
     if (reuse_ != Reuse::kByCost) {
       save = reuse_ == Reuse::kStore;
@@ -181,9 +190,10 @@ class TrainingSplit {
     const Schedule schedule = make_schedule(backward, rates_, Reuse::kRecompute);
     for (int part = 0; part < count(); ++part) {
       const Part& which = graph()[part];
-      if (which.kind != PartKind::kConv || !is_shared(part) || is_forward_output(part)) continue;
+      if (!is_convolution(part) || !is_shared(part) || is_forward_output(part)) continue;
       const auto uses =
           std::count_if(schedule.steps.begin(), schedule.steps.end(), [&](const ScheduleStep& step) {
+            if (step.kind == StepKind::kHostCall) return schedule.graph[step.parts[0]].node == which.node;
             return step.kind == StepKind::kSweep && step.sweep.source >= 0 &&
                    schedule.graph[step.sweep.source].node == which.node;
           });
@@ -192,17 +202,21 @@ class TrainingSplit {
   }
 
   // Saved, it is written once by forward and read by each pass of backward; else backward computes it for each, or
-  // once and keeps it.
+  // once and keeps it. A host call writes its result in any case.
   bool is_worth_saving_convolution(int part, double uses) {
     const double moving = bytes(part) / rates_.bytes_per_second;
     const double first_touch = bytes(part) * rates_.touch_seconds_per_byte;
-    const double computing =
-        2 * conv_geometry(backward_.block, graph()[part].node).multiply_adds() / rates_.flops;
-    Decision decision;
-    decision.value = value_name(twin_[at(part)]) + " for backward";
-    decision.store_ms = 1e3 * ((1 + uses) * moving + first_touch);
-    decision.recompute_ms = 1e3 * std::min(uses * computing, computing + uses * moving + first_touch);
-    return decide(decision, convolution_decisions_);
+    const double operations = 2 * conv_geometry(backward_.block, graph()[part].node).multiply_adds();
+    const std::string name = value_name(twin_[at(part)]) + " for backward";
+    if (graph()[part].kind == PartKind::kHost) {
+      const double rate = options_.host->operations_per_second;
+      const double computing = operations / (rate > 0 ? rate : rates_.flops) + options_.host->call_seconds;
+      return decide(name, moving, computing + 2 * moving + first_touch, convolution_decisions_);
+    }
+    const double computing = operations / rates_.flops;
+    return decide(name, (1 + uses) * moving + first_touch,
+                  std::min(uses * computing, computing + uses * moving + first_touch),
+                  convolution_decisions_);
   }
 
   // Third part: names, types, the two sides.
@@ -245,6 +259,7 @@ class TrainingSplit {
     if (which.node >= 0) {
       const Node& node = backward_.block.block().nodes()[at(which.node)];
       TensorType type = backward_.block.type(node.result);
+      if (which.kind == PartKind::kHost) return type;
       type.dtype = arithmetic_;
       type.layout = Layout::kContiguous;
       return type;
@@ -269,9 +284,8 @@ class TrainingSplit {
     for (int number = 2; !taken.insert(value.name).second; ++number)
       value.name = name + std::to_string(number);
     value.type = type_of(part, groups_[at(part)]);
-    value.reason = graph()[part].kind == PartKind::kConv
-                       ? "spares computing " + value_name(twin_[at(part)]) + " again"
-                       : "spares a pass over " + reduced_name(twin_[at(part)]);
+    value.reason = is_convolution(part) ? "spares computing " + value_name(twin_[at(part)]) + " again"
+                                        : "spares a pass over " + reduced_name(twin_[at(part)]);
     return value;
   }
 
@@ -326,7 +340,7 @@ class TrainingSplit {
         Part argument;
         argument.kind = PartKind::kArgument;
         argument.saved = static_cast<int>(place);
-        argument.large = next.kind == PartKind::kConv;
+        argument.large = is_convolution(part);
         argument.name = name;
         argument.extents = next.extents;
         argument.extents[1] = groups_[at(part)];
@@ -350,6 +364,7 @@ class TrainingSplit {
   Lowered backward_;
   DType arithmetic_;
   Rates rates_;
+  const PlanOptions& options_;
   Reuse reuse_;
   std::vector<int> twin_;  // by part of backward: the equal part of forward, or -1
   std::vector<bool> statistic_;
@@ -363,8 +378,17 @@ class TrainingSplit {
 }  // namespace
 
 std::pair<Schedule, Schedule> make_training_schedules(const TypedBlock& forward, const TypedBlock& backward,
-                                                      DType arithmetic, const Rates& rates, Reuse reuse) {
-  return TrainingSplit(forward, backward, arithmetic, rates, reuse).run();
+                                                      DType arithmetic, const Rates& rates,
+                                                      const PlanOptions& options) {
+  Lowered written{forward, lower(forward), {}, false};
+  Lowered read{backward, lower(backward), {}, true};
+  const std::vector<Decision> forward_calls = choose_host_calls(written, rates, options);
+  const std::vector<Decision> backward_calls = choose_host_calls(read, rates, options);
+  auto result = TrainingSplit(std::move(written), std::move(read), arithmetic, rates, options).run();
+  result.first.decisions.insert(result.first.decisions.begin(), forward_calls.begin(), forward_calls.end());
+  result.second.decisions.insert(result.second.decisions.begin(), backward_calls.begin(),
+                                 backward_calls.end());
+  return result;
 }
 
 }  // namespace fuseblock

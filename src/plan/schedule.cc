@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "plan/host.h"
 #include "plan/program_builder.h"
 
 namespace fuseblock {
@@ -73,6 +74,7 @@ class Scheduler {
       case PartKind::kPointwise: learn_pointwise(number); return;
       case PartKind::kConv: learn_conv(number); return;
       case PartKind::kContract: learn_contract(number); return;
+      case PartKind::kHost:
       case PartKind::kPool: learn_pool(number); return;
       case PartKind::kReduce: learn_reduce(number); return;
       case PartKind::kMerge:
@@ -144,6 +146,7 @@ class Scheduler {
     targets_.push_back({SinkKind::kContract, value, number, level});
   }
 
+  // A step of its own, as a host call is too: its operands whole.
   void learn_pool(int number) {
     Fact& own = fact(number);
     for (int operand : graph()[number].operands) own.level = std::max(own.level, whole_level(operand));
@@ -174,17 +177,30 @@ class Scheduler {
 
   // Second part: outputs, and convolutions that are needed again after their own level.
 
-  // The output that holds a convolution's result for backward, which later sweeps may read too; -1 for none.
-  int saved_output(int part) const {
-    if (graph()[part].kind != PartKind::kConv) return -1;
-    for (std::size_t i = schedule_.block.block().outputs().size(); i < graph().outputs.size(); ++i)
-      if (graph().outputs[i] == part) return static_cast<int>(i);
+  // The output that is also where a part lives: for a convolution one that is saved for backward, for a host call any
+  // that has its type; -1 for none. Later sweeps may read it.
+  int home_output(int part) const {
+    const Part& which = graph()[part];
+    if (which.kind != PartKind::kConv && which.kind != PartKind::kHost) return -1;
+    const bool host = which.kind == PartKind::kHost;
+    for (std::size_t i = host ? 0 : schedule_.block.block().outputs().size(); i < graph().outputs.size(); ++i)
+      if (graph().outputs[i] == part && (!host || schedule_.outputs[i].type.dtype == host_type(part).dtype))
+        return static_cast<int>(i);
     return -1;
   }
 
+  const TensorType& host_type(int part) const {
+    const Block& block = schedule_.block.block();
+    return schedule_.block.type(block.nodes()[at(graph()[part].node)].result);
+  }
+
   void decide_windows() {
-    for (int part : graph().outputs) {
-      if (saved_output(part) >= 0) store(part);
+    for (std::size_t i = 0; i < graph().outputs.size(); ++i) {
+      const int part = graph().outputs[i];
+      if (home_output(part) == static_cast<int>(i)) {
+        if (graph()[part].kind == PartKind::kConv) store(part);
+        continue;
+      }
       const bool listed = std::any_of(targets_.begin(), targets_.end(), [&](const Target& target) {
         return target.kind == SinkKind::kStore && target.part == part;
       });
@@ -192,7 +208,7 @@ class Scheduler {
         targets_.push_back({SinkKind::kStore, part, part, fact(part).level});
     }
     for (int part = 0; part < count(); ++part) {
-      if (graph()[part].kind != PartKind::kConv || saved_output(part) >= 0) continue;
+      if (graph()[part].kind != PartKind::kConv || home_output(part) >= 0) continue;
       std::vector<int> levels;
       for (const Target& target : targets_) {
         if (fact(target.value).source != part || target.level <= fact(part).level) continue;
@@ -256,15 +272,32 @@ class Scheduler {
         }
       } else if (which.kind == PartKind::kComponent) {
         slot_of_[at(part)] = slot_of_[at(which.operands[0])] + which.component;
-      } else if (which.kind == PartKind::kPool || (fact(part).stored && saved_output(part) < 0)) {
-        slot_of_[at(part)] = add_slot(SlotKind::kStored, -1, part, 0);
+      } else if (which.kind == PartKind::kPool || which.kind == PartKind::kHost || fact(part).stored) {
+        if (home_output(part) < 0) slot_of_[at(part)] = add_slot(SlotKind::kStored, -1, part, 0);
       }
     }
     for (std::size_t i = 0; i < graph().outputs.size(); ++i) {
       output_slots_.push_back(add_slot(SlotKind::kOutput, static_cast<int>(i), graph().outputs[i], 0));
-      if (saved_output(graph().outputs[i]) == static_cast<int>(i))
+      if (home_output(graph().outputs[i]) == static_cast<int>(i))
         slot_of_[at(graph().outputs[i])] = output_slots_.back();
     }
+    for (int part = 0; part < count(); ++part)
+      if (graph()[part].kind == PartKind::kHost) suit_host(part);
+  }
+
+  // What a host call writes, and what is stored for it, has the type and the layout that the block gives it.
+  void suit_host(int part) {
+    const Node& node = schedule_.block.block().nodes()[at(graph()[part].node)];
+    const DType dtype = host_type(part).dtype;
+    auto suit = [&](int slot, const TensorType& type) {
+      Slot& which = schedule_.slots[at(slot)];
+      if (which.kind != SlotKind::kStored || which.extents != type.canonical()) return;
+      which.dtype = dtype;
+      which.layout = type.layout;
+    };
+    suit(slot_of_[at(part)], host_type(part));
+    for (std::size_t i = 0; i < graph()[part].operands.size(); ++i)
+      suit(slot_of_[at(graph()[part].operands[i])], schedule_.block.type(node.operand(static_cast<int>(i))));
   }
 
   static bool has_components(const Part& part) {
@@ -308,7 +341,7 @@ class Scheduler {
 
   void emit_pool(int part) {
     ScheduleStep step;
-    step.kind = StepKind::kPool;
+    step.kind = graph()[part].kind == PartKind::kHost ? StepKind::kHostCall : StepKind::kPool;
     step.parts = {part};
     for (int operand : graph()[part].operands) step.operands.push_back(slot_of_[at(operand)]);
     step.result = slot_of_[at(part)];
@@ -423,7 +456,7 @@ class Scheduler {
     }
     for (int part = 0; part < count(); ++part) {
       const PartKind kind = graph()[part].kind;
-      if (kind != PartKind::kConv && kind != PartKind::kPool) continue;
+      if (kind != PartKind::kConv && kind != PartKind::kPool && kind != PartKind::kHost) continue;
       for (int operand : graph()[part].operands)
         for (int read : reads(operand, fact(part).level)) needed[at(read)] = true;
     }
@@ -524,8 +557,16 @@ class Scheduler {
 
 }  // namespace
 
+Schedule make_schedule(const TypedBlock& block, const Rates& rates, const PlanOptions& options) {
+  Lowered lowered{block, lower(block), {}, false};
+  const std::vector<Decision> decisions = choose_host_calls(lowered, rates, options);
+  Schedule schedule = make_schedule(lowered, rates, options.reuse);
+  schedule.decisions.insert(schedule.decisions.begin(), decisions.begin(), decisions.end());
+  return schedule;
+}
+
 Schedule make_schedule(const TypedBlock& block, const Rates& rates, Reuse reuse) {
-  return make_schedule(Lowered{block, lower(block), {}, false}, rates, reuse);
+  return make_schedule(block, rates, PlanOptions{.reuse = reuse});
 }
 
 Schedule make_schedule(const Lowered& lowered, const Rates& rates, Reuse reuse) {

@@ -1,11 +1,12 @@
 // A block as sweeps over memory: what is computed in which pass, what is kept in between and where.
 //
 // A sweep visits every element of its domain once:  source -> program -> sinks.  Between sweeps stand
-// finalise steps, which work out statistics (small arrays of doubles), and pools. Steps run in order; what
-// one leaves behind others find in slots.
+// finalise steps, which work out statistics (small arrays of doubles), pools, and host calls, which hand a
+// convolution to the embedder. Steps run in order; what one leaves behind others find in slots.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct Slot {
   Extents extents = {1, 1, 1, 1, 1};
   bool borrowed =
       false;  // kOutput: a stored value in the output's memory, until the output itself is written
+  // kStored: as the embedder wants it, where a host call reads or writes it.
+  std::optional<DType> dtype = {};
+  Layout layout = Layout::kContiguous;
 };
 
 enum class SinkKind : std::uint8_t {
@@ -79,19 +83,27 @@ struct Sweep {
   int bias = -1;
 };
 
-enum class StepKind : std::uint8_t { kSweep, kFinalise, kPool };
+enum class StepKind : std::uint8_t { kSweep, kFinalise, kPool, kHostCall };
 
 struct ScheduleStep {
   StepKind kind = StepKind::kSweep;
   Sweep sweep;                // kSweep
-  std::vector<int> parts;     // kFinalise: statistics to work out, in order; kPool: the pool
-  std::vector<int> operands;  // kPool: slots
-  int result = -1;            // kPool: slot
+  std::vector<int> parts;     // kFinalise: statistics to work out, in order; kPool, kHostCall: the part
+  std::vector<int> operands;  // kPool, kHostCall: slots
+  int result = -1;            // kPool, kHostCall: slot
 };
 
-// A store-or-recompute choice, with the estimated milliseconds of both sides.
+// One way to do something, with its estimate.
+struct Alternative {
+  std::string name;
+  double seconds = 0;
+  std::string detail;
+};
+
+// A choice: store or recompute, with the estimated milliseconds of both sides, or between alternatives.
 struct Decision {
   std::string value;
+  std::vector<Alternative> alternatives = {};
   std::string chosen;
   std::string reason;
   double store_ms = 0;
@@ -138,6 +150,8 @@ struct Rates {
   double touch_seconds_per_byte = 1e-10;  // memory that is used for the first time
 };
 
+// The options' host is asked what it computes.
+Schedule make_schedule(const TypedBlock& block, const Rates& rates, const PlanOptions& options);
 Schedule make_schedule(const TypedBlock& block, const Rates& rates, Reuse reuse = Reuse::kByCost);
 Schedule make_schedule(const Lowered& lowered, const Rates& rates, Reuse reuse = Reuse::kByCost);
 

@@ -259,9 +259,9 @@ TEST(Training, PassesOfBackward) {
     std::vector<std::string> parameters;
     for (const NamedType& parameter : block.parameters()) parameters.push_back(parameter.name);
     auto passes_for = [&](const std::vector<std::string>& wanted) {
-      return passes(
-          make_training_schedules(block, block.backward(wanted), DType::kF32, Rates{}, Reuse::kRecompute)
-              .second);
+      return passes(make_training_schedules(block, block.backward(wanted), DType::kF32, Rates{},
+                                            {.reuse = Reuse::kRecompute})
+                        .second);
     };
     EXPECT_EQ(passes_for(parameters), expected.weights) << expected.block;
     EXPECT_EQ(passes_for({}), expected.all) << expected.block;
@@ -275,7 +275,7 @@ TEST(Training, PassesOfForwardStayTheSame) {
     for (Reuse reuse : {Reuse::kByCost, Reuse::kStore, Reuse::kRecompute}) {
       const Schedule plain = make_schedule(block, Rates{}, reuse);
       const Schedule forward =
-          make_training_schedules(block, block.backward(), DType::kF32, Rates{}, reuse).first;
+          make_training_schedules(block, block.backward(), DType::kF32, Rates{}, {.reuse = reuse}).first;
       EXPECT_EQ(plain.sweep_count(), forward.sweep_count()) << each.name;
     }
   }

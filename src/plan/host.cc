@@ -1,0 +1,113 @@
+#include "plan/host.h"
+
+#include <algorithm>
+
+namespace fuseblock {
+namespace {
+
+ConvolutionPiece piece_of(OpCode code) {
+  switch (code) {
+    case OpCode::kConvolution: return ConvolutionPiece::kForward;
+    case OpCode::kConvolutionGradInput: return ConvolutionPiece::kGradInput;
+    case OpCode::kConvolutionGradWeight: return ConvolutionPiece::kGradWeight;
+    default: throw InternalError("not a convolution");
+  }
+}
+
+class HostChoice {
+ public:
+  HostChoice(const Lowered& lowered, const Rates& rates, const PlanOptions& options)
+      : lowered_(lowered), rates_(rates), options_(options) {}
+
+  // Whether a part becomes a host call.
+  bool takes(int number) {
+    const Part& part = lowered_.graph[number];
+    if (part.kind != PartKind::kConv && part.kind != PartKind::kContract) return false;
+    const HostConvolution convolution = host_convolution(lowered_.block, part.node);
+    const std::string refusal = options_.host->refuses ? options_.host->refuses(convolution) : "";
+    if (options_.keep_convolutions && !refusal.empty())
+      throw NotSupportedError(convolution.stage +
+                              ": convolutions are kept for the host, which refuses this one: " + refusal);
+    if (options_.keep_convolutions) return true;
+    return decide(part, convolution, refusal);
+  }
+
+  std::vector<Decision> decisions;
+
+ private:
+  // A host call needs its operands whole and leaves its result whole; a sweep computes the one while it is staged and
+  // uses the other up.
+  bool decide(const Part& part, const HostConvolution& convolution, const std::string& refusal) {
+    double moved = 2 * bytes(part, convolution);
+    for (int operand : part.operands)
+      if (lowered_.graph[operand].kind != PartKind::kArgument)
+        moved += 2 * bytes(lowered_.graph[operand], convolution);
+    const double rate = options_.host->operations_per_second;
+    const double own = convolution.operations / rates_.flops;
+    Decision decision;
+    decision.value = part.name;
+    decision.alternatives = {{"own sweep", own, "its arithmetic"}};
+    decision.chosen = "own sweep";
+    decision.reason = "the smaller estimate";
+    if (rate <= 0) decision.reason = "the host states no rate";
+    if (!refusal.empty()) decision.reason = "the host refuses: " + refusal;
+    if (rate > 0 && refusal.empty()) {
+      const double host =
+          convolution.operations / rate + options_.host->call_seconds + moved / rates_.bytes_per_second;
+      decision.alternatives.push_back(
+          {"host call", host, "its arithmetic, the call, and moving what is not fused"});
+      if (host < own) decision.chosen = "host call";
+    }
+    decisions.push_back(std::move(decision));
+    return decisions.back().chosen == "host call";
+  }
+
+  static double bytes(const Part& part, const HostConvolution& convolution) {
+    return part.elements() * static_cast<double>(byte_size(convolution.dtype));
+  }
+
+  const Lowered& lowered_;
+  const Rates& rates_;
+  const PlanOptions& options_;
+};
+
+}  // namespace
+
+HostConvolution host_convolution(const TypedBlock& block, int number) {
+  const Node& node = block.block().nodes()[static_cast<std::size_t>(number)];
+  const ConvGeometry geometry = conv_geometry(block, number);
+  HostConvolution result;
+  result.piece = piece_of(node.operation->code);
+  result.operation = node.operation->name.substr(0, node.operation->name.find("_grad_"));
+  result.stage = block.block().stage_text(number);
+  result.dtype = block.type(node.result).dtype;
+  result.transposed = geometry.transposed;
+  result.groups = geometry.groups;
+  result.operations = 2 * geometry.multiply_adds();
+  const int rank = node.operation->spatial_rank;
+  if (rank > 0 && !geometry.transposed) result.pad_mode = node.keyword("pad_mode");
+  const bool same = rank > 0 && std::holds_alternative<std::string>(node.argument("pad")) &&
+                    std::get<std::string>(node.argument("pad")) == "same";
+  for (auto i = static_cast<std::size_t>(3 - rank); i < 3; ++i) {
+    const std::int64_t reach = geometry.dilation[i] * (geometry.filter[i] - 1);
+    result.stride.push_back(geometry.stride[i]);
+    result.dilation.push_back(geometry.dilation[i]);
+    result.pad.push_back(geometry.pad[i]);
+    result.pad_back.push_back(same ? reach - geometry.pad[i] : geometry.pad[i]);
+    const std::int64_t plain = (geometry.in[i] - 1) * geometry.stride[i] - 2 * geometry.pad[i] + reach + 1;
+    result.output_pad.push_back(geometry.transposed ? geometry.out[i] - plain : 0);
+  }
+  return result;
+}
+
+std::vector<Decision> choose_host_calls(Lowered& lowered, const Rates& rates, const PlanOptions& options) {
+  if (!options.host) return {};
+  HostChoice choice(lowered, rates, options);
+  std::vector<int> taken;
+  for (int part = 0; part < static_cast<int>(lowered.graph.parts.size()); ++part)
+    if (choice.takes(part)) taken.push_back(part);
+  for (int part : taken) lowered.graph.parts[static_cast<std::size_t>(part)].kind = PartKind::kHost;
+  return std::move(choice.decisions);
+}
+
+}  // namespace fuseblock

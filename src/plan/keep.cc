@@ -74,6 +74,7 @@ class KeepFinder {
     }
     return std::all_of(sweep.inputs.begin(), sweep.inputs.end(), [&](int slot) {
       const Slot& which = schedule_.slots[at(slot)];
+      if (which.layout == Layout::kChannelsLast) return false;
       if (which.kind != SlotKind::kArgument || !over_positions(which.extents)) return true;
       return schedule_.inputs[at(which.number)].type.layout != Layout::kChannelsLast;
     });

@@ -9,7 +9,7 @@
 namespace fuseblock::cases {
 namespace {
 
-constexpr PlanOptions kUnfused = {.fuse = false};
+const PlanOptions kUnfused = {.fuse = false};
 
 // Outputs and gradients of a block.
 TensorMap results(const TypedBlock& block, const Device& device, const PlanOptions& options) {

@@ -133,7 +133,8 @@ class TrainingSplit {
     VertexCut cut(count());
     for (int part = 0; part < count(); ++part) {
       if (!is_shared(part)) continue;
-      if (can_save(part)) cut.set_weight(part, bytes(part));
+      // At least 1, so that an empty value is not saved for nothing.
+      if (can_save(part)) cut.set_weight(part, std::max(bytes(part), 1.0));
       if (is_end(part)) cut.add_end(part);
       for (int user : users_[at(part)])
         if (is_shared(user) && !saved_[at(user)]) cut.add_edge(part, user);

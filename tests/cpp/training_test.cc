@@ -201,6 +201,8 @@ TEST(Training, SavesStatisticsOfRealBlocks) {
        {"y = mean(x, h,w); z = linear(y, 8); s = sigmoid(z); o = mul(x, s); return o", "f32[2,8,5,5]",
         "saved.y f32[2,8]", 64},
        {"relu | add(skip)", "f32[2,8,5,5]", "", 0},
+       {"relu | add(skip)", "f32[0,8,5,5]", "", 0},
+       {"group_norm(2)", "f32[0,8,5,5]", "saved.group_norm.mean f32[0,2], saved.group_norm.rstd f32[0,2]", 0},
        {"conv2d(8, k=3) | relu", "f32[2,8,5,5]", "", 0}},
       Reuse::kRecompute);
   expect_saved({{"l2_normalize(c) | mul(gamma) | silu", "f32[1,32,4,6,6]",

@@ -37,7 +37,8 @@ class Reader {
  private:
   // The last `rank_` axes of a view are positions.
   std::int64_t at(const std::vector<std::int64_t>& list, int axis) const {
-    return list[static_cast<std::size_t>(axis < 2 ? axis : axis - 3 + rank_)];
+    const int place = axis < 2 ? axis : axis - 3 + rank_;
+    return list[static_cast<std::size_t>(place)];
   }
 
   ConstTensorView view_;
@@ -79,7 +80,8 @@ void compute(const HostConvolution& convolution, std::span<const ConstTensorView
   const std::int64_t narrow_per_group = narrow.extent(1) / convolution.groups;
   const std::int64_t wide_per_group = wide.extent(1) / convolution.groups;
   auto parameter = [&](const std::vector<std::int64_t>& list, int axis, std::int64_t elsewhere) {
-    return axis - 3 + rank < 0 ? elsewhere : list[static_cast<std::size_t>(axis - 3 + rank)];
+    const int place = axis - 3 + rank;
+    return place < 0 ? elsewhere : list[static_cast<std::size_t>(place)];
   };
   std::array<std::int64_t, 3> tap{};
   std::array<std::int64_t, 3> q{};

@@ -82,9 +82,7 @@ class Narrator {
     for (const Sink& sink : sweep.sinks) {
       text += text.empty() ? "" : ", ";
       if (sink.kind == SinkKind::kStore) {
-        const Slot& slot = schedule_.slots[at(sink.slots[0])];
-        text += (slot.kind == SlotKind::kOutput && !slot.borrowed ? "output " : "store ") + label(slot.part);
-        if (slot.borrowed) text += " in the memory of output " + schedule_.outputs[at(slot.number)].name;
+        text += written(sink.slots[0]);
       } else if (sink.kind == SinkKind::kContract) {
         text += "contract into " + label(sink.part);
       } else {
@@ -99,9 +97,17 @@ class Narrator {
   // `host call: conv2d(8, k=3) of x -> store y`
   std::string host_call(const ScheduleStep& step) const {
     const Part& part = schedule_.graph[step.parts[0]];
-    const bool output = schedule_.slots[at(step.result)].kind == SlotKind::kOutput;
     return "host call: " + schedule_.block.block().stage_text(part.node) + " of " + label(part.operands[0]) +
-           (output ? " -> output " : " -> store ") + label(step.parts[0]);
+           " -> " + written(step.result);
+  }
+
+  // Where a value goes: `store y`, `output y`.
+  std::string written(int slot) const {
+    const Slot& which = schedule_.slots[at(slot)];
+    if (which.borrowed)
+      return "store " + label(which.part) + " in the memory of output " +
+             schedule_.outputs[at(which.number)].name;
+    return (which.kind == SlotKind::kOutput ? "output " : "store ") + label(which.part);
   }
 
   double operations(const Sweep& sweep) const {

@@ -6,6 +6,7 @@
 #include "fuseblock/formula.h"           // IWYU pragma: export
 #include "fuseblock/host.h"              // IWYU pragma: export
 #include "fuseblock/operations.h"        // IWYU pragma: export
+#include "fuseblock/parallel.h"          // IWYU pragma: export
 #include "fuseblock/plan.h"              // IWYU pragma: export
 #include "fuseblock/reference_blocks.h"  // IWYU pragma: export
 #include "fuseblock/tensor.h"            // IWYU pragma: export

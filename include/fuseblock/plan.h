@@ -16,6 +16,7 @@
 
 #include "fuseblock/block.h"
 #include "fuseblock/host.h"
+#include "fuseblock/parallel.h"
 #include "fuseblock/tensor.h"
 #include "fuseblock/typed_block.h"
 
@@ -55,6 +56,8 @@ enum class Reuse : std::uint8_t {
 struct PlanOptions {
   // Threads to run on; 0 means as many as the machine has cores. Results do not depend on it.
   int threads = 0;
+  // The program's own threads, in place of the engine's; `threads` does not matter then.
+  std::shared_ptr<const Workers> workers = nullptr;
   Reuse reuse = Reuse::kByCost;
   // False: one operation a sweep, each result written to memory; for comparison.
   bool fuse = true;

@@ -25,7 +25,10 @@ template <class T>
 class CpuExecutable : public Executable {
  public:
   CpuExecutable(Schedule schedule, const PlanOptions& options)
-      : schedule_(std::move(schedule)), finalise_(schedule_), workers_(workers(options.threads)) {
+      : schedule_(std::move(schedule)),
+        finalise_(schedule_),
+        own_workers_(options.workers),
+        workers_(options.workers ? *options.workers : workers(options.threads)) {
     borrow_outputs(schedule_, kStoredType<T>);
     schedule_.kept = find_kept(schedule_, sizeof(T));
     Layout layout;
@@ -110,6 +113,7 @@ class CpuExecutable : public Executable {
 
   Schedule schedule_;
   FinaliseRunner finalise_;
+  std::shared_ptr<const Workers> own_workers_;  // keeps the caller's alive
   const Workers& workers_;
   std::vector<std::size_t> offsets_;
   std::vector<std::unique_ptr<SweepRunner<T>>> runners_;  // by step, as the next

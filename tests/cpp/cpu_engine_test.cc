@@ -4,8 +4,11 @@
 // tests/python/test_cpu_against_torch.py.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <thread>
 
 #include "cases.h"
 
@@ -67,6 +70,34 @@ TEST(CpuEngine, AgreesWithTheReferenceWhereConvolutionsAreStored) { compare_all(
 
 TEST(CpuEngine, AgreesWithTheReferenceWhereConvolutionsAreRecomputed) {
   compare_all({.reuse = Reuse::kRecompute});
+}
+
+// A program's own threads: here two plain ones, which take the tasks from the last to the first.
+class ReversedThreads : public Workers {
+ public:
+  int count() const override { return 2; }
+  void run(std::int64_t tasks, const std::function<void(std::int64_t, int)>& task) const override {
+    std::atomic<std::int64_t> left = tasks;
+    auto work = [&](int worker) {
+      for (std::int64_t number = --left; number >= 0; number = --left) task(number, worker);
+    };
+    std::thread other(work, 1);
+    work(0);
+    other.join();
+    ++calls;
+  }
+  mutable std::atomic<int> calls = 0;
+};
+
+TEST(CpuEngine, RunsOnTheCallersThreads) {
+  const auto threads = std::make_shared<ReversedThreads>();
+  const TypedBlock block = TypedBlock::infer(Block::parse("conv2d(8, k=3, pad=1) | group_norm(4) | silu"),
+                                             TensorType::parse("f32[3,4,20,20]"));
+  const TensorMap own = results(block, Device::by_name("cpu"), {.threads = 1});
+  const TensorMap callers = results(block, Device::by_name("cpu"), {.workers = threads});
+  EXPECT_GT(threads->calls, 0);
+  for (const auto& [name, tensor] : own)
+    EXPECT_EQ(tensor.to_doubles(), callers.at(name).to_doubles()) << name;
 }
 
 TEST(CpuEngine, HasTheSameBitsOnAnyNumberOfThreads) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cpu/channels_last.h"
+#include "cpu/channels_last_runner.h"
 #include "cpu/finalise.h"
 #include "cpu/host_call.h"
 #include "cpu/memory.h"
@@ -31,6 +33,9 @@ class CpuExecutable : public Executable {
         workers_(options.workers ? *options.workers : workers(options.threads)) {
     borrow_outputs(schedule_, kStoredType<T>);
     schedule_.kept = find_kept(schedule_, sizeof(T));
+    const ChannelsLastChoice channels_last = find_channels_last(schedule_);
+    for (std::size_t i = 0; i < schedule_.slots.size(); ++i)
+      if (channels_last.slots[i]) schedule_.slots[i].layout = fuseblock::Layout::kChannelsLast;
     Layout layout;
     for (const Slot& slot : schedule_.slots) {
       double elements = 1;
@@ -42,15 +47,29 @@ class CpuExecutable : public Executable {
       if (elements > 1e15) throw NotSupportedError("a value of the plan is too large for the workspace");
       offsets_.push_back(in_workspace ? layout.reserve(static_cast<std::size_t>(elements) * size) : 0);
     }
-    for (const ScheduleStep& step : schedule_.steps) {
-      runners_.push_back(step.kind == StepKind::kSweep
-                             ? std::make_unique<SweepRunner<T>>(schedule_, step.sweep, layout)
-                             : nullptr);
-      host_calls_.push_back(
-          step.kind == StepKind::kHostCall
-              ? std::make_unique<HostCall>(schedule_, step, options.host, kStoredType<T>, layout)
-              : nullptr);
-      if (runners_.back()) scratch_stride_ = std::max(scratch_stride_, runners_.back()->scratch_bytes());
+    const std::size_t steps = schedule_.steps.size();
+    runners_.resize(steps);
+    together_.resize(steps);
+    host_calls_.resize(steps);
+    for (std::size_t i = 0; i < steps; ++i) {
+      const ScheduleStep& step = schedule_.steps[i];
+      if (step.kind == StepKind::kHostCall)
+        host_calls_[i] = std::make_unique<HostCall>(schedule_, step, options.host, kStoredType<T>, layout);
+      if (step.kind != StepKind::kSweep) continue;
+      if (channels_last.steps[i]) {
+        channels_last_runners_.push_back(
+            std::make_unique<ChannelsLastRunner<T>>(schedule_, step.sweep, layout));
+        together_[static_cast<std::size_t>(channels_last.together[i])].push_back(
+            channels_last_runners_.back().get());
+      } else {
+        runners_[i] = std::make_unique<SweepRunner<T>>(schedule_, step.sweep, layout);
+        scratch_stride_ = std::max(scratch_stride_, runners_[i]->scratch_bytes());
+      }
+    }
+    for (const auto& sweeps : together_) {
+      std::size_t bytes = 0;
+      for (const ChannelsLastRunner<T>* sweep : sweeps) bytes += sweep->scratch_bytes();
+      scratch_stride_ = std::max(scratch_stride_, bytes);
     }
     scratch_offset_ = layout.reserve(scratch_stride_ * static_cast<std::size_t>(workers_.count()));
     workspace_bytes_ = layout.bytes();
@@ -69,10 +88,7 @@ class CpuExecutable : public Executable {
         continue;
       }
       switch (step.kind) {
-        case StepKind::kSweep:
-          runners_[i]->run(workers_, views, workspace.data(), workspace.data() + scratch_offset_,
-                           scratch_stride_);
-          break;
+        case StepKind::kSweep: run_sweep(i, views, workspace.data()); break;
         case StepKind::kFinalise: finalise_.run(step, views); break;
         case StepKind::kPool: run_pool(schedule_, step, workers_, views); break;
         case StepKind::kHostCall: host_calls_[i]->run(workers_, views, workspace.data()); break;
@@ -83,6 +99,15 @@ class CpuExecutable : public Executable {
   const Schedule* schedule() const override { return &schedule_; }
 
  private:
+  // A sweep, or all that run together with it; nothing where it has run with an earlier one.
+  void run_sweep(std::size_t step, const std::vector<SlotView>& views, std::byte* workspace) const {
+    std::byte* scratch = workspace + scratch_offset_;
+    if (runners_[step])
+      runners_[step]->run(workers_, views, workspace, scratch, scratch_stride_);
+    else if (!together_[step].empty())
+      ChannelsLastRunner<T>::run(together_[step], workers_, views, workspace, scratch, scratch_stride_);
+  }
+
   // All steps of one unit after the other, then what needs all units.
   void run_kept(const Kept& kept, const std::vector<SlotView>& views, std::byte* workspace) const {
     const Extents& domain = schedule_.steps[static_cast<std::size_t>(kept.first)].sweep.domain;
@@ -116,7 +141,10 @@ class CpuExecutable : public Executable {
   std::shared_ptr<const Workers> own_workers_;  // keeps the caller's alive
   const Workers& workers_;
   std::vector<std::size_t> offsets_;
-  std::vector<std::unique_ptr<SweepRunner<T>>> runners_;  // by step, as the next
+  std::vector<std::unique_ptr<ChannelsLastRunner<T>>> channels_last_runners_;
+  std::vector<std::vector<const ChannelsLastRunner<T>*>>
+      together_;  // by the first step of each, as the next two
+  std::vector<std::unique_ptr<SweepRunner<T>>> runners_;
   std::vector<std::unique_ptr<HostCall>> host_calls_;
   std::size_t scratch_offset_ = 0;
   std::size_t scratch_stride_ = 0;

@@ -106,7 +106,8 @@ class Selector {
 
 template <class T>
 RowProgram<T>::RowProgram(std::span<const Formula::Step> given, const std::vector<bool>& input_varies,
-                          const std::vector<int>& wanted) {
+                          const std::vector<int>& wanted, std::int64_t longest)
+    : pitch_(static_cast<std::size_t>(chunk_pitch(longest))) {
   std::vector<Formula::Step> steps(given.begin(), given.end());
   std::vector<bool> varies(steps.size(), false);
   std::vector<int> uses(steps.size(), 0);
@@ -177,7 +178,7 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> given, const std::vecto
 
 template <class T>
 std::size_t RowProgram<T>::scratch_elements() const {
-  return registers_ * static_cast<std::size_t>(kChunkPitch) + scalars_ + 1;
+  return registers_ * pitch_ + scalars_ + 1;
 }
 
 template <class T>
@@ -186,7 +187,7 @@ TileOperand<T> RowProgram<T>::operand(Place place, std::span<const TileOperand<T
   if (place.index < 0) return {nullptr, true};
   switch (place.home) {
     case Home::kInput: return inputs[at(place.index)];
-    case Home::kRegister: return {scratch + at(place.index) * static_cast<std::size_t>(kChunkPitch), false};
+    case Home::kRegister: return {scratch + at(place.index) * pitch_, false};
     case Home::kScalar: return {scalars(scratch) + place.index, true};
   }
   return {nullptr, true};
@@ -195,11 +196,10 @@ TileOperand<T> RowProgram<T>::operand(Place place, std::span<const TileOperand<T
 template <class T>
 void RowProgram<T>::run(std::span<const TileOperand<T>> inputs, std::size_t count, T* scratch,
                         std::span<T* const> targets) const {
-  T* values = scratch + registers_ * static_cast<std::size_t>(kChunkPitch);
+  T* values = scratch + registers_ * pitch_;
   std::copy(constants_.begin(), constants_.end(), values);
   for (const Action& action : actions_) {
-    T* out = action.uniform ? values + action.out.index
-                            : scratch + at(action.out.index) * static_cast<std::size_t>(kChunkPitch);
+    T* out = action.uniform ? values + action.out.index : scratch + at(action.out.index) * pitch_;
     if (action.target >= 0 && !targets.empty() && targets[at(action.target)] != nullptr)
       out = targets[at(action.target)];
     action.function(operand(action.operands[0], inputs, scratch),

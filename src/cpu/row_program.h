@@ -19,19 +19,23 @@ inline constexpr std::int64_t kChunk = 1024;
 // From one such array to the next. A multiple of 4 KB would make a load wait for the store to another array at the
 // same place of its page.
 inline constexpr std::int64_t kChunkPitch = kChunk + 16;
+// The same for arrays of another length.
+constexpr std::int64_t chunk_pitch(std::int64_t count) {
+  return (count + kChunk - 1) / kChunk * kChunk + (kChunkPitch - kChunk);
+}
 
 template <class T>
 class RowProgram {
  public:
   RowProgram() = default;
   // `input_varies` tells for each input whether it varies along positions; `wanted` are the steps whose
-  // results the caller takes.
+  // results the caller takes; `longest` is the largest number of positions of one evaluation.
   RowProgram(std::span<const Formula::Step> steps, const std::vector<bool>& input_varies,
-             const std::vector<int>& wanted);
+             const std::vector<int>& wanted, std::int64_t longest = kChunk);
 
   // Elements of scratch for one evaluation.
   std::size_t scratch_elements() const;
-  // Evaluates the program on `count` <= kChunk positions. The results stay valid until the next call with
+  // Evaluates the program on `count` <= `longest` positions. The results stay valid until the next call with
   // this scratch. Where `targets` has memory for a wanted step, and it is one that is_written(), its result is made
   // there; targets may be empty, and must not overlap the inputs.
   void run(std::span<const TileOperand<T>> inputs, std::size_t count, T* scratch,
@@ -56,14 +60,13 @@ class RowProgram {
   };
 
   TileOperand<T> operand(Place place, std::span<const TileOperand<T>> inputs, const T* scratch) const;
-  const T* scalars(const T* scratch) const {
-    return scratch + registers_ * static_cast<std::size_t>(kChunkPitch);
-  }
+  const T* scalars(const T* scratch) const { return scratch + registers_ * pitch_; }
 
   std::vector<Action> actions_;
   std::vector<Place> results_;
   std::vector<bool> written_;
   std::vector<T> constants_;  // the first scalars
+  std::size_t pitch_ = static_cast<std::size_t>(kChunkPitch);
   std::size_t registers_ = 0;
   std::size_t scalars_ = 0;
 };

@@ -55,6 +55,21 @@ void for_each_run(const SlotView& view, const PositionExtents& extents, std::int
   }
 }
 
+// Whether all channels of all positions lie one behind the other, channels first.
+bool is_channels_last(const SlotView& view, const PositionExtents& extents, std::int64_t channels) {
+  return (channels == 1 || view.strides[1] == 1) && flat_stride(view, extents) == channels;
+}
+
+// Calls visit(offset of the first channel, index of the position from `begin`) for each position.
+template <class Visit>
+void for_each_point(const SlotView& view, const PositionExtents& extents, std::int64_t n, std::int64_t begin,
+                    std::int64_t count, Visit visit) {
+  for_each_run(view, extents, n, 0, begin, count,
+               [&](std::int64_t offset, std::int64_t stride, std::int64_t run, std::int64_t done) {
+                 for (std::int64_t i = 0; i < run; ++i) visit(offset + i * stride, done + i);
+               });
+}
+
 }  // namespace
 
 template <class T>
@@ -99,6 +114,46 @@ void store_positions(const SlotView& view, const PositionExtents& extents, std::
 }
 
 template <class T>
+const T* load_points(const SlotView& view, const PositionExtents& extents, std::int64_t channels,
+                     std::int64_t n, std::int64_t begin, std::int64_t count, T* buffer) {
+  const std::int64_t size = byte_size(view.dtype);
+  if (is_channels_last(view, extents, channels)) {
+    const std::byte* from = view.data + (n * view.strides[0] + begin * channels) * size;
+    if (view.dtype == kOwnType<T>) return elements_at<T>(from);
+    load_elements(from, view.dtype, 1, buffer, static_cast<std::size_t>(count * channels));
+    return buffer;
+  }
+  for_each_point(view, extents, n, begin, count, [&](std::int64_t offset, std::int64_t i) {
+    load_elements(view.data + offset * size, view.dtype, view.strides[1], buffer + i * channels,
+                  static_cast<std::size_t>(channels));
+  });
+  return buffer;
+}
+
+template <class T>
+void store_points(const SlotView& view, const PositionExtents& extents, std::int64_t channels, std::int64_t n,
+                  std::int64_t begin, std::int64_t count, const T* values) {
+  const std::int64_t size = byte_size(view.dtype);
+  if (is_channels_last(view, extents, channels)) {
+    store_elements(values, view.data + (n * view.strides[0] + begin * channels) * size, view.dtype, 1,
+                   static_cast<std::size_t>(count * channels));
+    return;
+  }
+  for_each_point(view, extents, n, begin, count, [&](std::int64_t offset, std::int64_t i) {
+    store_elements(values + i * channels, view.data + offset * size, view.dtype, view.strides[1],
+                   static_cast<std::size_t>(channels));
+  });
+}
+
+template <class T>
+T* points_in_place(const SlotView& view, const PositionExtents& extents, std::int64_t channels,
+                   std::int64_t n, std::int64_t begin) {
+  if (view.dtype != kOwnType<T> || !is_channels_last(view, extents, channels)) return nullptr;
+  const std::int64_t offset = n * view.strides[0] + begin * channels;
+  return elements_at<T>(view.data + offset * static_cast<std::int64_t>(sizeof(T)));
+}
+
+template <class T>
 T load_uniform(const SlotView& view, std::int64_t n, std::int64_t c) {
   return static_cast<T>(load_element(view.data, view.dtype, n * view.strides[0] + c * view.strides[1]));
 }
@@ -117,5 +172,19 @@ template double* positions_in_place(const SlotView&, const PositionExtents&, std
                                     std::int64_t);
 template float load_uniform(const SlotView&, std::int64_t, std::int64_t);
 template double load_uniform(const SlotView&, std::int64_t, std::int64_t);
+
+template const float* load_points(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
+                                  std::int64_t, std::int64_t, float*);
+template const double* load_points(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
+                                   std::int64_t, std::int64_t, double*);
+template void store_points(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t, std::int64_t,
+                           std::int64_t, const float*);
+template void store_points(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t, std::int64_t,
+                           std::int64_t, const double*);
+
+template float* points_in_place(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
+                                std::int64_t);
+template double* points_in_place(const SlotView&, const PositionExtents&, std::int64_t, std::int64_t,
+                                 std::int64_t);
 
 }  // namespace fuseblock::cpu

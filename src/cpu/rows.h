@@ -30,6 +30,17 @@ void store_positions(const SlotView& view, const PositionExtents& extents, std::
 template <class T>
 T* positions_in_place(const SlotView& view, const PositionExtents& extents, std::int64_t n, std::int64_t c,
                       std::int64_t begin);
+// All channels at positions [begin, begin + count) of sample n, the channels of a position one behind the other: a
+// pointer into the slot itself where it holds them so in type T, else converted into `buffer`.
+template <class T>
+const T* load_points(const SlotView& view, const PositionExtents& extents, std::int64_t channels,
+                     std::int64_t n, std::int64_t begin, std::int64_t count, T* buffer);
+template <class T>
+void store_points(const SlotView& view, const PositionExtents& extents, std::int64_t channels, std::int64_t n,
+                  std::int64_t begin, std::int64_t count, const T* values);
+template <class T>
+T* points_in_place(const SlotView& view, const PositionExtents& extents, std::int64_t channels,
+                   std::int64_t n, std::int64_t begin);
 // One element that stands for all positions.
 template <class T>
 T load_uniform(const SlotView& view, std::int64_t n, std::int64_t c);

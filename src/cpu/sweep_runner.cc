@@ -63,12 +63,7 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
     sinks_.push_back(std::move(plan));
   }
   program_ = RowProgram<T>(sweep.steps, varies_, wanted);
-  if (!sweep.epilogue.sinks.empty()) {
-    for (int slot : sweep.epilogue.inputs) epilogue_varies_.push_back(slot_varies(schedule, slot));
-    std::vector<int> taken;
-    for (const Sink& sink : sweep.epilogue.sinks) taken.push_back(sink.step);
-    epilogue_ = RowProgram<T>(sweep.epilogue.steps, epilogue_varies_, taken);
-  }
+  if (!sweep.epilogue.sinks.empty()) epilogue_.emplace(schedule, sweep.epilogue, extents_);
   for (const Prologue& prologue : sweep.staged) prologues_.emplace_back(schedule, prologue);
   if (sweep.source >= 0) {
     const int node = schedule.graph[sweep.source].node;
@@ -159,9 +154,7 @@ void SweepRunner<T>::reserve(Layout& layout) {
   std::size_t prologue = 0;
   for (const PrologueRunner<T>& runner : prologues_) prologue = std::max(prologue, runner.scratch_elements());
   prologue_offset_ = reserve_elements(prologue);
-  if (!sweep_->epilogue.sinks.empty())
-    epilogue_offset_ =
-        reserve_elements(epilogue_.scratch_elements() + sweep_->epilogue.inputs.size() * at(kChunkPitch + 1));
+  if (epilogue_) epilogue_offset_ = reserve_elements(epilogue_->scratch_elements());
   scratch_bytes_ = scratch.bytes();
 }
 

@@ -11,6 +11,7 @@
 
 #include "cpu/conv/contraction.h"
 #include "cpu/conv/source.h"
+#include "cpu/epilogue_runner.h"
 #include "cpu/finalise.h"
 #include "cpu/memory.h"
 #include "cpu/parallel.h"
@@ -80,7 +81,6 @@ class SweepRunner {
                  const Context& context) const;
   void begin_across(Range positions, const Context& context) const;
   void end_across(const Task& task, Range positions, const Context& context) const;
-  void run_epilogue(const Task& task, Range positions, const Context& context) const;
   // The array of a component of a reduction over channels; null for any other slot.
   const T* own_component(int slot, const Context& context) const;
   void take(const SinkPlan& plan, const Task& task, std::int64_t c, Range positions, TileOperand<T> value,
@@ -103,8 +103,7 @@ class SweepRunner {
   PositionExtents extents_;
   std::vector<bool> varies_;
   RowProgram<T> program_;
-  std::vector<bool> epilogue_varies_;
-  RowProgram<T> epilogue_;
+  std::optional<EpilogueRunner<T>> epilogue_;
   std::vector<SinkPlan> sinks_;
   std::optional<ConvSource<T>> conv_;
   std::vector<PrologueRunner<T>> prologues_;

@@ -1,4 +1,5 @@
 // The engines of this build: the only file that knows all of them.
+#include "cpu/description.h"
 #include "cpu/engine.h"
 #include "plan/engine.h"
 #include "reference/reference.h"
@@ -25,9 +26,15 @@ class ReferenceExecutable : public Executable {
 
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> kEngines = {
-      {"cpu", "sweeps over tiles, f32 arithmetic (f64 where an input is), SIMD, all cores", cpu::prepare,
-       cpu::prepare_training},
-      {"reference", "double precision, one operation after the other, one thread",
+      {"cpu", [] { return cpu::description(); }, cpu::prepare, cpu::prepare_training},
+      {"reference",
+       [] {
+         DeviceDescription description;
+         description.name = "reference";
+         description.summary = "double precision, one operation after the other, one thread";
+         description.cores = 1;
+         return description;
+       },
        [](const TypedBlock& block, const PlanOptions&) -> std::unique_ptr<Executable> {
          return std::make_unique<ReferenceExecutable>(block);
        },

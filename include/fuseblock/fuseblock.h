@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fuseblock/block.h"             // IWYU pragma: export
+#include "fuseblock/device.h"            // IWYU pragma: export
 #include "fuseblock/error.h"             // IWYU pragma: export
 #include "fuseblock/formula.h"           // IWYU pragma: export
 #include "fuseblock/host.h"              // IWYU pragma: export

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "fuseblock/block.h"
+#include "fuseblock/device.h"
 #include "fuseblock/host.h"
 #include "fuseblock/parallel.h"
 #include "fuseblock/tensor.h"
@@ -23,27 +24,6 @@
 namespace fuseblock {
 
 class Executable;
-
-// What runs plans. `cpu` runs sweeps over tiles, with SIMD on all cores. `reference` is the oracle: double
-// precision, one operation after the other, on one thread.
-class Device {
- public:
-  static Device reference();
-  // The fastest one of this machine.
-  static Device best();
-  static std::vector<Device> available();
-  // By the name of its engine. Throws UserError that lists the names there are.
-  static Device by_name(std::string_view name);
-
-  const std::string& name() const { return name_; }
-  const std::string& description() const { return description_; }
-
- private:
-  Device(std::string name, std::string description)
-      : name_(std::move(name)), description_(std::move(description)) {}
-  std::string name_;
-  std::string description_;
-};
 
 // What a plan does with a convolution's result that it needs twice, and a pair of plans for training with values that
 // both of them need.
@@ -119,7 +99,7 @@ class Plan {
   // Computes the outputs. The workspace (see Workspace) has at least workspace_bytes() bytes, aligned to 64; its contents do
   // not matter before and mean nothing after. Outputs must not overlap inputs. The same plan may run on
   // several threads at once, each with its own workspace. Throws UserError where a tensor is not what the
-  // plan was made for.
+  // plan was made for, NotSupportedError where the device can be planned for only.
   void run(const Arguments& arguments, std::span<std::byte> workspace) const;
 
   // The plan of the gradients; see TypedBlock::backward.
@@ -131,11 +111,14 @@ class Plan {
   // engine `reference` saves nothing, nor does a plan without fusing. Throws as backward() does.
   TrainingPlans for_training(std::vector<std::string> wanted = {}) const;
 
-  // What runs, for a person: values and their types, parameters, operations and bytes, and on an engine that has them the
-  // sweeps and the choices behind them.
+  // What runs, for a person: values and their types, parameters, operations and bytes, and on a device that has them
+  // the sweeps, each with what it moves and how long it takes by the device's description, and every choice with its
+  // alternatives.
   std::string explain() const;
-  // The same as a JSON object: block, engine, values, outputs, parameters, operations, bytes, sweeps, decisions.
+  // The same as a JSON object: block, engine, device, values, outputs, parameters, operations, bytes, sweeps, decisions.
   std::string explain_json() const;
+  // The same as a picture, for Graphviz.
+  std::string explain_dot() const;
 
  private:
   struct Body;

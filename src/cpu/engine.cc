@@ -4,6 +4,7 @@
 
 #include "cpu/channels_last.h"
 #include "cpu/channels_last_runner.h"
+#include "cpu/description.h"
 #include "cpu/finalise.h"
 #include "cpu/host_call.h"
 #include "cpu/memory.h"
@@ -168,12 +169,13 @@ std::unique_ptr<Executable> make_executable(Schedule schedule, const PlanOptions
 }  // namespace
 
 std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options) {
-  return make_executable(make_schedule(block, Rates{}, options), options);
+  return make_executable(make_schedule(block, description(), options), options);
 }
 
 TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
                                      const PlanOptions& options) {
-  auto [written, read] = make_training_schedules(forward, backward, arithmetic(forward), Rates{}, options);
+  auto [written, read] =
+      make_training_schedules(forward, backward, arithmetic(forward), description(), options);
   return {make_executable(std::move(written), options), make_executable(std::move(read), options)};
 }
 

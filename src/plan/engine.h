@@ -35,7 +35,8 @@ struct TrainingExecutables {
 
 struct Engine {
   std::string name;
-  std::string description;
+  // The device it runs on; its name is the engine's.
+  DeviceDescription (*describe)();
   std::unique_ptr<Executable> (*prepare)(const TypedBlock& block, const PlanOptions& options);
   // Null for an engine whose forward saves nothing.
   TrainingExecutables (*prepare_training)(const TypedBlock& forward, const TypedBlock& backward,

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "plan/amounts.h"
+#include "plan/device_description.h"
+#include "plan/explain_dot.h"
 #include "plan/explain_saved.h"
 #include "plan/explain_schedule.h"
 
@@ -86,6 +89,22 @@ std::vector<NamedType> without_parameters(const TypedBlock& block) {
   return result;
 }
 
+// `engine cpu: sweeps over tiles...`, and where the figures behind the choices come from.
+std::string device_line(const Device& device) {
+  const DeviceDescription& description = device.description();
+  std::string text = (device.runs() ? "engine " : "device ") + device.name() + ": " + description.summary;
+  if (description.origin == DescriptionOrigin::kNone) return text;
+  text += "; figures " + origin_text(description.origin);
+  if (description.origin == DescriptionOrigin::kEstimated) text += " (`fuseblock info --measure`)";
+  return text;
+}
+
+Json device_json(const Device& device) {
+  Json json = Json::parse(to_json(device.description()));
+  json["runs"] = device.runs();
+  return json;
+}
+
 }  // namespace
 
 std::string explain_text(const Plan& plan, const Schedule* schedule) {
@@ -105,10 +124,11 @@ std::string explain_text(const Plan& plan, const Schedule* schedule) {
   const Totals sum = totals(block);
   text += "\noperations " + amount(sum.operations) + "; bytes moved stage by stage " + amount(sum.bytes) +
           ", by inputs, parameters and outputs alone " + amount(block.border_bytes()) + "\n";
-  if (schedule != nullptr) text += "\n" + schedule_text(*schedule) + saved_text(*schedule);
+  if (schedule != nullptr)
+    text += "\n" + schedule_text(*schedule, plan.device().description()) + saved_text(*schedule);
   if (!plan.options().fuse) text += "\nunfused: one operation a sweep, each result written to memory\n";
-  text += "engine " + plan.device().name() + ": " + plan.device().description() + "; workspace " +
-          amount(static_cast<double>(plan.workspace_bytes())) + " bytes\n";
+  text += device_line(plan.device()) + "; workspace " + amount(static_cast<double>(plan.workspace_bytes())) +
+          " bytes\n";
   return text;
 }
 
@@ -117,7 +137,8 @@ std::string explain_json_text(const Plan& plan, const Schedule* schedule) {
   Json document;
   document["block"] = block.block().to_string();
   document["graph"] = Json::parse(block.block().to_json());
-  document["engine"] = plan.device().name();
+  document["engine"] = plan.device().runs() ? Json(plan.device().name()) : Json();
+  document["device"] = device_json(plan.device());
   document["inputs"] = types_json(without_parameters(block));
   document["parameters"] = types_json(block.parameters());
   document["values"] = Json::array();
@@ -135,9 +156,14 @@ std::string explain_json_text(const Plan& plan, const Schedule* schedule) {
   document["bytes_moved"] = sum.bytes;
   document["border_bytes"] = block.border_bytes();
   document["workspace_bytes"] = plan.workspace_bytes();
-  if (schedule != nullptr) document.update(schedule_json(*schedule));
+  if (schedule != nullptr) document.update(schedule_json(*schedule, plan.device().description()));
   if (schedule != nullptr) document["saved"] = saved_json(*schedule);
   return document.dump(2);
+}
+
+std::string explain_dot_text(const Plan& plan, const Schedule* schedule) {
+  const DeviceDescription& device = plan.device().description();
+  return schedule != nullptr ? schedule_dot(*schedule, device) : block_dot(plan.block(), device);
 }
 
 }  // namespace fuseblock

@@ -1,4 +1,4 @@
-// A plan in words and as JSON.
+// A plan in words, as JSON and as a picture.
 #pragma once
 
 #include <string>
@@ -11,5 +11,6 @@ namespace fuseblock {
 // The schedule is null for an engine that has none.
 std::string explain_text(const Plan& plan, const Schedule* schedule);
 std::string explain_json_text(const Plan& plan, const Schedule* schedule);
+std::string explain_dot_text(const Plan& plan, const Schedule* schedule);
 
 }  // namespace fuseblock

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plan/explain_schedule.h"
+#include "plan/amounts.h"
 
 namespace fuseblock {
 

@@ -5,301 +5,223 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "block/formula_builder.h"
+#include "plan/amounts.h"
+#include "plan/estimate.h"
+#include "plan/narrator.h"
 
 namespace fuseblock {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kLongestFormula = 160;
+constexpr std::size_t kMostNames = 8;  // in a line of text
+constexpr const char* kIndent = "       ";
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-std::string extents_text(const Extents& extents) {
+std::string listed(const std::vector<std::string>& words, std::size_t most, const char* separator = ", ") {
   std::string text;
-  for (std::int64_t extent : extents) text += (text.empty() ? "" : ",") + std::to_string(extent);
-  return "[" + text + "]";
+  for (std::size_t i = 0; i < std::min(words.size(), most); ++i) text += (i == 0 ? "" : separator) + words[i];
+  if (words.size() > most) text += " and " + std::to_string(words.size() - most) + " more";
+  return text;
 }
 
-std::string milliseconds(double value) {
-  std::array<char, 32> digits{};
-  std::snprintf(digits.data(), digits.size(), "%.3g ms", value);
-  return digits.data();
+std::string joined(const std::vector<std::string>& words) { return listed(words, words.size(), "; "); }
+
+// The first of some lines behind an arrow, the others below it.
+std::string arrow(const std::vector<std::string>& lines) {
+  std::string text;
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    text += kIndent + std::string(i == 0 ? "-> " : "   ") + lines[i] + "\n";
+  return text;
 }
 
-class Narrator {
- public:
-  explicit Narrator(const Schedule& schedule) : schedule_(schedule) {}
-
-  // What a part is called: by the block, or by what it is.
-  std::string label(int number) const {
-    const Part& part = schedule_.graph[number];
-    if (!part.name.empty()) return part.name;
-    switch (part.kind) {
-      case PartKind::kReduce: return statistic_name(part.statistic) + "(" + label(part.operands[0]) + ")";
-      case PartKind::kMerge:
-        return statistic_name(part.statistic) + " of groups(" + label(part.operands[0]) + ")";
-      case PartKind::kComponent: return component_name(number);
-      case PartKind::kPointwise: return "value" + std::to_string(number);
-      default: return "part" + std::to_string(number);
-    }
-  }
-
-  std::string slot_label(int slot) const {
-    const Slot& which = schedule_.slots[at(slot)];
-    return label(which.part);
-  }
-
-  std::string source(const Sweep& sweep) const {
-    if (sweep.source < 0) {
-      std::string names;
-      for (int slot : sweep.inputs)
-        if (slot >= 0 && is_large(slot)) names += (names.empty() ? "" : ", ") + slot_label(slot);
-      return "load(" + names + ")";
-    }
-    const Part& conv = schedule_.graph[sweep.source];
-    std::string text = schedule_.block.block().stage_text(conv.node) + " of " + label(conv.operands[0]);
-    if (sweep.staged[0].steps.size() > 1) text += " (computed while staged)";
-    return text;
-  }
-
-  std::string program(const Sweep& sweep) const {
-    std::string text;
-    std::vector<int> seen;
-    for (const Sink& sink : sweep.sinks) {
-      if (std::find(seen.begin(), seen.end(), sink.step) != seen.end()) continue;
-      seen.push_back(sink.step);
-      std::string formula = formula_text(sweep, sink.step);
-      if (formula.size() > kLongestFormula) formula = formula.substr(0, kLongestFormula) + "...";
-      text += (text.empty() ? "" : "; ") + formula;
-    }
-    return text;
-  }
-
-  std::string sinks(const Sweep& sweep) const {
-    std::string text;
-    for (const Sink& sink : sweep.sinks) {
-      text += text.empty() ? "" : ", ";
-      if (sink.kind == SinkKind::kStore) {
-        text += written(sink.slots[0]);
-      } else if (sink.kind == SinkKind::kContract) {
-        text += "contract into " + label(sink.part);
-      } else {
-        const Part& part = schedule_.graph[sink.part];
-        text +=
-            statistic_name(part.statistic) + (part.axes == AxisSet{Axis::kC} ? " over c" : " for each n,c");
-      }
-    }
-    return text;
-  }
-
-  // `host call: conv2d(8, k=3) of x -> store y`
-  std::string host_call(const ScheduleStep& step) const {
-    const Part& part = schedule_.graph[step.parts[0]];
-    return "host call: " + schedule_.block.block().stage_text(part.node) + " of " + label(part.operands[0]) +
-           " -> " + written(step.result);
-  }
-
-  // Where a value goes: `store y`, `output y`.
-  std::string written(int slot) const {
-    const Slot& which = schedule_.slots[at(slot)];
-    if (which.borrowed)
-      return "store " + label(which.part) + " in the memory of output " +
-             schedule_.outputs[at(which.number)].name;
-    return (which.kind == SlotKind::kOutput ? "output " : "store ") + label(which.part);
-  }
-
-  double operations(const Sweep& sweep) const {
-    double elements = 1;
-    for (std::int64_t extent : sweep.domain) elements *= static_cast<double>(extent);
-    double count = 0;
-    for (const Formula::Step& step : sweep.steps)
-      if (step.primitive != Primitive::kInput && step.primitive != Primitive::kConstant) count += elements;
-    for (const Sink& sink : sweep.sinks) {
-      if (sink.kind == SinkKind::kStatistic) count += 4 * elements;
-      if (sink.kind == SinkKind::kContract)
-        count += schedule_.block.operation_count(schedule_.graph[sink.part].node);
-    }
-    if (sweep.source >= 0) count += schedule_.block.operation_count(schedule_.graph[sweep.source].node);
-    return count;
-  }
-
-  double bytes(const Sweep& sweep) const {
-    double total = 0;
-    for (int slot : sweep.inputs)
-      if (slot >= 0) total += slot_bytes(slot);
-    for (const Prologue& prologue : sweep.staged)
-      for (int slot : prologue.inputs) total += slot_bytes(slot);
-    if (sweep.weight >= 0) total += slot_bytes(sweep.weight);
-    for (const Sink& sink : sweep.sinks)
-      for (int slot : sink.slots) total += slot_bytes(slot);
-    return total;
-  }
-
-  double slot_bytes(int slot) const {
-    const Slot& which = schedule_.slots[at(slot)];
-    double elements = 1;
-    for (std::int64_t extent : which.extents) elements *= static_cast<double>(extent);
-    return elements * (which.kind == SlotKind::kStatistic ? 8 : 4);
-  }
-
- private:
-  static std::string statistic_name(Statistic statistic) {
-    switch (statistic) {
-      case Statistic::kSum: return "sum";
-      case Statistic::kMax: return "max";
-      case Statistic::kMin: return "min";
-      case Statistic::kMoments: return "moments";
-      case Statistic::kExpSum: return "max and sum of exp";
-    }
-    return "";
-  }
-
-  std::string component_name(int number) const {
-    const Part& part = schedule_.graph[number];
-    const Part& statistic = schedule_.graph[part.operands[0]];
-    std::string what = statistic_name(statistic.statistic);
-    if (statistic.statistic == Statistic::kMoments) what = part.component == 0 ? "mean" : "squares";
-    if (statistic.statistic == Statistic::kExpSum) what = part.component == 0 ? "max" : "sum_exp";
-    int value = part.operands[0];
-    while (schedule_.graph[value].kind == PartKind::kMerge ||
-           schedule_.graph[value].kind == PartKind::kReduce)
-      value = schedule_.graph[value].operands[0];
-    return what + "(" + label(value) + ")";
-  }
-
-  bool is_large(int slot) const { return schedule_.slots[at(slot)].kind != SlotKind::kStatistic; }
-
-  std::string formula_text(const Sweep& sweep, int step) const {
-    FormulaBuilder builder;
-    std::vector<FormulaBuilder::Id> ids;
-    for (int i = 0; i <= step; ++i) {
-      const Formula::Step& which = sweep.steps[at(i)];
-      auto id = [&](std::int32_t operand) { return operand < 0 ? -1 : ids[at(operand)]; };
-      if (which.primitive == Primitive::kInput)
-        ids.push_back(builder.input(which.input));
-      else if (which.primitive == Primitive::kConstant)
-        ids.push_back(builder.constant(which.constant));
-      else
-        ids.push_back(builder.apply(which.primitive, id(which.a), id(which.b), id(which.c)));
-    }
-    std::vector<std::string> names;
-    for (int slot : sweep.inputs) names.push_back(slot < 0 ? label(sweep.source) : slot_label(slot));
-    const Formula formula = builder.finish(ids.back());
-    return formula.written_size() > kLongestFormula
-               ? "a formula of " + amount(static_cast<double>(formula.steps().size())) + " steps"
-               : formula.to_string(names);
-  }
-
-  const Schedule& schedule_;
+// A value of the block that no memory ever holds.
+struct NeverWritten {
+  std::string name;
+  double bytes = 0;
 };
 
-// Convolution results that no slot holds.
-std::vector<int> never_written(const Schedule& schedule) {
-  std::vector<int> result;
-  for (std::size_t i = 0; i < schedule.graph.parts.size(); ++i) {
-    if (schedule.graph.parts[i].kind != PartKind::kConv) continue;
-    const bool written = std::any_of(schedule.slots.begin(), schedule.slots.end(),
-                                     [&](const Slot& slot) { return slot.part == static_cast<int>(i); });
-    if (!written) result.push_back(static_cast<int>(i));
+std::vector<NeverWritten> never_written(const Schedule& schedule) {
+  const Block& block = schedule.block.block();
+  std::vector<std::string> held;
+  for (const Slot& slot : schedule.slots) {
+    if (slot.kind == SlotKind::kTile) continue;
+    held.push_back(schedule.graph[slot.part].name);
+    if (slot.kind == SlotKind::kOutput && !slot.borrowed)
+      held.push_back(schedule.outputs[static_cast<std::size_t>(slot.number)].name);
+  }
+  std::vector<NeverWritten> result;
+  for (const Node& node : block.nodes()) {
+    const std::string& name = block.value(node.result).name;
+    if (std::find(held.begin(), held.end(), name) == held.end())
+      result.push_back({name, static_cast<double>(schedule.block.type(node.result).byte_count())});
   }
   return result;
 }
 
-}  // namespace
-
-std::string amount(double value) {
-  constexpr std::array<const char*, 6> kPrefixes = {"", " k", " M", " G", " T", " P"};
-  std::size_t prefix = 0;
-  while (value >= 999.5 && prefix + 1 < kPrefixes.size()) {
-    value /= 1000;
-    ++prefix;
-  }
-  std::array<char, 32> digits{};
-  std::snprintf(digits.data(), digits.size(), value < 10 && prefix > 0 ? "%.1f" : "%.0f", value);
-  return std::string(digits.data()) + kPrefixes[prefix];
+// What writing each of them once and reading it once would move.
+double saved_bytes(const std::vector<NeverWritten>& values) {
+  double bytes = 0;
+  for (const NeverWritten& value : values) bytes += 2 * value.bytes;
+  return bytes;
 }
 
-std::string schedule_text(const Schedule& schedule) {
-  const Narrator narrator(schedule);
-  std::string text = "plan\n";
-  int number = 0;
-  for (const ScheduleStep& step : schedule.steps) {
-    const std::string head = "  " + std::to_string(++number) + "  ";
-    if (step.kind == StepKind::kFinalise) {
-      text += head + "finalise: ";
-      std::string names;
-      for (int part : step.parts) names += (names.empty() ? "" : ", ") + narrator.label(part);
-      for (int slot : step.operands)
-        names += (names.empty() ? "" : ", ") + ("output " + narrator.slot_label(slot));
-      text += names + "\n";
-    } else if (step.kind == StepKind::kHostCall) {
-      text += head + narrator.host_call(step) + "\n";
-    } else if (step.kind == StepKind::kPool) {
-      text += head + schedule.block.block().stage_text(schedule.graph[step.parts[0]].node) + " -> store " +
-              narrator.label(step.parts[0]) + "\n";
-    } else {
-      const Sweep& sweep = step.sweep;
-      text += head + "sweep over " + extents_text(sweep.domain) + ": " + amount(narrator.operations(sweep)) +
-              " operations, " + amount(narrator.bytes(sweep)) + " bytes\n";
-      text += "       " + narrator.source(sweep) + "\n       -> " + narrator.program(sweep) + "\n       -> " +
-              narrator.sinks(sweep) + "\n";
-    }
-  }
-  for (int part : never_written(schedule))
-    text += "never written: " + narrator.label(part) + ", which saves " +
-            amount(2 * 4 * schedule.graph[part].elements()) + " bytes\n";
-  for (const Decision& decision : schedule.decisions) {
-    std::string estimates =
-        "store " + milliseconds(decision.store_ms) + ", recompute " + milliseconds(decision.recompute_ms);
-    if (!decision.alternatives.empty()) estimates.clear();
-    for (const Alternative& each : decision.alternatives)
-      estimates += (estimates.empty() ? "" : ", ") + each.name + " " + milliseconds(1e3 * each.seconds);
-    text += "decision: " + decision.chosen + " " + decision.value + " (" + decision.reason + "; " +
-            estimates + ")\n";
+std::string never_written_text(const Schedule& schedule) {
+  const std::vector<NeverWritten> values = never_written(schedule);
+  if (values.empty()) return "";
+  std::vector<std::string> names;
+  for (const NeverWritten& value : values) names.push_back(value.name);
+  return "never written to memory: " + listed(names, kMostNames) + "; writing and reading " +
+         (values.size() == 1 ? "it" : "each") + " once would move " + amount(saved_bytes(values), "B") + "\n";
+}
+
+std::string times_as_long(double seconds, double chosen) {
+  if (chosen <= 0 || seconds < chosen) return "";
+  std::array<char, 32> digits{};
+  std::snprintf(digits.data(), digits.size(), "%.3g", seconds / chosen);
+  return ", " + std::string(digits.data()) + " times as long";
+}
+
+std::string decision_text(const Decision& decision) {
+  std::string text = "choice for " + decision.value + ": " + decision.chosen + ", " + decision.reason + "\n";
+  double chosen = 0;
+  for (const Alternative& each : decision.alternatives)
+    if (each.name == decision.chosen) chosen = each.seconds;
+  for (const Alternative& each : decision.alternatives) {
+    const bool lost = each.name != decision.chosen;
+    text += "  " + std::string(lost ? "  " : "* ") + each.name + ", about " + time_text(each.seconds) +
+            (lost ? times_as_long(each.seconds, chosen) : "") + ": " + each.detail + "\n";
   }
   return text;
 }
 
-Json schedule_json(const Schedule& schedule) {
+std::string sweep_text(const Narrator& narrator, const Sweep& sweep, const StepEstimate& estimate) {
+  std::string text = "sweep over " + extents_text(sweep.domain) + ", about " + time_text(estimate.seconds) +
+                     ": " + amount(estimate.operations) + " operations, " + amount(estimate.read_bytes, "B") +
+                     " read, " + amount(estimate.written_bytes, "B") + " written\n";
+  text += kIndent + narrator.source(sweep) + "\n" + arrow(narrator.program(sweep));
+  std::vector<std::string> sinks;
+  for (const Sink& sink : sweep.sinks) sinks.push_back(narrator.sink(sink));
+  text += arrow(sinks) + arrow(narrator.epilogue(sweep));
+  sinks.clear();
+  for (const Sink& sink : sweep.epilogue.sinks) sinks.push_back(narrator.sink(sink));
+  return text + arrow(sinks);
+}
+
+std::string finalise_text(const Narrator& narrator, const ScheduleStep& step, const StepEstimate& estimate) {
+  std::string text = "finalise, about " + time_text(estimate.seconds) + "\n";
+  for (const std::string& line : narrator.statistics(step)) text += kIndent + line + "\n";
+  std::vector<std::string> outputs;
+  for (int slot : step.operands) outputs.push_back("output " + narrator.slot_label(slot));
+  return text + arrow(outputs);
+}
+
+// A pool or a host call.
+std::string stage_text(const Schedule& schedule, const ScheduleStep& step, const StepEstimate& estimate) {
   const Narrator narrator(schedule);
+  return narrator.stage(step) + ", about " + time_text(estimate.seconds) + "\n" +
+         arrow({narrator.written(step.result)});
+}
+
+std::string kept_text(const Kept& kept) {
+  return "steps " + std::to_string(kept.first + 1) + " to " + std::to_string(kept.last + 1) +
+         " go together, " + std::to_string(kept.channels) + " channels of a sample at a time (" +
+         amount(kept.bytes, "B") + "): what one sweep has moved is in the cache when the next reads it\n";
+}
+
+Json step_json(const Schedule& schedule, const ScheduleStep& step, const StepEstimate& estimate) {
+  const Narrator narrator(schedule);
+  Json entry;
+  if (step.kind == StepKind::kFinalise) {
+    entry["kind"] = "finalise";
+    entry["statistics"] = narrator.statistics(step);
+    entry["outputs"] = Json::array();
+    for (int slot : step.operands) entry["outputs"].push_back(narrator.slot_label(slot));
+  } else if (step.kind != StepKind::kSweep) {
+    entry["kind"] = step.kind == StepKind::kPool ? "pool" : "host call";
+    entry["stage"] = narrator.stage(step);
+    if (step.kind == StepKind::kHostCall) entry["call"] = narrator.stage(step);
+  } else {
+    const Sweep& sweep = step.sweep;
+    std::vector<std::string> sinks;
+    for (const Sink& sink : sweep.sinks) sinks.push_back(narrator.sink(sink));
+    std::vector<std::string> last;
+    for (const Sink& sink : sweep.epilogue.sinks) last.push_back(narrator.sink(sink));
+    entry["kind"] = "sweep";
+    entry["domain"] = sweep.domain;
+    entry["source"] = narrator.source(sweep);
+    entry["program"] = joined(narrator.program(sweep));
+    entry["sinks"] = joined(sinks);
+    entry["epilogue"] = joined(narrator.epilogue(sweep));
+    entry["epilogue_sinks"] = joined(last);
+  }
+  entry["operations"] = estimate.operations;
+  entry["bytes"] = estimate.read_bytes + estimate.written_bytes;
+  entry["read_bytes"] = estimate.read_bytes;
+  entry["written_bytes"] = estimate.written_bytes;
+  entry["milliseconds"] = estimate.seconds * 1e3;
+  return entry;
+}
+
+Json decision_json(const Decision& decision) {
+  Json entry = {{"value", decision.value}, {"chosen", decision.chosen}, {"reason", decision.reason}};
+  entry["alternatives"] = Json::array();
+  for (const Alternative& each : decision.alternatives) {
+    entry["alternatives"].push_back(
+        {{"name", each.name}, {"milliseconds", each.seconds * 1e3}, {"detail", each.detail}});
+    entry[each.name + "_ms"] = each.seconds * 1e3;
+  }
+  return entry;
+}
+
+}  // namespace
+
+std::string schedule_text(const Schedule& schedule, const DeviceDescription& device) {
+  const Narrator narrator(schedule);
+  const std::vector<StepEstimate> estimates = estimate_steps(schedule, CostModel(device, schedule.block));
+  std::string text = "plan for " + device.name + "\n";
+  for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
+    const ScheduleStep& step = schedule.steps[i];
+    text += "  " + std::to_string(i + 1) + "  ";
+    switch (step.kind) {
+      case StepKind::kSweep: text += sweep_text(narrator, step.sweep, estimates[i]); break;
+      case StepKind::kFinalise: text += finalise_text(narrator, step, estimates[i]); break;
+      case StepKind::kPool:
+      case StepKind::kHostCall: text += stage_text(schedule, step, estimates[i]); break;
+    }
+  }
+  for (const Kept& kept : schedule.kept) text += kept_text(kept);
+  text += never_written_text(schedule);
+  for (const Decision& decision : schedule.decisions) text += decision_text(decision);
+  const StepEstimate sum = total(estimates);
+  return text + "in all about " + time_text(sum.seconds) + ": " + amount(sum.operations) + " operations, " +
+         amount(sum.read_bytes, "B") + " read, " + amount(sum.written_bytes, "B") + " written\n";
+}
+
+Json schedule_json(const Schedule& schedule, const DeviceDescription& device) {
+  const CostModel cost(device, schedule.block);
+  const std::vector<StepEstimate> estimates = estimate_steps(schedule, cost);
   Json document;
   document["sweeps"] = Json::array();
-  for (const ScheduleStep& step : schedule.steps) {
-    Json entry;
-    if (step.kind == StepKind::kFinalise) {
-      entry["kind"] = "finalise";
-      entry["statistics"] = Json::array();
-      for (int part : step.parts) entry["statistics"].push_back(narrator.label(part));
-    } else if (step.kind == StepKind::kHostCall) {
-      entry["kind"] = "host call";
-      entry["call"] = narrator.host_call(step);
-    } else if (step.kind == StepKind::kPool) {
-      entry["kind"] = "pool";
-      entry["stage"] = schedule.block.block().stage_text(schedule.graph[step.parts[0]].node);
-    } else {
-      entry["kind"] = "sweep";
-      entry["domain"] = step.sweep.domain;
-      entry["source"] = narrator.source(step.sweep);
-      entry["program"] = narrator.program(step.sweep);
-      entry["sinks"] = narrator.sinks(step.sweep);
-      entry["operations"] = narrator.operations(step.sweep);
-      entry["bytes"] = narrator.bytes(step.sweep);
-    }
-    document["sweeps"].push_back(std::move(entry));
-  }
+  for (std::size_t i = 0; i < schedule.steps.size(); ++i)
+    document["sweeps"].push_back(step_json(schedule, schedule.steps[i], estimates[i]));
   document["sweep_count"] = schedule.sweep_count();
-  document["stored_bytes"] = schedule.stored_bytes(4);
+  document["kept"] = Json::array();
+  for (const Kept& kept : schedule.kept)
+    document["kept"].push_back({{"first", kept.first + 1},
+                                {"last", kept.last + 1},
+                                {"channels", kept.channels},
+                                {"bytes", kept.bytes}});
+  document["stored_bytes"] = schedule.stored_bytes(cost.element_bytes());
   document["never_written"] = Json::array();
-  for (int part : never_written(schedule)) document["never_written"].push_back(narrator.label(part));
+  for (const NeverWritten& value : never_written(schedule)) document["never_written"].push_back(value.name);
+  document["saved_bytes"] = saved_bytes(never_written(schedule));
   document["decisions"] = Json::array();
   for (const Decision& decision : schedule.decisions)
-    document["decisions"].push_back({{"value", decision.value},
-                                     {"chosen", decision.chosen},
-                                     {"reason", decision.reason},
-                                     {"store_ms", decision.store_ms},
-                                     {"recompute_ms", decision.recompute_ms}});
+    document["decisions"].push_back(decision_json(decision));
+  const StepEstimate sum = total(estimates);
+  document["read_bytes"] = sum.read_bytes;
+  document["written_bytes"] = sum.written_bytes;
+  document["estimated_ms"] = sum.seconds * 1e3;
   return document;
 }
 

@@ -1,18 +1,16 @@
-// A schedule in words and as JSON: each sweep as `source -> program -> sinks`, with operations, bytes and
-// estimated times.
+// A schedule in words and as JSON: each sweep as `source -> program -> sinks`, with operations, bytes and estimated
+// times; what is never written; every choice with its alternatives.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "plan/cost.h"
 #include "plan/schedule.h"
 
 namespace fuseblock {
 
-std::string schedule_text(const Schedule& schedule);
-nlohmann::ordered_json schedule_json(const Schedule& schedule);
-
-// `4.9 G`, `123 k`: three digits and a prefix.
-std::string amount(double value);
+std::string schedule_text(const Schedule& schedule, const DeviceDescription& device);
+nlohmann::ordered_json schedule_json(const Schedule& schedule, const DeviceDescription& device);
 
 }  // namespace fuseblock

@@ -16,8 +16,8 @@ ConvolutionPiece piece_of(OpCode code) {
 
 class HostChoice {
  public:
-  HostChoice(const Lowered& lowered, const Rates& rates, const PlanOptions& options)
-      : lowered_(lowered), rates_(rates), options_(options) {}
+  HostChoice(const Lowered& lowered, const DeviceDescription& device, const PlanOptions& options)
+      : lowered_(lowered), cost_(device, lowered.block), options_(options) {}
 
   // Whether a part becomes a host call.
   bool takes(int number) {
@@ -43,17 +43,17 @@ class HostChoice {
       if (lowered_.graph[operand].kind != PartKind::kArgument)
         moved += 2 * bytes(lowered_.graph[operand], convolution);
     const double rate = options_.host->operations_per_second;
-    const double own = convolution.operations / rates_.flops;
+    const double own = convolution.operations / cost_.convolution_rate();
     Decision decision;
     decision.value = part.name;
     decision.alternatives = {{"own sweep", own, "its arithmetic"}};
     decision.chosen = "own sweep";
-    decision.reason = "the smaller estimate";
+    decision.reason = "the smallest estimate";
     if (rate <= 0) decision.reason = "the host states no rate";
     if (!refusal.empty()) decision.reason = "the host refuses: " + refusal;
     if (rate > 0 && refusal.empty()) {
-      const double host =
-          convolution.operations / rate + options_.host->call_seconds + moved / rates_.bytes_per_second;
+      const double host = convolution.operations / rate + options_.host->call_seconds +
+                          moved / cost_.device().memory_bandwidth;
       decision.alternatives.push_back(
           {"host call", host, "its arithmetic, the call, and moving what is not fused"});
       if (host < own) decision.chosen = "host call";
@@ -67,7 +67,7 @@ class HostChoice {
   }
 
   const Lowered& lowered_;
-  const Rates& rates_;
+  CostModel cost_;
   const PlanOptions& options_;
 };
 
@@ -100,9 +100,10 @@ HostConvolution host_convolution(const TypedBlock& block, int number) {
   return result;
 }
 
-std::vector<Decision> choose_host_calls(Lowered& lowered, const Rates& rates, const PlanOptions& options) {
+std::vector<Decision> choose_host_calls(Lowered& lowered, const DeviceDescription& device,
+                                        const PlanOptions& options) {
   if (!options.host) return {};
-  HostChoice choice(lowered, rates, options);
+  HostChoice choice(lowered, device, options);
   std::vector<int> taken;
   for (int part = 0; part < static_cast<int>(lowered.graph.parts.size()); ++part)
     if (choice.takes(part)) taken.push_back(part);

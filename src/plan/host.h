@@ -11,6 +11,7 @@ HostConvolution host_convolution(const TypedBlock& block, int node);
 
 // Turns the convolutions that the host is to compute into host calls. Throws NotSupportedError where it must and
 // refuses.
-std::vector<Decision> choose_host_calls(Lowered& lowered, const Rates& rates, const PlanOptions& options);
+std::vector<Decision> choose_host_calls(Lowered& lowered, const DeviceDescription& device,
+                                        const PlanOptions& options);
 
 }  // namespace fuseblock

@@ -4,6 +4,7 @@
 
 #include "plan/engine.h"
 #include "plan/explain.h"
+#include "plan/plan_only.h"
 #include "plan/unfused.h"
 
 namespace fuseblock {
@@ -86,25 +87,6 @@ struct Plan::Body {
   std::vector<NamedType> saved;
 };
 
-Device Device::reference() { return by_name("reference"); }
-
-Device Device::best() { return available().front(); }
-
-std::vector<Device> Device::available() {
-  std::vector<Device> result;
-  for (const Engine& engine : engines()) result.push_back(Device(engine.name, engine.description));
-  return result;
-}
-
-Device Device::by_name(std::string_view name) {
-  std::string names;
-  for (const Engine& engine : engines()) {
-    if (engine.name == name) return {engine.name, engine.description};
-    names += (names.empty() ? "" : ", ") + engine.name;
-  }
-  throw UserError("there is no engine `" + std::string(name.substr(0, 40)) + "` here; there is " + names);
-}
-
 Plan Plan::make(const Block& block, const TensorType& input, const TypeMap& others, const Device& device,
                 const PlanOptions& options) {
   return make(TypedBlock::infer(block, input, others), device, options);
@@ -122,6 +104,7 @@ Plan Plan::make(const TypedBlock& block, const Device& device, const PlanOptions
     throw UserError("keep_convolutions: expected a table of host functions to leave them to, got none");
   if (options.host && !options.host->convolution)
     throw UserError("host: expected a function `convolution`, got none");
+  if (!device.runs()) return of(block, device, options, prepare_plan_only(block, device, options));
   const Engine& engine = engine_of(device);
   return of(block, device, options,
             options.fuse ? engine.prepare(block, options) : prepare_unfused(engine, block, options));
@@ -153,6 +136,7 @@ Arguments Plan::bind(const std::map<std::string, ConstTensorView, std::less<>>& 
 }
 
 void Plan::run(const Arguments& arguments, std::span<std::byte> workspace) const {
+  body_->device.require_runs();
   if (arguments.inputs.size() != body_->inputs.size() || arguments.outputs.size() != body_->outputs.size())
     throw UserError("expected " + std::to_string(body_->inputs.size()) + " inputs and " +
                     std::to_string(body_->outputs.size()) + " outputs, got " +
@@ -178,14 +162,20 @@ Plan Plan::backward(std::vector<std::string> wanted) const {
 
 TrainingPlans Plan::for_training(std::vector<std::string> wanted) const {
   const TypedBlock gradients = body_->block.backward(std::move(wanted));
-  const Engine& engine = engine_of(body_->device);
-  if (engine.prepare_training == nullptr) return {*this, make(gradients, body_->device, body_->options)};
-  TrainingExecutables both = engine.prepare_training(body_->block, gradients, body_->options);
+  TrainingExecutables both;
+  if (!body_->device.runs()) {
+    both = prepare_plan_only_training(body_->block, gradients, body_->device, body_->options);
+  } else {
+    const Engine& engine = engine_of(body_->device);
+    if (engine.prepare_training == nullptr) return {*this, make(gradients, body_->device, body_->options)};
+    both = engine.prepare_training(body_->block, gradients, body_->options);
+  }
   return {of(body_->block, body_->device, body_->options, std::move(both.forward)),
           of(gradients, body_->device, body_->options, std::move(both.backward))};
 }
 
 std::string Plan::explain() const { return explain_text(*this, body_->executable->schedule()); }
 std::string Plan::explain_json() const { return explain_json_text(*this, body_->executable->schedule()); }
+std::string Plan::explain_dot() const { return explain_dot_text(*this, body_->executable->schedule()); }
 
 }  // namespace fuseblock

@@ -36,12 +36,13 @@ std::vector<std::int64_t> find_groups(const Graph& graph) {
 // Chooses what is saved and makes the two sides of it.
 class TrainingSplit {
  public:
-  TrainingSplit(Lowered forward, Lowered backward, DType arithmetic, const Rates& rates,
+  TrainingSplit(Lowered forward, Lowered backward, DType arithmetic, const DeviceDescription& device,
                 const PlanOptions& options)
       : forward_(std::move(forward)),
         backward_(std::move(backward)),
         arithmetic_(arithmetic),
-        rates_(rates),
+        device_(device),
+        cost_(device, forward_.block),
         options_(options),
         reuse_(options.reuse),
         twin_(find_equal_parts(backward_.block, backward_.graph, forward_.block, forward_.graph)),
@@ -62,8 +63,8 @@ class TrainingSplit {
       if (saved_[at(part)]) chosen.push_back(part);
     std::sort(chosen.begin(), chosen.end(), [&](int a, int b) { return twin_[at(a)] < twin_[at(b)]; });
     const auto [forward, backward] = sides(chosen);
-    std::pair<Schedule, Schedule> result = {make_schedule(forward, rates_, reuse_),
-                                            make_schedule(backward, rates_, reuse_)};
+    std::pair<Schedule, Schedule> result = {make_schedule(forward, device_, reuse_),
+                                            make_schedule(backward, device_, reuse_)};
     decisions_.insert(decisions_.begin(), convolution_decisions_.begin(), convolution_decisions_.end());
     for (Schedule* schedule : {&result.first, &result.second})
       schedule->decisions.insert(schedule->decisions.end(), decisions_.begin(), decisions_.end());
@@ -163,8 +164,8 @@ class TrainingSplit {
     }
     const double kept = bytes(part) * component_count(graph()[part].statistic);
     return decide("reduction over c of " + value_name(twin_[at(part)]),
-                  2 * kept / rates_.bytes_per_second + kept * rates_.touch_seconds_per_byte,
-                  moved / rates_.bytes_per_second + operations / rates_.flops, decisions_);
+                  2 * kept / cost_.bandwidth(kept) + cost_.touch_seconds(kept),
+                  moved / device_.memory_bandwidth + operations / cost_.convolution_rate(), decisions_);
   }
 
   bool decide(const std::string& value, double save_seconds, double recompute_seconds,
@@ -173,22 +174,18 @@ class TrainingSplit {
     decision.value = value;
     decision.alternatives = {{"save", save_seconds, "written by forward, read by backward"},
                              {"recompute", recompute_seconds, "computed again by backward"}};
-    bool save = save_seconds < recompute_seconds;
-    decision.reason = "the smaller estimate";
-    if (reuse_ != Reuse::kByCost) {
-      save = reuse_ == Reuse::kStore;
-      decision.reason = "asked for";
-    }
-    decision.chosen = save ? "save" : "recompute";
+    decision.take(save_seconds < recompute_seconds ? "save" : "recompute", "the smallest estimate");
+    if (reuse_ == Reuse::kStore) decision.take("save", "asked for");
+    if (reuse_ == Reuse::kRecompute) decision.take("recompute", "asked for");
     decisions.push_back(std::move(decision));
-    return save;
+    return decisions.back().chosen == "save";
   }
 
   // Second part: convolutions.
 
   // Decides about the convolutions that backward computes again where only reductions are saved.
   void choose_convolutions(const Lowered& backward) {
-    const Schedule schedule = make_schedule(backward, rates_, Reuse::kRecompute);
+    const Schedule schedule = make_schedule(backward, device_, Reuse::kRecompute);
     for (int part = 0; part < count(); ++part) {
       const Part& which = graph()[part];
       if (!is_convolution(part) || !is_shared(part) || is_forward_output(part)) continue;
@@ -205,16 +202,17 @@ class TrainingSplit {
   // Saved, it is written once by forward and read by each pass of backward; else backward computes it for each, or
   // once and keeps it. A host call writes its result in any case.
   bool is_worth_saving_convolution(int part, double uses) {
-    const double moving = bytes(part) / rates_.bytes_per_second;
-    const double first_touch = bytes(part) * rates_.touch_seconds_per_byte;
+    const double moving = bytes(part) / cost_.bandwidth(bytes(part));
+    const double first_touch = cost_.touch_seconds(bytes(part));
     const double operations = 2 * conv_geometry(backward_.block, graph()[part].node).multiply_adds();
     const std::string name = value_name(twin_[at(part)]) + " for backward";
     if (graph()[part].kind == PartKind::kHost) {
       const double rate = options_.host->operations_per_second;
-      const double computing = operations / (rate > 0 ? rate : rates_.flops) + options_.host->call_seconds;
+      const double computing =
+          operations / (rate > 0 ? rate : cost_.convolution_rate()) + options_.host->call_seconds;
       return decide(name, moving, computing + 2 * moving + first_touch, convolution_decisions_);
     }
-    const double computing = operations / rates_.flops;
+    const double computing = operations / cost_.convolution_rate();
     return decide(name, (1 + uses) * moving + first_touch,
                   std::min(uses * computing, computing + uses * moving + first_touch),
                   convolution_decisions_);
@@ -364,7 +362,8 @@ class TrainingSplit {
   Lowered forward_;
   Lowered backward_;
   DType arithmetic_;
-  Rates rates_;
+  const DeviceDescription& device_;
+  CostModel cost_;
   const PlanOptions& options_;
   Reuse reuse_;
   std::vector<int> twin_;  // by part of backward: the equal part of forward, or -1
@@ -379,13 +378,13 @@ class TrainingSplit {
 }  // namespace
 
 std::pair<Schedule, Schedule> make_training_schedules(const TypedBlock& forward, const TypedBlock& backward,
-                                                      DType arithmetic, const Rates& rates,
+                                                      DType arithmetic, const DeviceDescription& device,
                                                       const PlanOptions& options) {
   Lowered written{forward, lower(forward), {}, false};
   Lowered read{backward, lower(backward), {}, true};
-  const std::vector<Decision> forward_calls = choose_host_calls(written, rates, options);
-  const std::vector<Decision> backward_calls = choose_host_calls(read, rates, options);
-  auto result = TrainingSplit(std::move(written), std::move(read), arithmetic, rates, options).run();
+  const std::vector<Decision> forward_calls = choose_host_calls(written, device, options);
+  const std::vector<Decision> backward_calls = choose_host_calls(read, device, options);
+  auto result = TrainingSplit(std::move(written), std::move(read), arithmetic, device, options).run();
   result.first.decisions.insert(result.first.decisions.begin(), forward_calls.begin(), forward_calls.end());
   result.second.decisions.insert(result.second.decisions.begin(), backward_calls.begin(),
                                  backward_calls.end());

@@ -16,7 +16,7 @@ namespace fuseblock {
 // The schedules of a block and of its gradients, of which the first writes behind its outputs what the second reads
 // behind its arguments. Saved values have the type of the arithmetic.
 std::pair<Schedule, Schedule> make_training_schedules(const TypedBlock& forward, const TypedBlock& backward,
-                                                      DType arithmetic, const Rates& rates,
+                                                      DType arithmetic, const DeviceDescription& device,
                                                       const PlanOptions& options);
 
 }  // namespace fuseblock

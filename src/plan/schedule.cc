@@ -19,8 +19,8 @@ constexpr AxisSet kChannelAxis = {Axis::kC};
 
 class Scheduler {
  public:
-  Scheduler(const Lowered& lowered, const Rates& rates, Reuse reuse)
-      : rates_(rates),
+  Scheduler(const Lowered& lowered, const DeviceDescription& device, Reuse reuse)
+      : cost_(device, lowered.block),
         reuse_(reuse),
         schedule_{lowered.block, lowered.graph, {}, {}, {}},
         facts_(graph().parts.size()) {
@@ -220,26 +220,14 @@ class Scheduler {
   }
 
   void decide(int part, int later) {
-    const double bytes = graph()[part].elements() * 4;
-    const ConvGeometry geometry = conv_geometry(schedule_.block, graph()[part].node);
-    Decision decision;
-    decision.value = graph()[part].name;
-    decision.store_ms =
-        1e3 * (bytes * (1 + later) / rates_.bytes_per_second + bytes * rates_.touch_seconds_per_byte);
-    decision.recompute_ms = 1e3 * later * 2 * geometry.multiply_adds() / rates_.flops;
-    bool keep = decision.store_ms < decision.recompute_ms;
-    decision.reason = "the smaller estimate";
-    if (reuse_ != Reuse::kByCost) {
-      keep = reuse_ == Reuse::kStore;
-      decision.reason = "asked for";
-    }
-    if (fact(part).stored) {
-      keep = true;
-      decision.reason = "another pass needs it whole";
-    }
-    decision.chosen = keep ? "store" : "recompute";
-    schedule_.decisions.push_back(decision);
-    if (keep) store(part);
+    const Part& conv = graph()[part];
+    Decision decision = decide_reuse(cost_,
+                                     {conv.name, conv.elements(), schedule_.block.operation_count(conv.node),
+                                      graph()[conv.operands[0]].elements() * cost_.element_bytes(), later},
+                                     reuse_);
+    if (fact(part).stored) decision.take("store", "another sweep needs it whole");
+    if (decision.chosen == "store") store(part);
+    schedule_.decisions.push_back(std::move(decision));
   }
 
   // Third part: slots.
@@ -545,7 +533,7 @@ class Scheduler {
     return static_cast<int>(sweep.staged.size()) - 1;
   }
 
-  Rates rates_;
+  CostModel cost_;
   Reuse reuse_;
   Schedule schedule_;
   std::vector<Fact> facts_;
@@ -557,20 +545,26 @@ class Scheduler {
 
 }  // namespace
 
-Schedule make_schedule(const TypedBlock& block, const Rates& rates, const PlanOptions& options) {
+Schedule make_schedule(const TypedBlock& block, const DeviceDescription& device, const PlanOptions& options) {
   Lowered lowered{block, lower(block), {}, false};
-  const std::vector<Decision> decisions = choose_host_calls(lowered, rates, options);
-  Schedule schedule = make_schedule(lowered, rates, options.reuse);
+  const std::vector<Decision> decisions = choose_host_calls(lowered, device, options);
+  Schedule schedule = make_schedule(lowered, device, options.reuse);
   schedule.decisions.insert(schedule.decisions.begin(), decisions.begin(), decisions.end());
   return schedule;
 }
 
-Schedule make_schedule(const TypedBlock& block, const Rates& rates, Reuse reuse) {
-  return make_schedule(block, rates, PlanOptions{.reuse = reuse});
+Schedule make_schedule(const TypedBlock& block, const DeviceDescription& device, Reuse reuse) {
+  return make_schedule(block, device, PlanOptions{.reuse = reuse});
 }
 
-Schedule make_schedule(const Lowered& lowered, const Rates& rates, Reuse reuse) {
-  return Scheduler(lowered, rates, reuse).run();
+Schedule make_schedule(const Lowered& lowered, const DeviceDescription& device, Reuse reuse) {
+  return Scheduler(lowered, device, reuse).run();
+}
+
+double Slot::elements() const {
+  double count = 1;
+  for (std::int64_t extent : extents) count *= static_cast<double>(extent);
+  return count;
 }
 
 }  // namespace fuseblock

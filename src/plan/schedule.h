@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fuseblock/plan.h"
+#include "plan/cost.h"
 #include "plan/lowered.h"
 
 namespace fuseblock {
@@ -35,6 +36,8 @@ struct Slot {
   // kStored: as the embedder wants it, where a host call reads or writes it.
   std::optional<DType> dtype = {};
   Layout layout = Layout::kContiguous;
+
+  double elements() const;
 };
 
 enum class SinkKind : std::uint8_t {
@@ -93,23 +96,6 @@ struct ScheduleStep {
   int result = -1;            // kPool, kHostCall: slot
 };
 
-// One way to do something, with its estimate.
-struct Alternative {
-  std::string name;
-  double seconds = 0;
-  std::string detail;
-};
-
-// A choice: store or recompute, with the estimated milliseconds of both sides, or between alternatives.
-struct Decision {
-  std::string value;
-  std::vector<Alternative> alternatives = {};
-  std::string chosen;
-  std::string reason;
-  double store_ms = 0;
-  double recompute_ms = 0;
-};
-
 // Steps `first` to `last` run unit by unit, `channels` channels of one sample at a time: what their sweeps read stays
 // in cache in between. See plan/keep.h.
 struct Kept {
@@ -143,16 +129,10 @@ struct Schedule {
   double stored_bytes(int element_bytes) const;
 };
 
-// The cost of moving and computing, enough to choose.
-struct Rates {
-  double flops = 100e9;  // multiply-adds count two
-  double bytes_per_second = 10e9;
-  double touch_seconds_per_byte = 1e-10;  // memory that is used for the first time
-};
-
-// The options' host is asked what it computes.
-Schedule make_schedule(const TypedBlock& block, const Rates& rates, const PlanOptions& options);
-Schedule make_schedule(const TypedBlock& block, const Rates& rates, Reuse reuse = Reuse::kByCost);
-Schedule make_schedule(const Lowered& lowered, const Rates& rates, Reuse reuse = Reuse::kByCost);
+// The sweeps of a block on a device of that description. The options' host is asked what it computes.
+Schedule make_schedule(const TypedBlock& block, const DeviceDescription& device, const PlanOptions& options);
+Schedule make_schedule(const TypedBlock& block, const DeviceDescription& device,
+                       Reuse reuse = Reuse::kByCost);
+Schedule make_schedule(const Lowered& lowered, const DeviceDescription& device, Reuse reuse = Reuse::kByCost);
 
 }  // namespace fuseblock

@@ -8,7 +8,8 @@ namespace fuseblock {
 namespace {
 
 Schedule schedule_of(const std::string& block, const std::string& input, Reuse reuse = Reuse::kStore) {
-  return make_schedule(TypedBlock::infer(Block::parse(block), TensorType::parse(input)), Rates{}, reuse);
+  return make_schedule(TypedBlock::infer(Block::parse(block), TensorType::parse(input)),
+                       Device::by_name("h200").description(), reuse);
 }
 
 struct Expectation {
@@ -51,7 +52,7 @@ TEST(Kept, NormsAreOneKernel) {
 TEST(Kept, GradientsOfNormsAreOneKernel) {
   const TypedBlock block =
       TypedBlock::infer(Block::parse("group_norm(32) | silu"), TensorType::parse("f32[2,128,16,16]"));
-  Schedule schedule = make_schedule(block.backward(), Rates{});
+  Schedule schedule = make_schedule(block.backward(), Device::by_name("h200").description());
   schedule.kept = find_kept(schedule, 4);
   EXPECT_EQ(schedule.sweep_count(), 3);
   EXPECT_EQ(schedule.kernel_count(), 1);

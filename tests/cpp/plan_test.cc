@@ -311,7 +311,7 @@ TEST(Plans, KnowTheirTensors) {
   EXPECT_EQ(plan.outputs()[0].name, "batch_norm");
   EXPECT_EQ(plan.device().name(), "reference");
   EXPECT_EQ(plan.backward({"linear.weight"}).outputs()[0].name, "d_linear.weight");
-  EXPECT_TRUE(refusal([] { Device::by_name("abacus"); }).says("there is no engine `abacus` here; there is"));
+  EXPECT_TRUE(refusal([] { Device::by_name("abacus"); }).says("there is no device `abacus`; there is"));
   EXPECT_TRUE(
       refusal([] { make("group_norm(7)", "f32[2,24]"); }).says("24 channels do not divide into 7 groups"));
 }

@@ -22,8 +22,10 @@ int stored_count(const Schedule& schedule) {
   return count;
 }
 
-Schedule schedule_of(const std::string& block, const std::string& input, Reuse reuse) {
-  return make_schedule(TypedBlock::infer(Block::parse(block), TensorType::parse(input)), Rates{}, reuse);
+Schedule schedule_of(const std::string& block, const std::string& input, Reuse reuse,
+                     const std::string& device = "h200") {
+  return make_schedule(TypedBlock::infer(Block::parse(block), TensorType::parse(input)),
+                       Device::by_name(device).description(), reuse);
 }
 
 TEST(Schedule, OfTheReferenceBlocks) {
@@ -63,6 +65,37 @@ TEST(Schedule, StoresAConvolutionWhenAskedTo) {
   EXPECT_EQ(stored_count(schedule), 1);
   ASSERT_EQ(schedule.decisions.size(), 1U);
   EXPECT_EQ(schedule.decisions[0].chosen, "store");
+  EXPECT_EQ(schedule.decisions[0].reason, "asked for");
+}
+
+// The second convolution needs the norm of the first one's result whole while its own sweep starts from another source.
+TEST(Schedule, SaysWhyAValueIsStoredThatWasNotToBe) {
+  const Schedule schedule =
+      schedule_of("conv2d(8, k=3) as y | group_norm(2) as g | conv2d(8, k=3, pad=1) | add(g)",
+                  "f32[1,4,16,16]", Reuse::kRecompute);
+  ASSERT_EQ(schedule.decisions.size(), 1U);
+  EXPECT_EQ(schedule.decisions[0].chosen, "store");
+  EXPECT_EQ(schedule.decisions[0].reason, "another sweep needs it whole");
+}
+
+TEST(Schedule, OnAnH200RecomputesAThinConvolutionAndStoresAThickOne) {
+  const std::vector<std::pair<std::string, std::string>> chosen = {
+      {"conv2d_gn_tanh_hardswish_residual_lse", "recompute"}, {"conv_transpose3d_relu_gn", "store"}};
+  for (const auto& [name, choice] : chosen) {
+    const ReferenceBlock* block = find_reference_block(name);
+    const Schedule schedule =
+        schedule_of(std::string(block->notation), std::string(block->input), Reuse::kByCost);
+    EXPECT_EQ(schedule.sweep_count(), 2) << name;
+    EXPECT_EQ(stored_count(schedule), choice == "store" ? 1 : 0) << name;
+    ASSERT_EQ(schedule.decisions.size(), 1U) << name;
+    const Decision& decision = schedule.decisions[0];
+    EXPECT_EQ(decision.chosen, choice) << name;
+    ASSERT_EQ(decision.alternatives.size(), 2U) << name;
+    for (const Alternative& other : decision.alternatives) {
+      EXPECT_GT(other.seconds, 0) << name;
+      EXPECT_FALSE(other.detail.empty()) << name;
+    }
+  }
 }
 
 TEST(Schedule, OfBlocksOfRealNetworks) {

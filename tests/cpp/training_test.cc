@@ -248,6 +248,11 @@ std::string passes(const Schedule& schedule) {
   return text;
 }
 
+const DeviceDescription& h200() {
+  static const Device kDevice = Device::by_name("h200");
+  return kDevice.description();
+}
+
 struct PassExpectation {
   std::string block;
   std::string weights;  // for the gradients of the parameters alone
@@ -274,7 +279,7 @@ TEST(Training, PassesOfBackward) {
     std::vector<std::string> parameters;
     for (const NamedType& parameter : block.parameters()) parameters.push_back(parameter.name);
     auto passes_for = [&](const std::vector<std::string>& wanted) {
-      return passes(make_training_schedules(block, block.backward(wanted), DType::kF32, Rates{},
+      return passes(make_training_schedules(block, block.backward(wanted), DType::kF32, h200(),
                                             {.reuse = Reuse::kRecompute})
                         .second);
     };
@@ -288,9 +293,9 @@ TEST(Training, PassesOfForwardStayTheSame) {
   for (const ReferenceBlock& each : reference_blocks()) {
     const TypedBlock block = reference_block(std::string(each.name));
     for (Reuse reuse : {Reuse::kByCost, Reuse::kStore, Reuse::kRecompute}) {
-      const Schedule plain = make_schedule(block, Rates{}, reuse);
+      const Schedule plain = make_schedule(block, h200(), reuse);
       const Schedule forward =
-          make_training_schedules(block, block.backward(), DType::kF32, Rates{}, {.reuse = reuse}).first;
+          make_training_schedules(block, block.backward(), DType::kF32, h200(), {.reuse = reuse}).first;
       EXPECT_EQ(plain.sweep_count(), forward.sweep_count()) << each.name;
     }
   }
@@ -376,7 +381,8 @@ TEST(Training, ExplainListsWhatIsSaved) {
   EXPECT_NE(both.forward.explain().find("saved for backward: " + line), std::string::npos)
       << both.forward.explain();
   EXPECT_NE(both.backward.explain().find("saved by forward: " + line), std::string::npos);
-  EXPECT_NE(both.forward.explain().find("decision: save conv2d for backward (asked for"), std::string::npos);
+  EXPECT_NE(both.forward.explain().find("choice for conv2d for backward: save, asked for"),
+            std::string::npos);
   EXPECT_NE(both.backward.explain_json().find("\"side\": \"read\""), std::string::npos);
 }
 

@@ -64,6 +64,13 @@ void read_inputs(const std::vector<std::string>& inputs, std::optional<TensorTyp
   }
 }
 
+Reuse read_reuse(const std::string& text) {
+  if (text.empty()) return Reuse::kByCost;
+  if (text == "store") return Reuse::kStore;
+  if (text == "recompute") return Reuse::kRecompute;
+  throw UserError("--force: expected store or recompute, got `" + text + "`");
+}
+
 bool names_a_file(const std::string& text) {
   std::error_code ignored;
   return text.size() < 4096 && std::filesystem::is_regular_file(text, ignored);
@@ -99,7 +106,14 @@ BlockRequest read_request(const BlockOptions& options) {
   }
   if (!x) throw UserError("the type of x is missing; give it as in --input 'f32[2,8,16,16]'");
   return {std::move(block), *std::move(x), std::move(others),
-          options.engine.empty() ? Device::best() : Device::by_name(options.engine)};
+          options.device.empty() ? Device::best() : Device::by_name(options.device),
+          read_reuse(options.force)};
+}
+
+BlockRequest read_runnable_request(const BlockOptions& options) {
+  BlockRequest request = read_request(options);
+  request.device.require_runs();
+  return request;
 }
 
 void require_consistent(const GradientOptions& options) {

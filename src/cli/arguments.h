@@ -1,4 +1,5 @@
-// What the command line says about a block: BLOCK, --input, --small, --engine, --backward, --wanted.
+// What the command line says about a block: BLOCK, --input, --small, --device, --force, --backward,
+// --wanted.
 //
 // BLOCK is notation, `@name` for a reference block, the JSON of a block (it starts with `{`), or `-` to read
 // one of these from standard input.
@@ -16,7 +17,8 @@ struct BlockOptions {
   std::string block;
   std::vector<std::string> inputs;  // TYPE (of x) or name=TYPE
   bool small = false;
-  std::string engine;  // empty: the best one
+  std::string device;  // empty: the best one
+  std::string force;   // `store`, `recompute`; empty: whichever is cheaper
 };
 
 struct GradientOptions {
@@ -30,14 +32,19 @@ struct BlockRequest {
   TensorType input;
   TypeMap others;
   Device device;
+  Reuse reuse;
 
-  Plan plan(const PlanOptions& options = {}) const {
+  // With the reuse that is asked for, whatever the options say about it.
+  Plan plan(PlanOptions options = {}) const {
+    options.reuse = reuse;
     return Plan::make(block, input, others, device, options);
   }
 };
 
 // Throws UserError where something does not read, is missing or is given twice.
 BlockRequest read_request(const BlockOptions& options);
+// The same for what is to run: throws NotSupportedError for a device that can be planned for only.
+BlockRequest read_runnable_request(const BlockOptions& options);
 
 // Notation or JSON, without `@name` and `-`.
 Block read_block(const std::string& text);

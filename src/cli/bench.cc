@@ -59,7 +59,7 @@ double percentile(const std::vector<double>& sorted, double share) {
 
 int run_bench(const BenchOptions& options, const Console& console) {
   require_consistent(options.gradient);
-  const BlockRequest request = read_request(options.block);
+  const BlockRequest request = read_runnable_request(options.block);
   const Plan plan = request.plan({.threads = options.threads, .fuse = !options.unfused});
   const TensorMap arguments = generate_arguments(plan.block(), options.seed);
   TensorMap output_gradients;

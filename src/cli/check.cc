@@ -88,7 +88,7 @@ void add_rows(Table& table, const std::string& what, const std::vector<Compariso
 }  // namespace
 
 int run_check(const CheckOptions& options, const Console& console) {
-  const BlockRequest request = read_request(options.block);
+  const BlockRequest request = read_runnable_request(options.block);
   const Plan plan = request.plan();
   plan.block().backward(options.wanted);  // refuses wrong names before anything long begins
   const TensorMap arguments = generate_arguments(plan.block(), options.seed);

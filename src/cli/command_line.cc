@@ -21,6 +21,7 @@ constexpr const char* kDescription =
 // Everything the options are read into, one struct a subcommand.
 struct Requests {
   OpsOptions ops;
+  InfoOptions info;
   ExplainOptions explain;
   RunOptions run;
   CheckOptions check;
@@ -103,9 +104,15 @@ class CommandLine {
         ->type_name("TYPE")
         ->allow_extra_args(false);
     sub->add_flag("--small", options.small, "For @name: its small input instead of its users'");
-    sub->add_option("-e,--engine", options.engine,
-                    "The engine (see `fuseblock info`); the best one unless given")
+    sub->add_option(
+           "-d,--device,-e,--engine", options.device,
+           "The device, which names its engine too (see `fuseblock info`); the best one unless given")
         ->type_name("NAME");
+    sub->add_option("--force", options.force,
+                    "What to do with a convolution's result that is needed again: store or recompute;\n"
+                    "the cheaper one unless given")
+        ->type_name("CHOICE")
+        ->check(CLI::IsMember({"store", "recompute"}));
   }
 
   static void add_wanted(CLI::App* sub, std::vector<std::string>& wanted) {
@@ -141,21 +148,34 @@ class CommandLine {
   }
 
   void add_info() {
-    add("info", "Versions, engines and reference blocks", "  fuseblock info\n  fuseblock info --json",
-        [this] { return run_info(console_); });
+    InfoOptions& options = requests_.info;
+    CLI::App* sub =
+        add("info", "Versions, devices and reference blocks",
+            "  fuseblock info\n  fuseblock info --json\n  fuseblock info --measure\n\n"
+            "Plans are chosen by a description of the device. That of the CPU is an estimate until it is "
+            "measured;\n"
+            "the measured one is kept in FUSEBLOCK_CACHE_DIR, else in fuseblock/ of the user's cache folder.",
+            [this] { return run_info(requests_.info, console_); });
+    sub->add_flag("--measure", options.measure,
+                  "Measure this machine's CPU, which takes a few seconds, and keep the result");
   }
 
   void add_explain() {
     ExplainOptions& options = requests_.explain;
-    CLI::App* sub =
-        add("explain", "What a block computes: values and their types, parameters, operations and bytes",
-            "  fuseblock explain @conv3d_gn_mean\n"
-            "  fuseblock explain \"group_norm(32, affine=false) | mul(scale) | silu\" --input 'f32[2,64,8,8]'"
-            " \\\n      --input 'scale=f32[2,64,1,1]'\n"
-            "  fuseblock explain \"conv2d(8, k=3) | relu\" --input 'f32[1,3,8,8]' --backward --wanted x",
-            [this] { return run_explain(requests_.explain, console_); });
+    CLI::App* sub = add(
+        "explain", "What a block computes, its parameters, and the plan: sweeps, their cost, the choices",
+        "  fuseblock explain @conv3d_gn_mean\n"
+        "  fuseblock explain \"group_norm(32, affine=false) | mul(scale) | silu\" --input 'f32[2,64,8,8]'"
+        " \\\n      --input 'scale=f32[2,64,1,1]'\n"
+        "  fuseblock explain \"conv2d(8, k=3) | relu\" --input 'f32[1,3,8,8]' --backward --wanted x\n"
+        "  fuseblock explain @conv_transpose3d_relu_gn --device h200\n"
+        "  fuseblock explain @conv3d_gn_mean --dot | dot -Tsvg > plan.svg\n\n"
+        "With --device a plan can be made for a GPU that is not there. Times are estimates by the device's "
+        "description.",
+        [this] { return run_explain(requests_.explain, console_); });
     add_block_options(sub, options.block);
     add_gradient_options(sub, options.gradient, "Explain the block of the gradients instead");
+    sub->add_flag("--dot", options.dot, "Print the plan as a picture, for Graphviz's `dot`");
     sub->add_flag("--statements", options.statements, "Also print the block with one statement a value");
   }
 

@@ -20,12 +20,16 @@ int run_ops(const OpsOptions& options, const Console& console);
 // The page docs/operations.md.
 std::string operations_page();
 
-int run_info(const Console& console);
+struct InfoOptions {
+  bool measure = false;
+};
+int run_info(const InfoOptions& options, const Console& console);
 
 struct ExplainOptions {
   BlockOptions block;
   GradientOptions gradient;
   bool statements = false;
+  bool dot = false;
 };
 int run_explain(const ExplainOptions& options, const Console& console);
 

@@ -22,6 +22,12 @@ int run_explain(const ExplainOptions& options, const Console& console) {
   require_consistent(options.gradient);
   const Plan forward = read_request(options.block).plan();
   const Plan plan = options.gradient.backward ? forward.backward(options.gradient.wanted) : forward;
+  if (options.dot) {
+    if (console.json() || options.statements)
+      throw UserError("--dot: prints a picture alone, without --json or --statements");
+    console.print(plan.explain_dot());
+    return kSuccess;
+  }
   const bool statements = options.statements;
   if (console.json()) {
     Json json = Json::parse(plan.explain_json());

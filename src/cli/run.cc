@@ -95,7 +95,7 @@ std::size_t save(const std::string& folder, const Block& block, const Tensors& t
 
 int run_run(const RunOptions& options, const Console& console) {
   require_consistent(options.gradient);
-  const BlockRequest request = read_request(options.block);
+  const BlockRequest request = read_runnable_request(options.block);
   const Plan plan = request.plan({.fuse = !options.unfused});
   const Tensors tensors = compute(plan, options, console);
   std::vector<NamedType> gradient_order;

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+# A cache folder that is not there and cannot be made.
+NO_CACHE = "/dev/null/fuseblock"
 
 
 @functools.cache
@@ -19,10 +21,14 @@ def binary() -> Path:
 
 
 def fuseblock(
-    *arguments: str | Path, status: int = 0, stdin: str | bytes = ""
+    *arguments: str | Path, status: int = 0, stdin: str | bytes = "", cache: str | Path = NO_CACHE
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command and checks its exit status; output is text with replaced bytes."""
+    """Runs the command and checks its exit status; output is text with replaced bytes.
+
+    `cache` is the folder of what is kept between processes; unless given there is none.
+    """
     environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    environment["FUSEBLOCK_CACHE_DIR"] = str(cache)
     done = subprocess.run(
         [str(binary()), *[str(argument) for argument in arguments]],
         input=stdin.encode() if isinstance(stdin, str) else stdin,
@@ -40,9 +46,11 @@ def fuseblock(
     return result
 
 
-def fuseblock_json(*arguments: str | Path, status: int = 0, stdin: str | bytes = "") -> Any:
+def fuseblock_json(
+    *arguments: str | Path, status: int = 0, stdin: str | bytes = "", cache: str | Path = NO_CACHE
+) -> Any:
     """The same with --json: what the command printed, read."""
-    return json.loads(fuseblock(*arguments, "--json", status=status, stdin=stdin).stdout)
+    return json.loads(fuseblock(*arguments, "--json", status=status, stdin=stdin, cache=cache).stdout)
 
 
 def by_name(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cli_support import CHECKOUT, binary
+from cli_support import CHECKOUT, NO_CACHE, binary
 
 NOTE = re.compile(r"<!-- (status|not run|file|excerpt): (.+) -->")
 # Commands that set a machine up. They are not run; of `make` it is checked that the target exists.
@@ -144,6 +144,7 @@ def environment() -> dict[str, str]:
         "NO_COLOR": "1",
         "LC_ALL": "C",
         "CI": "true",
+        "FUSEBLOCK_CACHE_DIR": NO_CACHE,
     }
 
 

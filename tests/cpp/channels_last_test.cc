@@ -34,7 +34,7 @@ std::ostream& operator<<(std::ostream& out, const Counts& counts) {
 }
 
 Counts count(const TypedBlock& block) {
-  const Schedule schedule = make_schedule(block, Rates{});
+  const Schedule schedule = make_schedule(block, Device::by_name("h200").description());
   const cpu::ChannelsLastChoice choice = cpu::find_channels_last(schedule);
   Counts counts;
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {

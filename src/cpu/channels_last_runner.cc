@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int64_t kTasks = 32;             // enough for a dozen workers to share evenly
 constexpr std::int64_t kShortestSplit = 16384;  // elements: below this a task costs more than it spares
-constexpr std::int64_t kChunkElements = 1024;   // a handful of such arrays fits L1
+// Of an array of the chunk's: a handful fits L1. Half as much where what varies along positions takes more arrays.
+constexpr std::int64_t kChunkBytes = 8192;
 constexpr std::int64_t kBlockPositions = 256;
 constexpr std::int64_t kUnitElements = 16384;  // of a value, where sweeps run together: several values fit L2
 constexpr std::int64_t kPendingPositions = 64;  // so many are added in T before they go to doubles
@@ -77,7 +78,9 @@ void ChannelsLastRunner<T>::cut_domain() {
     while (repeats * channels_ < kFewestColumns) repeats *= 2;
   }
   columns_ = repeats * channels_;
-  chunk_ = std::max(kChunkElements / columns_, std::int64_t{1}) * repeats;
+  const std::int64_t elements =
+      kChunkBytes / static_cast<std::int64_t>(sizeof(T)) / (split_.by_position.wanted.empty() ? 1 : 2);
+  chunk_ = std::max(elements / columns_, std::int64_t{1}) * repeats;
   block_ = std::max(kBlockPositions / chunk_, std::int64_t{1}) * chunk_;
   pitch_ = at(chunk_pitch(chunk_ * channels_));
   splits_ =

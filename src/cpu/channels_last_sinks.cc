@@ -42,9 +42,10 @@ void ChannelsLastRunner<T>::take(const SinkPlan& plan, const T* x, Range chunk, 
     return;
   }
   T* first = elements(context, plan.rows_offset) + (chunk.begin - block.begin);
+  State state;
   for (std::int64_t p = 0; p < chunk.size(); ++p) {
     const TileOperand<T> row = {x + p * channels_, false};
-    const State state = row_state(plan.statistic, row, at(channels_), State{});
+    state = row_state(plan.statistic, row, at(channels_), state);
     first[p] = static_cast<T>(state.first);
     first[block_ + p] = static_cast<T>(state.second);
   }

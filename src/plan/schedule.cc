@@ -112,6 +112,9 @@ class Scheduler {
     own.level = std::max(own.level, fact(earlier).level + 1);
   }
 
+  // The first level whose sweeps find a part that lives somewhere.
+  int first_read(int part) { return fact(part).leaf ? fact(part).level : fact(part).level + 1; }
+
   // The first level at which a value can be read while an input is staged. One that needs a convolution
   // itself is stored.
   int staging_level(int part) {
@@ -416,7 +419,7 @@ class Scheduler {
       bool fits = source_at(target.value, target.level) < 0;
       for (int part : reads(target.value, target.level)) {
         any_own = any_own || is_own(part);
-        fits = fits && (is_own(part) || fact(part).level <= sweep.level);
+        fits = fits && (is_own(part) || first_read(part) <= sweep.level);
       }
       if (fits && any_own) absorbed.push_back(target);
     }

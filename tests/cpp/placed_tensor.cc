@@ -9,13 +9,26 @@ namespace fuseblock::cases {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t kGuard = 4096;  // bytes in front of and behind all elements
+constexpr std::int64_t kGuard = 512;  // bytes in front of and behind all elements
 
-std::byte pattern(std::size_t at) { return static_cast<std::byte>(0x5a ^ (at * 37 % 251)); }
+constexpr std::size_t kPeriod = 251;  // of the pattern
+
+std::byte pattern(std::size_t at) { return static_cast<std::byte>(0x5a ^ (at * 37 % kPeriod)); }
+
+// Fills memory with copies of its first `filled` bytes.
+void repeat(std::span<std::byte> memory, std::size_t filled) {
+  while (filled < memory.size()) {
+    const std::size_t more = std::min(filled, memory.size() - filled);
+    std::memcpy(memory.data() + filled, memory.data(), more);
+    filled += more;
+  }
+}
 
 std::vector<std::byte> patterned(std::int64_t bytes) {
   std::vector<std::byte> memory(static_cast<std::size_t>(bytes));
-  for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = pattern(i);
+  const std::size_t first = std::min(kPeriod, memory.size());
+  for (std::size_t i = 0; i < first; ++i) memory[i] = pattern(i);
+  repeat(memory, first);
   return memory;
 }
 
@@ -30,14 +43,18 @@ class GuardedWorkspace {
   GuardedWorkspace(std::size_t bytes, const std::vector<std::byte>& poison)
       : memory_(patterned(static_cast<std::int64_t>(bytes) + 2 * kGuard + kAlignment)), size_(bytes) {
     begin_ = static_cast<std::size_t>(kGuard + kAlignment - past_alignment(memory_.data()));
-    for (std::size_t i = 0; i < bytes; ++i) memory_[begin_ + i] = poison[i % poison.size()];
+    const std::size_t first = std::min(poison.size(), bytes);
+    std::copy_n(poison.begin(), first, memory_.begin() + static_cast<std::ptrdiff_t>(begin_));
+    if (first > 0) repeat(this->bytes(), first);
   }
 
   std::span<std::byte> bytes() { return std::span(memory_).subspan(begin_, size_); }
 
   bool surroundings_are_intact() const {
-    for (std::size_t i = 0; i < memory_.size(); ++i)
-      if ((i < begin_ || i >= begin_ + size_) && memory_[i] != pattern(i)) return false;
+    for (std::size_t i = 0; i < begin_; ++i)
+      if (memory_[i] != pattern(i)) return false;
+    for (std::size_t i = begin_ + size_; i < memory_.size(); ++i)
+      if (memory_[i] != pattern(i)) return false;
     return true;
   }
 

@@ -31,9 +31,8 @@ HWY_INLINE void add_block(const SumTask<T>& task, std::int64_t position) {
   V sum[block][vectors];
   FUSEBLOCK_UNROLL
   for (int k = 0; k < block; ++k) {
-    const V start = task.first && task.bias != nullptr ? hn::Set(d, task.bias[k]) : hn::Zero(d);
     FUSEBLOCK_UNROLL
-    for (int v = 0; v < vectors; ++v) sum[k][v] = start;
+    for (int v = 0; v < vectors; ++v) sum[k][v] = hn::Zero(d);
   }
   const T* channel = task.staged + position;
   const T* weights = task.weights;
@@ -62,6 +61,14 @@ HWY_INLINE void add_block(const SumTask<T>& task, std::int64_t position) {
       FUSEBLOCK_UNROLL
       for (int v = 0; v < vectors; ++v)
         sum[k][v] = hn::Add(hn::LoadU(d, out + k * kPiecePositions + v * lanes), sum[k][v]);
+    }
+  } else if (task.bias != nullptr) {
+    // Behind the products: beside a large bias small products would lose their last digits one by one.
+    FUSEBLOCK_UNROLL
+    for (int k = 0; k < block; ++k) {
+      const V bias = hn::Set(d, task.bias[k]);
+      FUSEBLOCK_UNROLL
+      for (int v = 0; v < vectors; ++v) sum[k][v] = hn::Add(sum[k][v], bias);
     }
   }
   FUSEBLOCK_UNROLL

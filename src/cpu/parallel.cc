@@ -8,8 +8,35 @@
 #include <mutex>
 #include <thread>
 
+#if defined(FUSEBLOCK_THREAD_SANITIZER)
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace fuseblock::cpu {
 namespace {
+
+// Tells ThreadSanitizer what parallel_for guarantees: what the caller wrote before is seen by every task, what the
+// tasks wrote by the caller afterwards. It cannot see that itself, as oneTBB is not compiled for it, nor is this file,
+// which holds oneTBB's templates. Tasks stay unordered among each other.
+class TaskOrder {
+ public:
+  void caller_begins() { release(&begun_); }
+  void task_begins() { acquire(&begun_); }
+  void task_ends() { release(&ended_); }
+  void caller_ends() { acquire(&ended_); }
+
+ private:
+#if defined(FUSEBLOCK_THREAD_SANITIZER)
+  static void acquire(char* place) { __tsan_acquire(place); }
+  static void release(char* place) { __tsan_release(place); }
+#else
+  static void acquire(char*) {}
+  static void release(char*) {}
+#endif
+
+  char begun_ = 0;
+  char ended_ = 0;
+};
 
 class TbbWorkers : public Workers {
  public:
@@ -22,11 +49,16 @@ class TbbWorkers : public Workers {
       for (std::int64_t number = 0; number < tasks; ++number) task(number, 0);
       return;
     }
+    TaskOrder order;
+    order.caller_begins();
     arena_.execute([&] {
       tbb::parallel_for(std::int64_t{0}, tasks, [&](std::int64_t number) {
+        order.task_begins();
         task(number, tbb::this_task_arena::current_thread_index());
+        order.task_ends();
       });
     });
+    order.caller_ends();
   }
 
  private:

@@ -23,6 +23,20 @@ constexpr std::int64_t kColumnStep = 16;        // whole vectors on every target
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Whether elements of the sweep are looked for by their values, here or later.
+bool looks_for_values(const Schedule& schedule, const Sweep& sweep) {
+  const auto is_extremum = [&](const Sink& sink) {
+    if (sink.kind != SinkKind::kStatistic) return false;
+    const Statistic statistic = schedule.graph[sink.part].statistic;
+    return statistic == Statistic::kMax || statistic == Statistic::kMin;
+  };
+  const auto compares = [](const Formula::Step& step) {
+    return step.primitive == Primitive::kEqual && step.a != step.b;
+  };
+  return std::any_of(sweep.sinks.begin(), sweep.sinks.end(), is_extremum) ||
+         std::any_of(sweep.steps.begin(), sweep.steps.end(), compares);
+}
+
 }  // namespace
 
 template <class T>
@@ -57,16 +71,23 @@ ChannelsLastRunner<T>::ChannelsLastRunner(const Schedule& schedule, const Sweep&
   if (!sweep.epilogue.sinks.empty()) epilogue_.emplace(schedule, sweep.epilogue, extents_);
   cut_domain();
 
+  // Parts of one program: each of them is repeatable where the whole must be.
+  const bool repeatable = looks_for_values(schedule, sweep);
+  const auto program = [&](const ProgramPart& part, const std::vector<bool>& input_varies,
+                           std::int64_t longest) {
+    return RowProgram<T>(part.steps, input_varies, part.wanted, repeatable ? part.wanted : std::vector<int>{},
+                         longest);
+  };
   std::vector<bool> varies;
   for (int input : split_.by_channel.inputs) varies.push_back(variations[at(input)].channels);
-  by_channel_ = RowProgram<T>(split_.by_channel.steps, varies, split_.by_channel.wanted, channels_);
+  by_channel_ = program(split_.by_channel, varies, channels_);
   varies.clear();
   for (int input : split_.by_position.inputs) varies.push_back(variations[at(input)].positions);
-  by_position_ = RowProgram<T>(split_.by_position.steps, varies, split_.by_position.wanted, block_);
+  by_position_ = program(split_.by_position, varies, block_);
   varies.assign(split_.rest.inputs.size(), true);
   varies.insert(varies.end(), split_.channel_varies.begin(), split_.channel_varies.end());
   varies.insert(varies.end(), split_.by_position.wanted.size(), true);
-  rest_ = RowProgram<T>(split_.rest.steps, varies, split_.rest.wanted, chunk_ * channels_);
+  rest_ = program(split_.rest, varies, chunk_ * channels_);
   reserve(layout);
 }
 

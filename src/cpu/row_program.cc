@@ -20,6 +20,23 @@ bool has_reciprocal(const Formula::Step& step) {
   return step.primitive == Primitive::kConstant && size > 0x1p-60 && size < 0x1p60;
 }
 
+// The steps whose values must not depend on how they are computed: all that the repeatable ones and comparisons by ==
+// with an input are made of.
+std::vector<bool> find_repeatable(std::span<const Formula::Step> steps, const std::vector<int>& wanted) {
+  std::vector<bool> found(steps.size(), false);
+  for (int step : wanted) found[at(step)] = true;
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    const Formula::Step& step = steps[i];
+    const bool looks_for = step.primitive == Primitive::kEqual && step.a != step.b &&
+                           (steps[at(step.a)].primitive == Primitive::kInput ||
+                            steps[at(step.b)].primitive == Primitive::kInput);
+    if (!found[i] && !looks_for) continue;
+    for (std::int32_t operand : {step.a, step.b, step.c})
+      if (operand >= 0) found[at(operand)] = true;
+  }
+  return found;
+}
+
 // What is done on arrays: one function, with up to four steps as operands.
 template <class T>
 struct Instruction {
@@ -29,12 +46,13 @@ struct Instruction {
 };
 
 // Chooses the functions that compute a program. Some do several steps at once: a step inside another must be used
-// there alone, and vary.
+// there alone, and vary. Repeatable steps are computed one by one, as they are written.
 template <class T>
 class Selector {
  public:
-  Selector(std::vector<Formula::Step>& steps, const std::vector<bool>& varies, const std::vector<int>& uses)
-      : steps_(steps), varies_(varies), uses_(uses), inside_(steps.size(), false) {}
+  Selector(std::vector<Formula::Step>& steps, const std::vector<bool>& varies, const std::vector<int>& uses,
+           const std::vector<bool>& repeatable)
+      : steps_(steps), varies_(varies), uses_(uses), repeatable_(repeatable), inside_(steps.size(), false) {}
 
   // In the order of the steps. Constants that are needed in addition are appended to the steps.
   std::vector<Instruction<T>> run() {
@@ -52,7 +70,7 @@ class Selector {
  private:
   Instruction<T> choose(std::size_t i) {
     const Formula::Step step = steps_[i];
-    if (varies_[i]) {
+    if (varies_[i] && !repeatable_[i]) {
       if (step.primitive == Primitive::kAdd) {
         for (const auto& [product, other] : {std::pair(step.a, step.b), std::pair(step.b, step.a)})
           if (absorb(product, Primitive::kMul)) return sum_with(steps_[at(product)], other);
@@ -91,7 +109,7 @@ class Selector {
   // Takes a step into the one that uses it, if it is of this kind.
   bool absorb(std::int32_t operand, Primitive primitive) {
     const std::size_t i = at(operand);
-    if (steps_[i].primitive != primitive || uses_[i] != 1 || !varies_[i]) return false;
+    if (steps_[i].primitive != primitive || uses_[i] != 1 || !varies_[i] || repeatable_[i]) return false;
     inside_[i] = true;
     return true;
   }
@@ -99,6 +117,7 @@ class Selector {
   std::vector<Formula::Step>& steps_;
   const std::vector<bool>& varies_;
   const std::vector<int>& uses_;
+  const std::vector<bool>& repeatable_;
   std::vector<bool> inside_;
 };
 
@@ -106,7 +125,8 @@ class Selector {
 
 template <class T>
 RowProgram<T>::RowProgram(std::span<const Formula::Step> given, const std::vector<bool>& input_varies,
-                          const std::vector<int>& wanted, std::int64_t longest)
+                          const std::vector<int>& wanted, const std::vector<int>& repeatable,
+                          std::int64_t longest)
     : pitch_(static_cast<std::size_t>(chunk_pitch(longest))) {
   std::vector<Formula::Step> steps(given.begin(), given.end());
   std::vector<bool> varies(steps.size(), false);
@@ -121,7 +141,8 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> given, const std::vecto
     }
   }
   for (int step : wanted) uses[at(step)] += 2;  // a wanted step must not disappear into another
-  const std::vector<Instruction<T>> instructions = Selector<T>(steps, varies, uses).run();
+  const std::vector<Instruction<T>> instructions =
+      Selector<T>(steps, varies, uses, find_repeatable(given, repeatable)).run();
 
   // The last instruction that reads each step; wanted steps are read after all of them.
   std::vector<std::size_t> last(steps.size(), 0);

@@ -29,9 +29,12 @@ class RowProgram {
  public:
   RowProgram() = default;
   // `input_varies` tells for each input whether it varies along positions; `wanted` are the steps whose
-  // results the caller takes; `longest` is the largest number of positions of one evaluation.
+  // results the caller takes. Those that `repeatable` names too, and what is compared with an input by ==, have the
+  // same bits in every program that computes them, whatever stands around them: an element is found again by its value.
+  // `longest` is the largest number of positions of one evaluation.
   RowProgram(std::span<const Formula::Step> steps, const std::vector<bool>& input_varies,
-             const std::vector<int>& wanted, std::int64_t longest = kChunk);
+             const std::vector<int>& wanted, const std::vector<int>& repeatable = {},
+             std::int64_t longest = kChunk);
 
   // Elements of scratch for one evaluation.
   std::size_t scratch_elements() const;

@@ -36,6 +36,7 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
       extents_{sweep.domain[2], sweep.domain[3], sweep.domain[4]} {
   for (int slot : sweep.inputs) varies_.push_back(slot < 0 || slot_varies(schedule, slot));
   std::vector<int> wanted;
+  std::vector<int> extrema;  // elements that are looked for by their values later
   for (const Sink& sink : sweep.sinks) {
     SinkPlan plan;
     plan.sink = &sink;
@@ -50,6 +51,8 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
     if (sink.kind == SinkKind::kStatistic) {
       const Part& part = schedule.graph[sink.part];
       plan.statistic = part.statistic;
+      if (part.statistic == Statistic::kMax || part.statistic == Statistic::kMin)
+        extrema.push_back(sink.step);
       const bool over_channels = part.axes == AxisSet{Axis::kC};
       const bool over_nothing = part.axes.empty() && extents_.count() != 1;
       plan.manner = over_channels ? Manner::kAcrossChannels
@@ -62,7 +65,7 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
     }
     sinks_.push_back(std::move(plan));
   }
-  program_ = RowProgram<T>(sweep.steps, varies_, wanted);
+  program_ = RowProgram<T>(sweep.steps, varies_, wanted, extrema);
   if (!sweep.epilogue.sinks.empty()) epilogue_.emplace(schedule, sweep.epilogue, extents_);
   for (const Prologue& prologue : sweep.staged) prologues_.emplace_back(schedule, prologue);
   if (sweep.source >= 0) {

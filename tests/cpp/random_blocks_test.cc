@@ -59,6 +59,21 @@ TEST(RandomBlocks, AgreeWithTheReference) {
   }
 }
 
+// A largest or smallest element is found again when its gradient is taken, in another program than the one that reduced it.
+TEST(RandomBlocks, ExtremaAreFoundAgain) {
+  constexpr int kMostFailures = 5;
+  int failures = 0;
+  for (std::uint64_t seed = 1; seed <= block_count() / 2 && failures < kMostFailures; ++seed) {
+    RandomBlock block = generate(seed);
+    block.x.dtype = DType::kF64;
+    block.stages.push_back({"top", seed % 2 == 0 ? "max" : "min", {block.outputs[0]}, {}, ""});
+    block.outputs = {"top"};
+    if (!differs(block)) continue;
+    ++failures;
+    ADD_FAILURE() << report(block);
+  }
+}
+
 TEST(RandomBlocks, CoverTheCatalogue) {
   std::set<std::string> wanted;
   for (const Operation* operation : operations())

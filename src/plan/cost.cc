@@ -34,6 +34,10 @@ Alternative recompute(const CostModel& cost, const ReusedValue& value) {
   return result;
 }
 
+// A value is stored where recomputing it takes longer than this many times storing it: the memory of a whole convolution
+// is worth something too.
+constexpr double kMemoryIsWorth = 1.5;
+
 }  // namespace
 
 CostModel::CostModel(const DeviceDescription& device, const TypedBlock& block) : device_(device) {
@@ -67,6 +71,10 @@ void Decision::take_smallest() {
 Decision decide_reuse(const CostModel& cost, const ReusedValue& value, Reuse wanted) {
   Decision decision{value.name, {store(cost, value), recompute(cost, value)}, "", ""};
   decision.take_smallest();
+  if (decision.chosen == "store" &&
+      decision.alternatives[1].seconds <= kMemoryIsWorth * decision.alternatives[0].seconds)
+    decision.take("recompute", "not much longer, and " + amount(value.elements * cost.element_bytes(), "B") +
+                                   " of memory less");
   if (wanted == Reuse::kStore) decision.take("store", "asked for");
   if (wanted == Reuse::kRecompute) decision.take("recompute", "asked for");
   return decision;

@@ -72,7 +72,8 @@ struct ReusedValue {
   int later_sweeps = 1;
 };
 
-// Compares storing with recomputing and takes the smaller estimate, or what is asked for.
+// Compares storing with recomputing and takes the smaller estimate, recomputing also where it is not much larger, or what
+// is asked for.
 Decision decide_reuse(const CostModel& cost, const ReusedValue& value, Reuse wanted);
 
 }  // namespace fuseblock

@@ -15,9 +15,9 @@
 namespace fuseblock::cpu {
 namespace {
 
-// Tells ThreadSanitizer what parallel_for guarantees: what the caller wrote before is seen by every task, what the
-// tasks wrote by the caller afterwards. It cannot see that itself, as oneTBB is not compiled for it, nor is this file,
-// which holds oneTBB's templates. Tasks stay unordered among each other.
+// Tells ThreadSanitizer what parallel_for guarantees: what the caller wrote before is seen by every task,
+// what the tasks wrote by the caller afterwards. It cannot see that itself, as oneTBB is not compiled for it,
+// nor is this file, which holds oneTBB's templates. Tasks stay unordered among each other.
 class TaskOrder {
  public:
   void caller_begins() { release(&begun_); }

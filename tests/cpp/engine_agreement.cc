@@ -46,7 +46,8 @@ std::string difference(const std::string& name, const Tensor& expected, const Te
   return "";
 }
 
-// In f32 the largest value of all results counts: a gradient that is 0 by cancellation has the error of what cancels.
+// In f32 the largest value of all results counts: a gradient that is 0 by cancellation has the error of what
+// cancels.
 std::string first_difference(const TensorMap& expected, const TensorMap& got, const Bound& bound,
                              double part = 1) {
   double pooled = 0;

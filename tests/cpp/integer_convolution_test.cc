@@ -1,5 +1,6 @@
-// Convolutions of small whole numbers: every sum is exact in f32, so the CPU engine has exactly the reference engine's results,
-// forward and both gradients, whatever the order of its sums. In bf16 and f16 each result is the exact one rounded once.
+// Convolutions of small whole numbers: every sum is exact in f32, so the CPU engine has exactly the reference
+// engine's results, forward and both gradients, whatever the order of its sums. In bf16 and f16 each result
+// is the exact one rounded once.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-// Tensors of more than 2^31 elements on the CPU engine: expanded inputs, outputs and inputs of 4.5 GiB in bf16, checked at sampled
-// places.
+// Tensors of more than 2^31 elements on the CPU engine: expanded inputs, outputs and inputs of 4.5 GiB in
+// bf16, checked at sampled places.
 //
-// Runs where FUSEBLOCK_LARGE=1 and at least 8 GiB of memory are free; skipped elsewhere. tools/test_long sets it for the
-// release build.
+// Runs where FUSEBLOCK_LARGE=1 and at least 8 GiB of memory are free; skipped elsewhere. tools/test_long sets
+// it for the release build.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,7 @@
-// What a run of the CPU engine may touch: every case forward and backward in f32, with patterns around and between the elements
-// of every tensor and around the workspace. Whatever the workspace holds beforehand, however the tensors lie in memory and
-// however often it runs, the results have the same bits, and nothing but outputs and workspace is written.
+// What a run of the CPU engine may touch: every case forward and backward in f32, with patterns around and
+// between the elements of every tensor and around the workspace. Whatever the workspace holds beforehand,
+// however the tensors lie in memory and however often it runs, the results have the same bits, and nothing
+// but outputs and workspace is written.
 #include <gtest/gtest.h>
 
 #include "fuzz_support.h"
@@ -94,8 +95,8 @@ TEST(Memory, TheSameCallTwiceHasTheSameBits) {
   }
 }
 
-// Tensors that lie anyhow: the numbers are the same wherever they are read from. Expanded inputs hold other numbers, and are
-// compared with dense copies of them.
+// Tensors that lie anyhow: the numbers are the same wherever they are read from. Expanded inputs hold other
+// numbers, and are compared with dense copies of them.
 TEST(Memory, PlacesOfTensorsDoNotMatter) {
   for (const Case& each : all_cases()) {
     SCOPED_TRACE(each.command("cpu"));

@@ -1,5 +1,5 @@
-// Tensors that lie in memory as views do: with gaps, in another order of axes, backwards, expanded, off any alignment; and
-// bytes around and between their elements that must stay as they are.
+// Tensors that lie in memory as views do: with gaps, in another order of axes, backwards, expanded, off any
+// alignment; and bytes around and between their elements that must stay as they are.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ enum Oddity : unsigned {
 
 class PlacedTensor {
  public:
-  // Where the seed decides, the elements lie oddly in the ways that `oddities` allows; with none of them they are dense in the
-  // layout of the type, aligned to 64 bytes. All memory holds a pattern.
+  // Where the seed decides, the elements lie oddly in the ways that `oddities` allows; with none of them they
+  // are dense in the layout of the type, aligned to 64 bytes. All memory holds a pattern.
   PlacedTensor(const TensorType& type, unsigned oddities, std::uint64_t seed);
   // The same with the elements of a tensor. Those that share memory hold what the last of them has.
   PlacedTensor(const Tensor& tensor, unsigned oddities, std::uint64_t seed);
@@ -49,8 +49,8 @@ class PlacedTensor {
   std::int64_t origin_ = 0;
 };
 
-// Outputs of a plan on views of the arguments it takes, in memory that is full of patterns. Throws InternalError where the run
-// wrote anything but outputs and workspace. `poison` fills the workspace.
+// Outputs of a plan on views of the arguments it takes, in memory that is full of patterns. Throws
+// InternalError where the run wrote anything but outputs and workspace. `poison` fills the workspace.
 struct PlacedRun {
   unsigned output_oddities = 0;
   std::uint64_t seed = 0;

@@ -1,7 +1,9 @@
-// Random valid blocks over the whole catalogue, and their reduction to the smallest one that still fails a test.
+// Random valid blocks over the whole catalogue, and their reduction to the smallest one that still fails a
+// test.
 //
-// A block is kept as a list of stages in statement form, so that stages, operands and arguments can be taken away one by one.
-// Nothing here knows what makes a block valid: a candidate that TypedBlock::infer refuses is dropped.
+// A block is kept as a list of stages in statement form, so that stages, operands and arguments can be taken
+// away one by one. Nothing here knows what makes a block valid: a candidate that TypedBlock::infer refuses is
+// dropped.
 #pragma once
 
 #include <functional>
@@ -25,7 +27,8 @@ struct Stage {
   std::string formula;
 };
 
-// An extra input: the axes of the value it is combined with along which it has extent 1, and whether these are left out.
+// An extra input: the axes of the value it is combined with along which it has extent 1, and whether these
+// are left out.
 struct ExtraInput {
   AxisSet ones;
   bool left_out = false;
@@ -53,8 +56,9 @@ struct RandomBlock {
 // The block of a seed; the same one everywhere.
 RandomBlock generate(std::uint64_t seed);
 
-// The smallest block found for which `fails` still holds, by dropping outputs and stages, simplifying arguments, operands and
-// views, and shrinking extents. `fails` is called with valid blocks only, at most `most_trials` times.
+// The smallest block found for which `fails` still holds, by dropping outputs and stages, simplifying
+// arguments, operands and views, and shrinking extents. `fails` is called with valid blocks only, at most
+// `most_trials` times.
 RandomBlock shrink(RandomBlock block, const std::function<bool(const RandomBlock&)>& fails,
                    int most_trials = 3000);
 

@@ -1,4 +1,5 @@
-// The reduction of a failing block: every way to make a block a little simpler, tried in turn until none of them fails any more.
+// The reduction of a failing block: every way to make a block a little simpler, tried in turn until none of
+// them fails any more.
 #include <algorithm>
 #include <cstdlib>
 
@@ -118,7 +119,8 @@ class Simpler {
     }
   }
 
-  // Extra inputs become values or numbers, values numbers; extra inputs get the extents of the value they are combined with.
+  // Extra inputs become values or numbers, values numbers; extra inputs get the extents of the value they are
+  // combined with.
   void operands() {
     for (std::size_t s = 0; s < block_.stages.size(); ++s) {
       for (std::size_t o = 1; o < block_.stages[s].operands.size(); ++o) {

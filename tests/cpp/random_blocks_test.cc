@@ -1,5 +1,5 @@
-// Random blocks on the CPU engine against the reference engine. A failing block is reduced to the smallest one that still fails
-// and printed on one line with the commands that repeat it.
+// Random blocks on the CPU engine against the reference engine. A failing block is reduced to the smallest
+// one that still fails and printed on one line with the commands that repeat it.
 //
 // 600 blocks, and 2,000 with FUSEBLOCK_LONG=1. FUSEBLOCK_RANDOM_SEED=n takes the block of that seed alone,
 // FUSEBLOCK_RANDOM_COUNT=n as many blocks.
@@ -59,7 +59,8 @@ TEST(RandomBlocks, AgreeWithTheReference) {
   }
 }
 
-// A largest or smallest element is found again when its gradient is taken, in another program than the one that reduced it.
+// A largest or smallest element is found again when its gradient is taken, in another program than the one
+// that reduced it.
 TEST(RandomBlocks, ExtremaAreFoundAgain) {
   constexpr int kMostFailures = 5;
   int failures = 0;

@@ -81,6 +81,18 @@ TensorMap engine_results(const TypedBlock& block, const PlacedMap& arguments, co
   return results;
 }
 
+// The same by a pair of plans for training: backward takes what forward saved.
+TensorMap training_results(const TypedBlock& block, PlacedMap arguments, const PlanOptions& options,
+                           const cases::PlacedRun& how) {
+  const TrainingPlans both = Plan::make(block, Device::by_name("cpu"), options).for_training();
+  TensorMap results = cases::run_placed(both.forward, arguments, how);
+  std::uint64_t seed = how.seed;
+  for (const NamedType& saved : both.forward.saved())
+    arguments.emplace(saved.name, cases::PlacedTensor(results.at(saved.name), how.output_oddities, ++seed));
+  merge(results, cases::run_placed(both.backward, arguments, how));
+  return results;
+}
+
 // Whether small changes of the arguments move the exact results by more than a quarter of the bound.
 bool is_ill_conditioned(const TypedBlock& block, const TensorMap& arguments, const TensorMap& expected,
                         const Bound& bound) {
@@ -132,6 +144,10 @@ std::string engine_difference(const RandomBlock& block, const TypedBlock& typed,
     if (tamper) tamper(block, got);
     const std::string text = first_difference(expected, got, bound);
     if (!text.empty()) return text + " (convolutions " + name_of(reuse) + ")";
+    if (block.seed % 2 == 0 || typed.differentiable().empty()) continue;
+    const std::string other =
+        first_difference(expected, training_results(typed, arguments, {.reuse = reuse}, how), bound);
+    if (!other.empty()) return other + " (a pair for training, convolutions " + name_of(reuse) + ")";
   }
   return block.seed % 4 == 0 ? different_bits(typed, arguments) : "";
 }

@@ -1,5 +1,6 @@
 // The CPU engine against the reference engine on one random block: outputs and every gradient, on views of
-// every kind, with each way to treat a convolution that is needed twice, and on several numbers of threads.
+// every kind, with each way to treat a convolution that is needed twice, by pairs of plans for training, and
+// on several numbers of threads.
 //
 // The bound is 1e-10 (1 + max|ref|) for f64, and for f32 1e-4 (1 + max|ref|) with the maximum over all
 // results of the block. A block whose exact results themselves move by more than a quarter of that when its

@@ -1,6 +1,7 @@
 #include "cpu/prologue_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 
 #include "cpu/vector/convert.h"
@@ -46,8 +47,10 @@ void PrologueRunner<T>::load_row(const std::vector<SlotView>& views, std::int64_
   T* buffers = scratch + program_.scratch_elements();
   T* uniforms = buffers + count * at(kChunkPitch);
   const std::int64_t start = (d * extents_.h + h) * extents_.w;
-  TileOperand<T> inputs[16];
-  if (count > std::size(inputs)) throw InternalError("a prologue with more than 16 inputs");
+  // Nearly always few.
+  std::array<TileOperand<T>, 16> few;
+  std::vector<TileOperand<T>> many(count > few.size() ? count : 0);
+  TileOperand<T>* const inputs = many.empty() ? few.data() : many.data();
   for (std::int64_t done = 0; done < extents_.w; done += kChunk) {
     const std::int64_t run = std::min(kChunk, extents_.w - done);
     for (std::size_t i = 0; i < count; ++i) {

@@ -101,11 +101,30 @@ class TrainingSplit {
   // Whether a part can be saved in place of the reductions behind it.
   bool can_save(int part) const {
     const Part& which = graph()[part];
-    if (!is_shared(part) || is_forward_output(part)) return false;
+    if (!is_shared(part) || is_forward_output(part) || is_compared(part)) return false;
     if (which.kind != PartKind::kComponent && which.kind != PartKind::kPointwise &&
         which.kind != PartKind::kContract)
       return false;
     return statistic_[at(part)] || (which.extents[1] == 1 && reuse_ != Reuse::kRecompute);
+  }
+
+  // Whether elements are looked for that equal the part: these and the part must be computed from the same numbers, and
+  // statistics that are saved are rounded.
+  bool is_compared(int part) const {
+    const auto& users = users_[at(part)];
+    return std::any_of(users.begin(), users.end(), [&](int user) {
+      const Part& which = graph()[user];
+      if (which.kind != PartKind::kPointwise) return false;
+      const auto operand =
+          std::find(which.operands.begin(), which.operands.end(), part) - which.operands.begin();
+      const std::span<const Formula::Step> steps = which.formula.steps();
+      const auto is_operand = [&](std::int32_t step) {
+        return steps[at(step)].primitive == Primitive::kInput && steps[at(step)].input == operand;
+      };
+      return std::any_of(steps.begin(), steps.end(), [&](const Formula::Step& step) {
+        return step.primitive == Primitive::kEqual && (is_operand(step.a) || is_operand(step.b));
+      });
+    });
   }
 
   // Whether a part that is not shared reads it, or it is a result.

@@ -18,7 +18,8 @@ Alternative store(const CostModel& cost, const ReusedValue& value) {
   Alternative result{"store", bytes * (1 + value.later_sweeps) / bandwidth + touching, ""};
   result.detail = amount(bytes, "B") + " written and read " + times_text(value.later_sweeps) + " at " +
                   amount(bandwidth, "B/s") + (cost.fits_cache(bytes) ? " (it fits the cache)" : "");
-  if (touching > 0) result.detail += ", " + time_text(touching) + " for the first touch of its memory, a tenth of it";
+  if (touching > 0)
+    result.detail += ", " + time_text(touching) + " for the first touch of its memory, a tenth of it";
   return result;
 }
 

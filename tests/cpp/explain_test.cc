@@ -109,12 +109,12 @@ TEST(Explain, DrawsEachSweep) {
       "  2  finalise, about ",
       "       rstd(y) = 1 / sqrt(squares(y) / 63504 + 1e-05)\n",
       "  3  sweep over",
-      "       -> group_norm = (y - mean(y)) * (rstd(y) * group_norm.weight) + group_norm.bias\n"
+      "       -> group_norm = (y - mean(y)) * (rstd(y) * group_norm.weight) + group_norm.bias\n",
       "          tanh = tanh(group_norm)\n",
       "       -> max and sum of exp of add over c\n       -> logsumexp = ",
       "       -> output logsumexp\n",
-      "never written to memory: y, group_norm, tanh, hardswish, add; writing and reading each once would "
-      "move 5.2 GB\n",
+      "never written to memory: y, group_norm, tanh, hardswish, add; writing and reading each once",
+      " would move 5.2 GB\n",
       "choice for y: recompute, the smallest estimate\n    store, about ",
       " times as long: 520 MB written and read once at 4.2 TB/s\n  * recompute, about ",
       "in all about "};

@@ -61,17 +61,17 @@ std::vector<Place> places() {
 class LargeTensors : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    if (skipped().empty()) whole_.emplace(TensorType::make(DType::kBF16, {1, kChannels, kSide, kSide}));
+    if (skipped().empty()) whole.emplace(TensorType::make(DType::kBF16, {1, kChannels, kSide, kSide}));
   }
-  static void TearDownTestSuite() { whole_.reset(); }
+  static void TearDownTestSuite() { whole.reset(); }
 
   void SetUp() override {
-    if (!whole_) GTEST_SKIP() << skipped();
+    if (!whole) GTEST_SKIP() << skipped();
   }
 
   static std::string skipped() {
     if (std::getenv("FUSEBLOCK_LARGE") == nullptr) return "FUSEBLOCK_LARGE=1 is not set";
-    const double free = whole_ ? kNeededGiB : free_gib();
+    const double free = whole ? kNeededGiB : free_gib();
     if (free < kNeededGiB) return "8 GiB of free memory are needed, there are " + std::to_string(free);
     return "";
   }
@@ -107,10 +107,10 @@ class LargeTensors : public ::testing::Test {
   }
 
   // 4.5 GiB, which the tests share.
-  static std::optional<Tensor> whole_;
+  static std::optional<Tensor> whole;
 };
 
-std::optional<Tensor> LargeTensors::whole_;
+std::optional<Tensor> LargeTensors::whole;
 
 TEST_F(LargeTensors, MeanOfAnExpandedInput) {
   const Tensor x = rows();
@@ -130,7 +130,7 @@ TEST_F(LargeTensors, GroupNormWithALargeOutput) {
   const Tensor bias = drawn(TensorType::make(DType::kBF16, {kChannels}), 0);
   run(plan_of("group_norm(3)"),
       {{"x", expanded(x, kChannels)}, {"group_norm.weight", weight.view()}, {"group_norm.bias", bias.view()}},
-      whole_->view());
+      whole->view());
   std::vector<double> mean(kGroups);
   std::vector<double> rstd(kGroups);
   for (std::int64_t g = 0; g < kGroups; ++g) {
@@ -147,18 +147,18 @@ TEST_F(LargeTensors, GroupNormWithALargeOutput) {
     const auto g = static_cast<std::size_t>(place.c * kGroups / kChannels);
     const double expected =
         (x.get(place.c * kSide + place.w) - mean[g]) * rstd[g] * weight.get(place.c) + bias.get(place.c);
-    ASSERT_NEAR(whole_->get(place.index()), expected, std::fabs(expected) / 128 + 1e-3) << place.index();
+    ASSERT_NEAR(whole->get(place.index()), expected, std::fabs(expected) / 128 + 1e-3) << place.index();
   }
 }
 
 // The last element of all is the largest one: it lies more than 2^31 elements behind the first.
 TEST_F(LargeTensors, ReductionOfALargeInput) {
-  const std::int64_t last = whole_->type().element_count() - 1;
-  const double kept = whole_->get(last);
-  whole_->set(last, 30000);
+  const std::int64_t last = whole->type().element_count() - 1;
+  const double kept = whole->get(last);
+  whole->set(last, 30000);
   Tensor y(TensorType::make(DType::kBF16, {1, kChannels}));
-  run(plan_of("max(h,w)"), {{"x", std::as_const(*whole_).view()}}, y.view());
-  whole_->set(last, kept);
+  run(plan_of("max(h,w)"), {{"x", std::as_const(*whole).view()}}, y.view());
+  whole->set(last, kept);
   for (std::int64_t c = 0; c + 1 < kChannels; ++c) EXPECT_LT(y.get(c), 1000) << c;
   EXPECT_EQ(y.get(kChannels - 1), 29952);  // 30000 in bf16
 }
@@ -167,7 +167,7 @@ TEST_F(LargeTensors, ConvolutionWithALargeOutput) {
   const Tensor x = drawn(TensorType::make(DType::kBF16, {1, kSide}), 0);
   const Tensor weight = drawn(TensorType::make(DType::kBF16, {kChannels, 1, 3, 3}), 0);
   run(plan_of("conv2d(9, k=3, pad=1, bias=false)", 1),
-      {{"x", expanded(x, 1)}, {"conv2d.weight", weight.view()}}, whole_->view());
+      {{"x", expanded(x, 1)}, {"conv2d.weight", weight.view()}}, whole->view());
   for (const Place& place : places()) {
     double expected = 0;
     for (std::int64_t r = 0; r < 3; ++r) {
@@ -178,7 +178,7 @@ TEST_F(LargeTensors, ConvolutionWithALargeOutput) {
         expected += x.get(w) * weight.get((place.c * 3 + r) * 3 + s);
       }
     }
-    ASSERT_NEAR(whole_->get(place.index()), expected, std::fabs(expected) / 128 + 1e-3) << place.index();
+    ASSERT_NEAR(whole->get(place.index()), expected, std::fabs(expected) / 128 + 1e-3) << place.index();
   }
 }
 
@@ -186,12 +186,12 @@ TEST_F(LargeTensors, GradientOfALargeInput) {
   const Tensor x = rows();
   const Tensor d_y = drawn(TensorType::make(DType::kBF16, {1, kChannels}), 0);
   const Plan backward = plan_of("silu | sum(h,w)").backward();
-  run(backward, {{"x", expanded(x, kChannels)}, {"d_sum", d_y.view()}}, whole_->view());
+  run(backward, {{"x", expanded(x, kChannels)}, {"d_sum", d_y.view()}}, whole->view());
   for (const Place& place : places()) {
     const double v = x.get(place.c * kSide + place.w);
     const double sigmoid = 1 / (1 + std::exp(-v));
     const double expected = d_y.get(place.c) * sigmoid * (1 + v * (1 - sigmoid));
-    ASSERT_NEAR(whole_->get(place.index()), expected, std::fabs(expected) / 128 + 1e-3) << place.index();
+    ASSERT_NEAR(whole->get(place.index()), expected, std::fabs(expected) / 128 + 1e-3) << place.index();
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 #include <set>
 
 #include "fuzz_support.h"
@@ -34,8 +35,8 @@ std::string stage_text(const Stage& stage) {
 // Names of the stages that the outputs need.
 std::set<std::string> needed(const RandomBlock& block) {
   std::set<std::string> names(block.outputs.begin(), block.outputs.end());
-  for (auto stage = block.stages.rbegin(); stage != block.stages.rend(); ++stage)
-    if (names.contains(stage->name)) names.insert(stage->operands.begin(), stage->operands.end());
+  for (const auto& stage : std::ranges::reverse_view(block.stages))
+    if (names.contains(stage.name)) names.insert(stage.operands.begin(), stage.operands.end());
   return names;
 }
 

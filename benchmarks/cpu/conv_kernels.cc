@@ -2,46 +2,9 @@
 // registers, measured in the same run. Each figure is the time of one sample, the best of many runs taken for each
 // tile by itself, so that other processes of the machine disturb little: staging included, weights packed beforehand. Useful operations are those of ConvGeometry::multiply_adds().
 //   conv_kernels [seconds per figure] [part of a name]
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "../benchmarks/cpu/conv_kernels.cc"  // NOLINT
-#include "cpu/conv/targets.h"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
-
-#include <cstdint>
-
-HWY_BEFORE_NAMESPACE();
-namespace fuseblock::cpu {
-namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-double fused_multiply_adds(std::int64_t rounds);
-
-// Runs `rounds` x 12 independent multiply-adds of one vector; gives the number of floating point operations.
-double fused_multiply_adds(std::int64_t rounds) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  V sum[12];
-  for (int j = 0; j < 12; ++j) sum[j] = hn::Set(d, static_cast<float>(j));
-  const V factor = hn::Set(d, 0.5f);
-  for (std::int64_t i = 0; i < rounds; ++i) {
-    FUSEBLOCK_UNROLL
-    for (V& v : sum) v = hn::MulAdd(v, factor, factor);
-  }
-  V total = hn::Zero(d);
-  for (const V& v : sum) total = hn::Add(total, v);
-  volatile float keep = hn::GetLane(total);
-  static_cast<void>(keep);
-  return static_cast<double>(rounds) * 12 * 2 * static_cast<double>(hn::Lanes(d));
-}
-
-}  // namespace HWY_NAMESPACE
-}  // namespace fuseblock::cpu
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -53,10 +16,9 @@ HWY_AFTER_NAMESPACE();
 
 #include "cpu/conv/contraction.h"
 #include "cpu/conv/source.h"
+#include "cpu/measure_loops.h"
 
 namespace fuseblock::cpu {
-HWY_EXPORT(fused_multiply_adds);
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -227,8 +189,8 @@ int main(int argc, char** argv) {
   const std::string part = argc > 2 ? argv[2] : "";
   double operations = 0;
   const auto measure_peak = [&] {
-    const double seconds = best_seconds(
-        0.1, 1, [&](std::size_t) { operations = HWY_DYNAMIC_DISPATCH(fused_multiply_adds)(100'000); });
+    const double seconds =
+        best_seconds(0.1, 1, [&](std::size_t) { operations = multiply_adds<float>(100'000); });
     return operations / seconds * 1e-9;
   };
   double peak = measure_peak();
@@ -256,4 +218,3 @@ int main(int argc, char** argv) {
   }
   return 0;
 }
-#endif

@@ -6,6 +6,7 @@
 #include "cpu/prologue_runner.h"
 #include "cpu/vector/columns.h"
 #include "cpu/vector/convert.h"
+#include "plan/borrow.h"
 
 namespace fuseblock::cpu {
 namespace {
@@ -55,12 +56,7 @@ ChannelsLastRunner<T>::ChannelsLastRunner(const Schedule& schedule, const Sweep&
     plan.sink = &sink;
     plan.taker = at(std::find(wanted.begin(), wanted.end(), sink.step) - wanted.begin());
     wanted.push_back(sink.step);
-    // Not over a value of the program's own that lies there.
-    plan.in_place = sink.kind == SinkKind::kStore &&
-                    std::none_of(sweep.inputs.begin(), sweep.inputs.end(), [&](int slot) {
-                      return schedule.slots[at(slot)].borrowed &&
-                             schedule.slots[at(slot)].number == schedule.slots[at(sink.slots[0])].number;
-                    });
+    plan.in_place = sink.kind == SinkKind::kStore && !lies_over_an_input(schedule, sweep, sink.slots[0]);
     if (sink.kind == SinkKind::kStatistic) {
       plan.statistic = schedule.graph[sink.part].statistic;
       plan.across = schedule.graph[sink.part].axes == AxisSet{Axis::kC};

@@ -5,6 +5,7 @@
 
 #include "cpu/vector/convert.h"
 #include "cpu/vector/reduce.h"
+#include "plan/borrow.h"
 
 namespace fuseblock::cpu {
 namespace {
@@ -42,12 +43,7 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
     plan.sink = &sink;
     plan.taker = at(std::find(wanted.begin(), wanted.end(), sink.step) - wanted.begin());
     wanted.push_back(sink.step);
-    // Not over a value of the program's own that lies there.
-    plan.in_place = sink.kind == SinkKind::kStore &&
-                    std::none_of(sweep.inputs.begin(), sweep.inputs.end(), [&](int slot) {
-                      return slot >= 0 && schedule.slots[at(slot)].borrowed &&
-                             schedule.slots[at(slot)].number == schedule.slots[at(sink.slots[0])].number;
-                    });
+    plan.in_place = sink.kind == SinkKind::kStore && !lies_over_an_input(schedule, sweep, sink.slots[0]);
     if (sink.kind == SinkKind::kStatistic) {
       const Part& part = schedule.graph[sink.part];
       plan.statistic = part.statistic;

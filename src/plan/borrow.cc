@@ -62,4 +62,11 @@ void borrow_outputs(Schedule& schedule, DType stored) {
   }
 }
 
+bool lies_over_an_input(const Schedule& schedule, const Sweep& sweep, int slot) {
+  return std::any_of(sweep.inputs.begin(), sweep.inputs.end(), [&](int input) {
+    return input >= 0 && schedule.slots[at(input)].borrowed &&
+           schedule.slots[at(input)].number == schedule.slots[at(slot)].number;
+  });
+}
+
 }  // namespace fuseblock

@@ -204,8 +204,8 @@ def run_document(document: Document) -> Iterator[tuple[Fence, str]]:
 def comparable(text: str) -> list[str]:
     """Lines without what differs from run to run or between machines.
 
-    That is times and their ratios (`1.50x`), in rows with ratios also amounts of memory, digests, rounding errors,
-    and with them the width of columns.
+    That is times and their ratios (`1.50x`), in rows with ratios also amounts of memory, digests,
+    rounding errors, and with them the width of columns.
     """
     lines = []
     for line in text.rstrip().splitlines():

@@ -1,0 +1,55 @@
+// Cubins in a GPU: loaded once for each context, and their kernels launched.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "cuda/jit/compiler.h"
+#include "cuda/jit/driver.h"
+
+namespace fuseblock::jit {
+
+// A kernel of a cubin in one context, for the life of the process.
+struct Kernel {
+  CUfunction function = nullptr;
+  const char* name = "";  // for messages
+  int registers = 0;
+  int shared_bytes = 0;  // static
+  int local_bytes = 0;
+  int max_threads = 0;  // a block
+};
+
+struct KernelLimits {
+  int dynamic_shared_bytes = 0;       // the most that a launch will ask for
+  bool nonportable_clusters = false;  // clusters of more than 8 blocks
+};
+
+// The cubin's entry in the current context, loaded where this is the first time, able to launch within the limits (the
+// widest of all calls count). Throws UserError where a block has less shared memory than that, InternalError where there
+// is no current context or the driver refuses the cubin. Not allowed while a stream of this thread is captured.
+Kernel load_kernel(const Cubin& cubin, const KernelLimits& limits = {});
+
+struct Launch {
+  CUfunction function = nullptr;
+  std::array<unsigned int, 3> grid = {1, 1, 1};
+  std::array<unsigned int, 3> block = {1, 1, 1};
+  std::array<unsigned int, 3> cluster = {1, 1, 1};  // blocks; all ones: no cluster
+  unsigned int dynamic_shared_bytes = 0;
+  bool cooperative = false;  // all blocks run at the same time, or the driver refuses
+  CUstream stream = nullptr;
+  void** parameters = nullptr;  // the address of each
+  const char* name = "";        // for messages
+};
+
+// Puts the launch into its stream and returns. Allocates nothing. Throws InternalError with the driver's words.
+void launch(const Driver& driver, const Launch& launch);
+
+// How many blocks of such a launch a multiprocessor holds at a time.
+int blocks_per_multiprocessor(const Driver& driver, const Launch& launch);
+// How many clusters of such a launch the GPU holds at a time.
+int active_clusters(const Driver& driver, const Launch& launch);
+
+// True while the stream is captured into a CUDA graph: nothing may be compiled, loaded or waited for then.
+bool is_capturing(const Driver& driver, CUstream stream);
+
+}  // namespace fuseblock::jit

@@ -4,9 +4,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fuseblock {
+
+// Where a compiled kernel came from: compiled now, by this process before, from the disk, or from the folder that
+// FUSEBLOCK_CUBINS names.
+enum class KernelOrigin : std::uint8_t { kCompiled, kMemory, kDisk, kCarried };
+// `compiled`, `memory`, `disk`, `carried`.
+std::string_view to_string(KernelOrigin origin);
 
 struct CachedKernel {
   std::string file;  // without the folder

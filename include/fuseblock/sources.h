@@ -4,13 +4,13 @@
 //     std::cout << kernel.text;
 #pragma once
 
-#include <cstdint>
-#include <span>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "fuseblock/device.h"
+#include "fuseblock/kernel_cache.h"
 #include "fuseblock/plan.h"
 #include "fuseblock/typed_block.h"
 
@@ -29,11 +29,6 @@ struct KernelText {
 // NotSupportedError where the cuda engine has no kernel for the block or the device is not a GPU.
 std::vector<KernelText> kernel_sources(const TypedBlock& block, const Device& device,
                                        const PlanOptions& options = {});
-
-// Where a compiled kernel came from.
-enum class KernelOrigin : std::uint8_t { kCompiled, kMemory, kDisk, kCarried };
-// `compiled`, `memory`, `disk`, `carried`.
-std::string_view to_string(KernelOrigin origin);
 
 struct CompiledKernel {
   std::string name;

@@ -1,16 +1,15 @@
 // NVRTC, opened at run time: text in, machine code (a cubin) out. No GPU is needed for it.
 //
 // The compiler is the first of these that opens, has all functions and is not newer than the driver (without a driver
-// any will do): FUSEBLOCK_NVRTC (a file); the loader's path; the wheels under the folder that set_compiler_folder was
-// given (site-packages of a Python with torch); /usr/local/cuda. FUSEBLOCK_NVRTC excludes the others.
+// any will do): the loader's path; the wheels under the folder that set_compiler_folder was given (site-packages of a
+// Python with torch); /usr/local/cuda/lib64. FUSEBLOCK_NVRTC, the name of a file, takes the place of all of them.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cuda/jit/architecture.h"
+#include "cuda/jit/resources.h"
 
 namespace fuseblock::jit {
 
@@ -23,23 +22,8 @@ struct KernelSource {
   std::string description;  // for messages: the block and its constants; not part of what is compiled
 };
 
-// What one kernel takes, as the assembler reports it.
-struct KernelResources {
-  std::string entry;
-  int registers = 0;     // a thread
-  int shared_bytes = 0;  // static, a block
-  int local_bytes = 0;   // a thread's stack frame in local memory, spilled registers included
-  int spill_store_bytes = 0;
-  int spill_load_bytes = 0;
-
-  bool operator==(const KernelResources&) const = default;
-};
-
-// Where a cubin came from.
-enum class CubinOrigin : std::uint8_t { kCompiled, kMemory, kDisk, kCarried };
-
 struct Cubin {
-  std::string key;  // a digest of all that the cubin depends on
+  std::string identity;  // of the cache: a digest of name, options, architecture and text
   std::string name;
   std::string entry;
   std::string architecture;
@@ -48,21 +32,25 @@ struct Cubin {
   std::string log;       // the compiler's and the assembler's words
   std::vector<KernelResources> kernels;
 
-  // Those of the entry. Throws InternalError where the assembler did not report it.
+  // Those of the entry.
   const KernelResources& resources() const;
 };
 
-// Where wheels are looked for, besides the other places. Only before the first compilation does it have an effect.
+// Where wheels are looked for, besides the other places. No effect once a compiler was found.
 void set_compiler_folder(std::string folder);
 
 // `nvrtc 13.0`; empty where there is no compiler.
-const std::string& compiler_version();
-// One line for each place that was looked at and what was wrong there; empty where there is a compiler.
-const std::string& no_compiler_reason();
+std::string compiler_version();
+// A line for each place that was looked at and what was wrong there; empty where there is a compiler.
+std::string no_compiler_reason();
 
-// Compiles, whatever the caches hold; Cubin::key is left empty. Throws InternalError where the text does not compile: its
-// message has the kernel's name, the description, the architecture and the log. Throws NotSupportedError where there is
-// no compiler.
+// Why a compiler of this version (13000 for 13.0) is passed over beside this driver (0: there is none); empty where it
+// is not. The driver need not understand code of a compiler that is newer than itself.
+std::string reason_to_pass_over(int compiler, int driver);
+
+// Compiles, whatever the caches hold; Cubin::identity is left empty. Throws InternalError where the text does not compile
+// or has no such entry: its message has the kernel's name, the architecture, the description and the log. Throws
+// NotSupportedError where there is no compiler or it does not know the architecture.
 Cubin compile(const KernelSource& source, const Architecture& architecture);
 
 }  // namespace fuseblock::jit

@@ -20,8 +20,8 @@ using CUevent = struct CUevent_st*;
 enum CUresult : int {
   CUDA_SUCCESS = 0,
   CUDA_ERROR_OUT_OF_MEMORY = 2,
-  CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
 };
 
 enum CUdevice_attribute : int {

@@ -72,8 +72,8 @@ const Driver& require_driver();
 // What the driver says of itself: 13000 for CUDA 13.0; 0 where there is no driver.
 int driver_version();
 
-// Throws where the driver refused, with its own name and words for it: UserError where memory is not enough,
-// InternalError else. `what` is the function, or the function and what it was called for.
+// Throws where the driver refused, with its own name and words for it: UserError where memory is not enough or a graph
+// is captured, InternalError else. `what` is the function, or the function and what it was called for.
 [[noreturn]] void throw_driver_error(CUresult result, const char* what);
 inline void check(CUresult result, const char* what) {
   if (result != CUDA_SUCCESS) throw_driver_error(result, what);

@@ -1,22 +1,26 @@
 // Cubins in a GPU: loaded once for each context, and their kernels launched.
+//
+//   const jit::Kernel kernel = jit::load_kernel(*cubin, {.dynamic_shared_bytes = 96 * 1024});
+//   void* parameters[] = {&y, &x, &count};
+//   jit::launch(driver, {.function = kernel.function, .grid = {132}, .block = {512}, .stream = stream,
+//                        .parameters = parameters, .name = kernel.name});
 #pragma once
 
 #include <array>
-#include <cstddef>
 
 #include "cuda/jit/compiler.h"
 #include "cuda/jit/driver.h"
 
 namespace fuseblock::jit {
 
-// A kernel of a cubin in one context, for the life of the process.
+// A kernel of a cubin in one context, for the life of the process. Figures are the driver's.
 struct Kernel {
   CUfunction function = nullptr;
   const char* name = "";  // for messages
-  int registers = 0;
-  int shared_bytes = 0;  // static
-  int local_bytes = 0;
-  int max_threads = 0;  // a block
+  int registers = 0;      // a thread
+  int shared_bytes = 0;   // static, a block
+  int local_bytes = 0;    // a thread
+  int max_threads = 0;    // a block
 };
 
 struct KernelLimits {
@@ -25,8 +29,8 @@ struct KernelLimits {
 };
 
 // The cubin's entry in the current context, loaded where this is the first time, able to launch within the limits (the
-// widest of all calls count). Throws UserError where a block has less shared memory than that, InternalError where there
-// is no current context or the driver refuses the cubin. Not allowed while a stream of this thread is captured.
+// widest of all calls count). Throws InternalError where no context is current or the driver refuses the cubin or the
+// limits. Not while a stream is captured (see is_capturing).
 Kernel load_kernel(const Cubin& cubin, const KernelLimits& limits = {});
 
 struct Launch {

@@ -3,7 +3,8 @@
 #
 # Each tests/c/*_test.c is a program in C99 that uses the C API and nothing else, and one ctest entry.
 #
-# FUSEBLOCK_SOURCE_DIR is the checkout, for files that tests read.
+# FUSEBLOCK_SOURCE_DIR is the checkout, for files that tests read. Tests named jit_* and cuda_* compile kernels: they run with the
+# NVRTC of .venv, where torch brings one, in FUSEBLOCK_NVRTC, unless it is set already.
 
 find_package(GTest 1.12 QUIET)
 if(NOT GTest_FOUND)
@@ -32,6 +33,11 @@ else()
   target_link_libraries(fuseblock_test_support INTERFACE fuseblock_test_base)
 endif()
 
+file(GLOB nvrtc ".venv/lib/python3*/site-packages/nvidia/cu13/lib/libnvrtc.so.13")
+if(DEFINED ENV{FUSEBLOCK_NVRTC})
+  set(nvrtc)
+endif()
+
 foreach(source IN LISTS test_sources)
   get_filename_component(name "${source}" NAME_WE)
   add_executable(${name} "${source}")
@@ -40,6 +46,9 @@ foreach(source IN LISTS test_sources)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/cpp")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${FUSEBLOCK_TEST_TIMEOUT})
+  if(nvrtc AND name MATCHES "^(jit|cuda)_")
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "FUSEBLOCK_NVRTC=${nvrtc}")
+  endif()
 endforeach()
 
 enable_language(C)

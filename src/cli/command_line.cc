@@ -27,6 +27,9 @@ struct Requests {
   CheckOptions check;
   BenchOptions bench;
   DemoOptions demo;
+  SourceOptions source;
+  CompileOptions compile;
+  CacheOptions cache;
 };
 
 class CommandLine {
@@ -49,6 +52,9 @@ class CommandLine {
     add_check();
     add_bench();
     add_demo();
+    add_source();
+    add_compile();
+    add_cache();
   }
 
   std::function<int()> read(int argument_count, const char* const* arguments) {
@@ -260,6 +266,52 @@ class CommandLine {
             "asks for it.\nExit status 1 where an error is larger than `check` allows.",
             [this] { return run_demo(requests_.demo, console_); });
     sub->add_flag("--small", requests_.demo.small, "Their small inputs instead");
+  }
+
+  void add_source() {
+    SourceOptions& options = requests_.source;
+    CLI::App* sub =
+        add("source", "The text of every kernel of a plan, as the run-time compiler is given it",
+            "  fuseblock source \"group_norm(32) | silu\" --input 'bf16[2,320,64,64]' --device h200\n"
+            "  fuseblock source \"group_norm(32) | silu\" --input 'bf16[2,320,64,64]' --device h200 "
+            "--backward\n\n"
+            "The first line of each is a comment with the compiler's options.",
+            [this] { return run_source(requests_.source, console_); });
+    add_block_options(sub, options.block);
+    add_gradient_options(sub, options.gradient, "The kernels of the gradients instead");
+  }
+
+  void add_compile() {
+    CompileOptions& options = requests_.compile;
+    CLI::App* sub = add(
+        "compile", "Compile every kernel of a plan, without a GPU; print what each takes",
+        "  fuseblock compile \"group_norm(32) | silu\" --input 'bf16[2,320,64,64]' --device h200\n"
+        "  fuseblock compile \"group_norm(32) | silu\" --input 'bf16[2,320,64,64]' --device a100 --arch all\n"
+        "  fuseblock compile \"group_norm(32) | silu\" --input 'bf16[2,320,64,64]' --device h200 --carry "
+        "cubins\n\n"
+        "Registers and local memory are those of a thread, shared memory is the static one of a block. A "
+        "machine\n"
+        "without a compiler runs what was compiled here with FUSEBLOCK_CUBINS=FOLDER.",
+        [this] { return run_compile(requests_.compile, console_); });
+    add_block_options(sub, options.block);
+    add_gradient_options(sub, options.gradient, "The kernels of the gradients instead");
+    sub->add_option("--arch", options.architectures,
+                    "Architectures such as sm_80,sm_90a, or all; the device's unless given")
+        ->type_name("NAMES")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    sub->add_option("--carry", options.carry, "Also write the compiled kernels to this folder")
+        ->type_name("FOLDER");
+  }
+
+  void add_cache() {
+    CLI::App* sub = add("cache", "The compiled kernels that are kept on disk",
+                        "  fuseblock cache ls\n  fuseblock cache clear\n  fuseblock cache path",
+                        [this] { return run_cache(requests_.cache, console_); });
+    sub->add_option("ACTION", requests_.cache.action,
+                    "ls lists them, clear removes them, path is their folder")
+        ->required()
+        ->check(CLI::IsMember({"ls", "clear", "path"}));
   }
 
   Console& console_;

@@ -67,4 +67,23 @@ struct DemoOptions {
 };
 int run_demo(const DemoOptions& options, const Console& console);
 
+struct SourceOptions {
+  BlockOptions block;
+  GradientOptions gradient;
+};
+int run_source(const SourceOptions& options, const Console& console);
+
+struct CompileOptions {
+  BlockOptions block;
+  GradientOptions gradient;
+  std::vector<std::string> architectures;  // empty: the device's; `all` alone: every one
+  std::string carry;                       // a folder; empty: do not
+};
+int run_compile(const CompileOptions& options, const Console& console);
+
+struct CacheOptions {
+  std::string action;  // `ls`, `clear`, `path`
+};
+int run_cache(const CacheOptions& options, const Console& console);
+
 }  // namespace fuseblock::cli

@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised when something is added below. */
-#define FUSEBLOCK_C_API_VERSION 1
+#define FUSEBLOCK_C_API_VERSION 2
 
 typedef int32_t FuseblockStatus;
 enum {
@@ -97,6 +97,10 @@ FUSEBLOCK_API const char* fuseblock_version(void);
 
 /* Why the last function of this thread that failed did; empty before. It lives until the next one fails. */
 FUSEBLOCK_API const char* fuseblock_last_error(void);
+
+/* Where the run-time compiler of GPU kernels is looked for, beside other places (docs/environment.md): a folder of Python
+ * packages that may hold NVIDIA's wheels. No effect once a compiler was found. */
+FUSEBLOCK_API FuseblockStatus fuseblock_set_compiler_folder(const char* folder);
 
 /* Makes a plan.
  *   notation    the block, as text (docs/notation.md) or, where it begins with `{`, as JSON

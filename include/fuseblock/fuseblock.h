@@ -6,10 +6,12 @@
 #include "fuseblock/error.h"             // IWYU pragma: export
 #include "fuseblock/formula.h"           // IWYU pragma: export
 #include "fuseblock/host.h"              // IWYU pragma: export
+#include "fuseblock/kernel_cache.h"      // IWYU pragma: export
 #include "fuseblock/operations.h"        // IWYU pragma: export
 #include "fuseblock/parallel.h"          // IWYU pragma: export
 #include "fuseblock/plan.h"              // IWYU pragma: export
 #include "fuseblock/reference_blocks.h"  // IWYU pragma: export
+#include "fuseblock/sources.h"           // IWYU pragma: export
 #include "fuseblock/tensor.h"            // IWYU pragma: export
 #include "fuseblock/type.h"              // IWYU pragma: export
 #include "fuseblock/typed_block.h"       // IWYU pragma: export

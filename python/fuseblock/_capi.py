@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,13 @@ def library_path() -> Path:
     raise FileNotFoundError(f"{places[-1]} is missing: run `make build`, or set FUSEBLOCK_LIBRARY")
 
 
+def _wheels_folder() -> Path | None:
+    """The folder of Python packages that holds NVIDIA's wheels, the run-time compiler among them."""
+    found = importlib.util.find_spec("nvidia")
+    places = found.submodule_search_locations if found else None
+    return Path(next(iter(places))).parent if places else None
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """The loaded library with the types of its functions."""
@@ -100,6 +108,7 @@ def library() -> ctypes.CDLL:
         "c_api_version": (ctypes.c_int32, []),
         "version": (text, []),
         "last_error": (text, []),
+        "set_compiler_folder": (status, [text]),
         "plan_make": (
             status,
             [text, text, out(_NamedType), size, text, out(_Options), out(handle)],
@@ -120,6 +129,8 @@ def library() -> ctypes.CDLL:
         function = getattr(loaded, f"fuseblock_{name}")
         function.restype = result
         function.argtypes = arguments
+    if wheels := _wheels_folder():
+        loaded.fuseblock_set_compiler_folder(os.fsencode(wheels))
     return loaded
 
 

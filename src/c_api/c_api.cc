@@ -206,6 +206,10 @@ const char* fuseblock_version(void) { return fuseblock::kVersion; }
 
 const char* fuseblock_last_error(void) { return last_error().c_str(); }
 
+FuseblockStatus fuseblock_set_compiler_folder(const char* folder) {
+  return guarded([&] { fuseblock::set_compiler_folder(&required(folder, "folder")); });
+}
+
 FuseblockStatus fuseblock_plan_make(const char* notation, const char* input_type,
                                     const FuseblockNamedType* others, size_t other_count, const char* device,
                                     const FuseblockPlanOptions* options, FuseblockPlan** plan) {

@@ -54,10 +54,10 @@ int print_list(const KernelCacheState& state, const Console& console) {
     return kSuccess;
   }
   if (!state.kernels.empty()) {
-    Table table({{"kernel"}, {"architecture"}, {"compiler"}, {"size", true}, {"last used, UTC"}, {"file"}});
+    Table table({{"kernel"}, {"architecture"}, {"compiler"}, {"size", true}, {"last used, UTC"}});
     for (const CachedKernel& kernel : state.kernels)
       table.add({kernel.damaged ? "(damaged)" : kernel.name, kernel.architecture, kernel.compiler,
-                 bytes_text(static_cast<double>(kernel.bytes)), minute_text(kernel.used), kernel.file});
+                 bytes_text(static_cast<double>(kernel.bytes)), minute_text(kernel.used)});
     console.print(table.text(console) + "\n");
   }
   console.print(count_text(state.kernels.size(), "kernel") + ", " +

@@ -249,6 +249,8 @@ int main(void) {
   FUSEBLOCK_EXPECT(fuseblock_c_api_version() == FUSEBLOCK_C_API_VERSION);
   FUSEBLOCK_EXPECT(strlen(fuseblock_version()) >= 5);
   FUSEBLOCK_EXPECT(strlen(fuseblock_last_error()) == 0);
+  FUSEBLOCK_EXPECT(fuseblock_set_compiler_folder(NULL) == kFuseblockUserError);
+  FUSEBLOCK_EXPECT(fuseblock_set_compiler_folder("nowhere") == kFuseblockOk);
   fuseblock_plan_free(NULL);
   FUSEBLOCK_EXPECT(fuseblock_plan_input_count(NULL) == 0 && fuseblock_plan_workspace_bytes(NULL) == 0);
   runs_forward_and_backward();

@@ -20,21 +20,35 @@ def binary() -> Path:
     return path
 
 
+def environment_with(cache: str | Path) -> dict[str, str]:
+    """The command's environment: a cache folder, no wish for colours, the run-time compiler beside torch."""
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    environment["FUSEBLOCK_CACHE_DIR"] = str(cache)
+    if compiler := next(
+        (CHECKOUT / ".venv").glob("lib/*/site-packages/nvidia/cu13/lib/libnvrtc.so.13"), None
+    ):
+        environment.setdefault("FUSEBLOCK_NVRTC", str(compiler))
+    return environment
+
+
 def fuseblock(
-    *arguments: str | Path, status: int = 0, stdin: str | bytes = "", cache: str | Path = NO_CACHE
+    *arguments: str | Path,
+    status: int = 0,
+    stdin: str | bytes = "",
+    cache: str | Path = NO_CACHE,
+    variables: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command and checks its exit status; output is text with replaced bytes.
 
-    `cache` is the folder of what is kept between processes; unless given there is none.
+    `cache` is the folder of what is kept between processes; unless given there is none. `variables` are set
+    in the environment besides.
     """
-    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-    environment["FUSEBLOCK_CACHE_DIR"] = str(cache)
     done = subprocess.run(
         [str(binary()), *[str(argument) for argument in arguments]],
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,
         timeout=120,
-        env=environment,
+        env=environment_with(cache) | (variables or {}),
         check=False,
     )
     result = subprocess.CompletedProcess(
@@ -47,10 +61,15 @@ def fuseblock(
 
 
 def fuseblock_json(
-    *arguments: str | Path, status: int = 0, stdin: str | bytes = "", cache: str | Path = NO_CACHE
+    *arguments: str | Path,
+    status: int = 0,
+    stdin: str | bytes = "",
+    cache: str | Path = NO_CACHE,
+    variables: dict[str, str] | None = None,
 ) -> Any:
     """The same with --json: what the command printed, read."""
-    return json.loads(fuseblock(*arguments, "--json", status=status, stdin=stdin, cache=cache).stdout)
+    done = fuseblock(*arguments, "--json", status=status, stdin=stdin, cache=cache, variables=variables)
+    return json.loads(done.stdout)
 
 
 def by_name(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

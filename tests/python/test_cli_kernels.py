@@ -1,0 +1,206 @@
+"""Kernels on the command line: their texts, compiling them without a GPU, the cache of what was compiled."""
+
+import hashlib
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from cli_support import binary, environment_with, fuseblock, fuseblock_json
+
+BLOCK = ("group_norm(4) | silu", "--input", "f32[2,8,16,16]")
+ARCHITECTURES = ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"]
+
+
+def kernel_file(
+    name: str, architecture: str = "sm_90a", image: bytes = b"\x7fELF image"
+) -> tuple[str, bytes]:
+    """A file of the cache, as the format is described: its name and its contents."""
+    identity, compiler = hashlib.sha256(name.encode()).hexdigest(), "nvrtc 13.0"
+    texts = [identity, name, "entry", architecture, compiler, "a log\n"]
+    fields = [text.encode() for text in texts] + [image]
+    fields += [b"1", b"entry", b"40", b"1024", b"0", b"0", b"0"]
+    body = b"".join(str(len(field)).encode() + b"\n" + field for field in fields)
+    head = f"fuseblock kernel 1 {hashlib.sha256(body).hexdigest()} {len(body)}\n".encode()
+    file = hashlib.sha256(f"{identity}\n{compiler}".encode()).hexdigest() + ".cubin"
+    return file, head + body
+
+
+def fill(cache: Path, *names: str) -> list[Path]:
+    """Puts kernels into a cache, the last one used last."""
+    folder = cache / "kernels"
+    folder.mkdir(parents=True, mode=0o700)
+    paths = []
+    for name in names:
+        file, contents = kernel_file(name)
+        path = folder / file
+        path.write_bytes(contents)
+        path.chmod(0o600)
+        paths.append(path)
+        time.sleep(0.01)
+    return paths
+
+
+# cache
+
+
+def test_cache_path_and_empty_cache(tmp_path: Path) -> None:
+    cache = tmp_path / "not" / "there"
+    assert fuseblock("cache", "path", cache=cache).stdout == f"{cache}/kernels\n"
+    assert fuseblock_json("cache", "path", cache=cache) == {"folder": f"{cache}/kernels"}
+    assert (
+        fuseblock("cache", "ls", cache=cache).stdout
+        == f"0 kernels, 0 B of at most 256 MB, in {cache}/kernels\n"
+    )
+    assert fuseblock("cache", "clear", cache=cache).stdout == "0 kernels removed\n"
+    assert not cache.exists()
+
+
+def test_cache_ls_lists_the_last_used_first(tmp_path: Path) -> None:
+    paths = fill(tmp_path, "norm_team", "norm_block")
+    listed = fuseblock_json("cache", "ls", cache=tmp_path)
+    assert [kernel["name"] for kernel in listed["kernels"]] == ["norm_block", "norm_team"]
+    assert listed["kernels"][0] == {
+        "file": paths[1].name,
+        "name": "norm_block",
+        "architecture": "sm_90a",
+        "compiler": "nvrtc 13.0",
+        "bytes": paths[1].stat().st_size,
+        "used": int(paths[1].stat().st_mtime),
+        "damaged": False,
+    }
+    assert listed["bytes"] == sum(path.stat().st_size for path in paths)
+    assert listed["bound"] == 256_000_000
+    assert listed["refusal"] == ""
+    text = fuseblock("cache", "ls", cache=tmp_path).stdout
+    assert "norm_team" in text
+    assert "sm_90a" in text
+    assert f"2 kernels, {listed['bytes']} B of at most 256 MB" in text
+
+
+def test_cache_ls_names_what_is_damaged(tmp_path: Path) -> None:
+    (path,) = fill(tmp_path, "norm_team")
+    whole = path.read_bytes()
+    for damaged in (
+        whole[:-1],
+        whole + b"x",
+        whole.replace(b"image", b"imagf"),
+        b"",
+        kernel_file("other")[1],
+    ):
+        path.write_bytes(damaged)
+        (kernel,) = fuseblock_json("cache", "ls", cache=tmp_path)["kernels"]
+        assert kernel["damaged"]
+        assert kernel["name"] == ""
+    assert "(damaged)" in fuseblock("cache", "ls", cache=tmp_path).stdout
+
+
+def test_cache_clear(tmp_path: Path) -> None:
+    paths = fill(tmp_path, "one", "two", "three")
+    other = paths[0].with_name("something else")
+    other.write_text("not ours")
+    assert fuseblock("cache", "clear", cache=tmp_path).stdout == "3 kernels removed\n"
+    assert list(paths[0].parent.iterdir()) == [other]
+    assert fuseblock_json("cache", "clear", cache=tmp_path) == {"removed": 0}
+
+
+def test_a_cache_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    (path,) = fill(tmp_path, "norm_team")
+    path.parent.chmod(0o777)
+    assert "nothing is kept" in fuseblock("cache", "ls", cache=tmp_path).stdout
+    assert "other users may write to it" in fuseblock_json("cache", "ls", cache=tmp_path)["refusal"]
+    assert "other users may write to it" in fuseblock("cache", "clear", cache=tmp_path, status=2).stderr
+    assert path.exists()
+
+
+def test_cache_bound(tmp_path: Path) -> None:
+    bound = {"FUSEBLOCK_CACHE_BYTES": "1000000"}
+    assert fuseblock_json("cache", "ls", cache=tmp_path, variables=bound)["bound"] == 1_000_000
+    for wrong in ("1 MB", "-1", "many"):
+        done = fuseblock("cache", "ls", cache=tmp_path, variables={"FUSEBLOCK_CACHE_BYTES": wrong}, status=2)
+        assert f"FUSEBLOCK_CACHE_BYTES: expected a number of bytes, got `{wrong}`" in done.stderr
+
+
+def test_cache_usage() -> None:
+    assert "ACTION" in fuseblock("cache", status=2).stderr
+    assert "ACTION" in fuseblock("cache", "empty", status=2).stderr
+
+
+# source and compile
+
+
+@pytest.mark.parametrize("command", ["source", "compile"])
+def test_only_gpus_have_kernels(command: str) -> None:
+    for device in ("cpu", "reference"):
+        done = fuseblock(command, *BLOCK, "--device", device, status=2)
+        assert f"{device}: the cuda engine compiles kernels for GPUs" in done.stderr
+    assert "--wanted" in fuseblock(command, *BLOCK, "--device", "h200", "--wanted", "x", status=2).stderr
+
+
+@pytest.fixture(scope="module")
+def gpu_block() -> tuple[str, ...]:
+    """A block that the cuda engine has kernels for, on the command line."""
+    arguments = (*BLOCK, "--device", "h200")
+    done = subprocess.run([str(binary()), "source", *arguments], capture_output=True, text=True, check=False)
+    if "the cuda engine has no kernel for" in done.stderr:
+        pytest.skip(done.stderr)
+    return arguments
+
+
+def test_source_prints_what_is_compiled(gpu_block: tuple[str, ...]) -> None:
+    source = fuseblock_json("source", *gpu_block)
+    assert source["architecture"] == "sm_90a"
+    assert source["kernels"]
+    text = fuseblock("source", *gpu_block).stdout
+    for kernel in source["kernels"]:
+        assert kernel["text"] in text
+        assert f"// {kernel['name']}: nvrtc --gpu-architecture=sm_90a" in text
+        assert "#include" not in kernel["text"]
+    assert fuseblock_json("source", *gpu_block, "--backward")["kernels"] != source["kernels"]
+
+
+def test_compile_for_every_architecture(gpu_block: tuple[str, ...], tmp_path: Path) -> None:
+    names = [kernel["name"] for kernel in fuseblock_json("source", *gpu_block)["kernels"]]
+    built = fuseblock_json("compile", *gpu_block, "--arch", "all", cache=tmp_path)["kernels"]
+    assert [(kernel["architecture"], kernel["name"]) for kernel in built] == [
+        (architecture, name) for architecture in ARCHITECTURES for name in names
+    ]
+    for kernel in built:
+        assert 0 < kernel["registers"] <= 255
+        assert kernel["cubin_bytes"] > 1000
+        assert kernel["origin"] == "compiled"
+        assert len(kernel["digest"]) == 64
+    again = fuseblock_json("compile", *gpu_block, "--arch", "sm_80,sm_90a", cache=tmp_path)["kernels"]
+    assert {kernel["origin"] for kernel in again} == {"disk"}
+    listed = fuseblock_json("cache", "ls", cache=tmp_path)["kernels"]
+    assert len(listed) == len(built)
+    assert "registers" in fuseblock("compile", *gpu_block, cache=tmp_path).stdout
+    refused = fuseblock("compile", *gpu_block, "--arch", "sm_70", status=2).stderr
+    assert "there is no architecture `sm_70`" in refused
+
+
+def test_compiled_kernels_can_be_carried(gpu_block: tuple[str, ...], tmp_path: Path) -> None:
+    carried = tmp_path / "carried"
+    built = fuseblock_json("compile", *gpu_block, "--carry", carried)["kernels"]
+    assert len(list(carried.glob("*.cubin"))) == len(built)
+    elsewhere = {"FUSEBLOCK_NVRTC": "/nowhere/libnvrtc.so.13"}
+    done = fuseblock("compile", *gpu_block, variables=elsewhere, status=2)
+    assert "there is no run-time compiler" in done.stderr
+    assert "/nowhere/libnvrtc.so.13" in done.stderr
+    elsewhere["FUSEBLOCK_CUBINS"] = str(carried)
+    found = fuseblock_json("compile", *gpu_block, variables=elsewhere)["kernels"]
+    assert {kernel["origin"] for kernel in found} == {"carried"}
+    assert [kernel["registers"] for kernel in found] == [kernel["registers"] for kernel in built]
+
+
+def test_processes_at_once_compile_once(gpu_block: tuple[str, ...], tmp_path: Path) -> None:
+    command = [str(binary()), "compile", *gpu_block, "--json"]
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment_with(tmp_path))
+        for _ in range(4)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    kernels = len(fuseblock_json("source", *gpu_block)["kernels"])
+    assert sum(output.count('"origin": "compiled"') for output in outputs) == kernels
+    assert sum(output.count('"origin": "disk"') for output in outputs) == 3 * kernels

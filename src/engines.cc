@@ -1,6 +1,7 @@
 // The engines of this build: the only file that knows all of them.
 #include "cpu/description.h"
 #include "cpu/engine.h"
+#include "cuda/engine.h"
 #include "plan/engine.h"
 #include "reference/reference.h"
 
@@ -25,7 +26,8 @@ class ReferenceExecutable : public Executable {
 }  // namespace
 
 const std::vector<Engine>& engines() {
-  static const std::vector<Engine> kEngines = {
+  static const std::vector<Engine> kEngines = [] {
+    std::vector<Engine> list = {
       {"cpu", [] { return cpu::description(); }, cpu::prepare, cpu::prepare_training},
       {"reference",
        [] {
@@ -39,7 +41,12 @@ const std::vector<Engine>& engines() {
          return std::make_unique<ReferenceExecutable>(block);
        },
        nullptr},
-  };
+    };
+    if (cuda::available())
+      list.insert(list.begin() + 1,
+                  {"cuda", [] { return cuda::description(); }, cuda::prepare, cuda::prepare_training});
+    return list;
+  }();
   return kEngines;
 }
 

@@ -52,6 +52,8 @@ struct PlanOptions {
 struct Arguments {
   std::vector<ConstTensorView> inputs;
   std::vector<TensorView> outputs;
+  // On a GPU: the stream (a CUstream) that the plan is launched on; null is the default one.
+  void* stream = nullptr;
 };
 
 // Memory for Plan::run, aligned as it must be. A program that runs a plan many times keeps one.

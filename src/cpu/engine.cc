@@ -38,16 +38,7 @@ class CpuExecutable : public Executable {
     for (std::size_t i = 0; i < schedule_.slots.size(); ++i)
       if (channels_last.slots[i]) schedule_.slots[i].layout = fuseblock::Layout::kChannelsLast;
     Layout layout;
-    for (const Slot& slot : schedule_.slots) {
-      double elements = 1;
-      for (std::int64_t extent : slot.extents) elements *= static_cast<double>(extent);
-      const bool in_workspace = slot.kind == SlotKind::kStored || slot.kind == SlotKind::kStatistic;
-      const DType dtype =
-          slot.kind == SlotKind::kStatistic ? DType::kF64 : slot.dtype.value_or(kStoredType<T>);
-      const auto size = static_cast<std::size_t>(byte_size(dtype));
-      if (elements > 1e15) throw NotSupportedError("a value of the plan is too large for the workspace");
-      offsets_.push_back(in_workspace ? layout.reserve(static_cast<std::size_t>(elements) * size) : 0);
-    }
+    offsets_ = place_slots(schedule_, kStoredType<T>, layout);
     const std::size_t steps = schedule_.steps.size();
     runners_.resize(steps);
     together_.resize(steps);

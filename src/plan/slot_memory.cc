@@ -1,6 +1,6 @@
-#include "cpu/memory.h"
+#include "plan/slot_memory.h"
 
-namespace fuseblock::cpu {
+namespace fuseblock {
 namespace {
 
 Extents view_strides(const TensorType& type, const std::vector<std::int64_t>& strides) {
@@ -16,16 +16,30 @@ Extents view_strides(const TensorType& type, const std::vector<std::int64_t>& st
 
 }  // namespace
 
-Extents dense_strides(const Extents& extents, fuseblock::Layout layout) {
+Extents dense_strides(const Extents& extents, Layout layout) {
   constexpr std::array<std::size_t, kAxisCount> kContiguous = {4, 3, 2, 1, 0};  // the fastest axis first
   constexpr std::array<std::size_t, kAxisCount> kChannelsLast = {1, 4, 3, 2, 0};
   Extents strides = {0, 0, 0, 0, 0};
   std::int64_t step = 1;
-  for (std::size_t i : layout == fuseblock::Layout::kChannelsLast ? kChannelsLast : kContiguous) {
+  for (std::size_t i : layout == Layout::kChannelsLast ? kChannelsLast : kContiguous) {
     if (extents[i] != 1) strides[i] = step;
     step *= extents[i];
   }
   return strides;
+}
+
+std::vector<std::size_t> place_slots(const Schedule& schedule, DType stored, WorkspaceLayout& layout) {
+  constexpr double kLargest = 1e15;
+  std::vector<std::size_t> offsets;
+  for (const Slot& slot : schedule.slots) {
+    const bool in_workspace = slot.kind == SlotKind::kStored || slot.kind == SlotKind::kStatistic;
+    const DType dtype = slot.kind == SlotKind::kStatistic ? DType::kF64 : slot.dtype.value_or(stored);
+    const double elements = slot.elements();
+    if (elements > kLargest) throw NotSupportedError("a value of the plan is too large for the workspace");
+    const auto bytes = static_cast<std::size_t>(elements) * static_cast<std::size_t>(byte_size(dtype));
+    offsets.push_back(in_workspace ? layout.reserve(bytes) : 0);
+  }
+  return offsets;
 }
 
 std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std::size_t>& offsets,
@@ -63,4 +77,4 @@ std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std
   return views;
 }
 
-}  // namespace fuseblock::cpu
+}  // namespace fuseblock

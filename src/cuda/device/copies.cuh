@@ -1,0 +1,50 @@
+// Copies from memory to shared memory that go on beside the arithmetic (cp.async). A thread waits for its own copies
+// alone, and reads nothing but what it has copied itself, so that no barrier is needed.
+
+namespace thread {
+
+// Begins to copy one vector. Those of less than four bytes are copied at once.
+template <class Copied>
+__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
+  constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
+  if (kPiece < 4) {
+    *shared = *memory;
+    return;
+  }
+  const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
+  const char* from = reinterpret_cast<const char*>(memory);
+#pragma unroll
+  for (int i = 0; i < (int)sizeof(Copied); i += kPiece) {
+    if (kPiece == 16)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
+    else
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to + i), "l"(from + i), "n"(kPiece < 4 ? 4 : kPiece)
+                   : "memory");
+  }
+}
+
+// Ends a group of copies.
+__device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+template <int kPending>
+__device__ inline void copy_wait_constant() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Waits until at most `pending` of the groups that were committed last are under way, or fewer.
+__device__ inline void copy_wait(int pending) {
+  if (pending >= 8) {
+    if (pending >= 16)
+      pending >= 20 ? copy_wait_constant<20>() : copy_wait_constant<16>();
+    else
+      pending >= 12 ? copy_wait_constant<12>() : copy_wait_constant<8>();
+  } else if (pending >= 4) {
+    pending >= 6 ? copy_wait_constant<6>() : copy_wait_constant<4>();
+  } else if (pending >= 2) {
+    pending >= 3 ? copy_wait_constant<3>() : copy_wait_constant<2>();
+  } else {
+    pending >= 1 ? copy_wait_constant<1>() : copy_wait_constant<0>();
+  }
+}
+
+}  // namespace thread

@@ -1,0 +1,151 @@
+// Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
+//   clear()            the statistic of nothing
+//   add(values, a, b)  takes the elements a to b - 1 of a vector
+//   merge(other)       joins two parts; the order of the calls is part of the result
+// Inside a warp they are of type `real`, above it of type double. A variance is never a difference of two large
+// numbers: moments are taken around the mean of a vector and merged by Chan's formula.
+
+template <class Number>
+struct Sum {
+  Number first;
+
+  __device__ void clear() { first = 0; }
+  __device__ void add(const Number (&values)[kVector], int begin, int end) {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i)
+      if (i >= begin && i < end) first += values[i];
+  }
+  template <class Other>
+  __device__ void merge(const Sum<Other>& other) {
+    first += other.first;
+  }
+};
+
+template <class Number>
+struct Largest {
+  Number first;
+
+  __device__ void clear() { first = -__int_as_float(0x7f800000); }
+  __device__ void add(const Number (&values)[kVector], int begin, int end) {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i)
+      if (i >= begin && i < end) first = maximum(first, values[i]);
+  }
+  template <class Other>
+  __device__ void merge(const Largest<Other>& other) {
+    first = maximum(first, (Number)other.first);
+  }
+};
+
+template <class Number>
+struct Smallest {
+  Number first;
+
+  __device__ void clear() { first = __int_as_float(0x7f800000); }
+  __device__ void add(const Number (&values)[kVector], int begin, int end) {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i)
+      if (i >= begin && i < end) first = minimum(first, values[i]);
+  }
+  template <class Other>
+  __device__ void merge(const Smallest<Other>& other) {
+    first = minimum(first, (Number)other.first);
+  }
+};
+
+// first: the mean; second: the sum of squared deviations from it.
+template <class Number>
+struct Moments {
+  Number first, second, count;
+
+  __device__ void clear() { first = second = count = 0; }
+  __device__ void add(const Number (&values)[kVector], int begin, int end) {
+    const Number number = end - begin;
+    if (end <= begin) return;
+    Number mean = 0;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i)
+      if (i >= begin && i < end) mean += values[i];
+    mean *= share((Number)1, number);
+    Number squares = 0;
+#pragma unroll
+    for (int i = 0; i < kVector; ++i)
+      if (i >= begin && i < end) squares += (values[i] - mean) * (values[i] - mean);
+    merge(Moments{mean, squares, number});
+  }
+  template <class Other>
+  __device__ void merge(const Moments<Other>& other) {
+    if (other.count == 0) return;
+    const Number whole = count + other.count;
+    const Number part = share((Number)other.count, whole);
+    const Number distance = other.first - first;
+    second += other.second + distance * distance * (count * part);
+    first = count == 0 ? other.first : first + distance * part;
+    count = whole;
+  }
+};
+
+// first: the largest; second: the sum of exp(x - largest).
+template <class Number>
+struct ExpSum {
+  Number first, second;
+
+  __device__ void clear() {
+    first = -__int_as_float(0x7f800000);
+    second = 0;
+  }
+  __device__ void add(const Number (&values)[kVector], int begin, int end) {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i)
+      if (i >= begin && i < end) merge(ExpSum{values[i], 1});
+  }
+  template <class Other>
+  __device__ void merge(const ExpSum<Other>& other) {
+    const Number largest = maximum(first, (Number)other.first);
+    // Equal maxima need no factor; that also keeps infinities out of exp(inf - inf).
+    const Number mine = first == largest ? second : second * exponential(first - largest);
+    const Number others = other.first == largest
+                              ? (Number)other.second
+                              : (Number)other.second * exponential((Number)other.first - largest);
+    first = largest;
+    second = mine + others;
+  }
+};
+
+namespace warp {
+
+// The value of the lane `distance` further.
+template <class Value>
+__device__ inline Value shuffle_down(const Value& value, int distance) {
+  static_assert(sizeof(Value) % 4 == 0, "whole words");
+  Value result;
+  const unsigned int* from = reinterpret_cast<const unsigned int*>(&value);
+  unsigned int* to = reinterpret_cast<unsigned int*>(&result);
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(Value) / 4); ++i) to[i] = __shfl_down_sync(0xffffffffu, from[i], distance);
+  return result;
+}
+
+// The statistics of all lanes, in lane 0.
+template <class Sums>
+__device__ inline Sums merge(Sums sums) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const Sums other = shuffle_down(sums, distance);
+    sums.merge(other);
+  }
+  return sums;
+}
+
+// What lane 0 has.
+template <class Value>
+__device__ inline Value from_first(const Value& value) {
+  Value result;
+  const unsigned int* from = reinterpret_cast<const unsigned int*>(&value);
+  unsigned int* to = reinterpret_cast<unsigned int*>(&result);
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(Value) / 4); ++i) to[i] = __shfl_sync(0xffffffffu, from[i], 0);
+  return result;
+}
+
+}  // namespace warp

@@ -1,0 +1,218 @@
+#include "cuda/emit/kernel_writer.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "plan/narrator.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// A name as an identifier; `taken` holds those that are used.
+std::string identifier(const std::string& name, std::set<std::string>& taken) {
+  std::string result;
+  for (char letter : name) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(letter)) != 0;
+    if (plain)
+      result += letter;
+    else if (!result.empty() && result.back() != '_')
+      result += '_';
+  }
+  while (!result.empty() && result.back() == '_') result.pop_back();
+  if (result.empty() || std::isdigit(static_cast<unsigned char>(result.front())) != 0) result = "value_" + result;
+  const std::string base = result;
+  for (int number = 2; !taken.insert(result).second; ++number) result = base + "_" + std::to_string(number);
+  return result;
+}
+
+}  // namespace
+
+KernelWriter::KernelWriter(const Schedule& schedule, const KernelCut& cut)
+    : schedule_(schedule), cut_(cut), single_(true) {
+  for (const NamedType& input : schedule.inputs) single_ = single_ && input.type.dtype != DType::kF64;
+  // Words of the device code and of the language that a value may not be called.
+  std::set<std::string> taken = {"a",     "real", "c",   "n",   "unit", "float", "double", "int",
+                                 "const", "bool", "for", "if",  "char", "long",  "short",  "auto"};
+  const Narrator narrator(schedule);
+  for (std::size_t i = 0; i < schedule.slots.size(); ++i)
+    names_.push_back(identifier(narrator.slot_label(static_cast<int>(i)), taken));
+}
+
+DType KernelWriter::element_type(int number) const {
+  const Slot& which = slot(number);
+  switch (which.kind) {
+    case SlotKind::kArgument: return schedule_.inputs[at(which.number)].type.dtype;
+    case SlotKind::kOutput: return schedule_.outputs[at(which.number)].type.dtype;
+    case SlotKind::kStatistic: return DType::kF64;
+    default: return which.dtype.value_or(single_ ? DType::kF32 : DType::kF64);
+  }
+}
+
+std::string KernelWriter::tensor(int number) {
+  if (std::find(tensors_.begin(), tensors_.end(), number) == tensors_.end()) tensors_.push_back(number);
+  return "a." + names_[at(number)];
+}
+
+std::string KernelWriter::scalar(const std::string& type, const std::string& name) {
+  const std::pair<std::string, std::string> entry = {type, name};
+  if (std::find(scalars_.begin(), scalars_.end(), entry) == scalars_.end()) scalars_.push_back(entry);
+  return "a." + name;
+}
+
+int KernelWriter::statistic_slot(int number) const {
+  const Part& which = part(number);
+  if (which.kind == PartKind::kComponent) return schedule_.statistic_slot(which.operands[0], which.component);
+  for (std::size_t i = 0; i < schedule_.slots.size(); ++i)
+    if (schedule_.slots[i].part == number && schedule_.slots[i].kind != SlotKind::kOutput) return static_cast<int>(i);
+  throw InternalError("a statistic that lives nowhere: " + which.name);
+}
+
+std::string KernelWriter::statistic_type(int number, const std::string& type) const {
+  switch (part(number).statistic) {
+    case Statistic::kSum: return "Sum<" + type + ">";
+    case Statistic::kMax: return "Largest<" + type + ">";
+    case Statistic::kMin: return "Smallest<" + type + ">";
+    case Statistic::kMoments: return "Moments<" + type + ">";
+    case Statistic::kExpSum: return "ExpSum<" + type + ">";
+  }
+  throw InternalError("an unknown statistic");
+}
+
+std::string KernelWriter::head(const std::vector<std::pair<std::string, std::string>>& constants) const {
+  Text text;
+  text.line(std::string("typedef ") + (single_ ? "float" : "double") + " real;");
+  for (const auto& [name, value] : constants) text.line("constexpr int " + name + " = " + value + ";");
+  return text.str();
+}
+
+std::string KernelWriter::arguments_struct() const {
+  Text text;
+  text.line("// What a launch hands over.");
+  text.open("struct Arguments {");
+  for (int number : tensors_)
+    text.line("Tensor<" + element_name(element_type(number)) + "> " + names_[at(number)] + ";");
+  for (const auto& [type, name] : scalars_) text.line(type + " " + name + ";");
+  text.close("};");
+  return text.str();
+}
+
+EmittedKernel KernelWriter::finish(const std::string& entry, std::string text) const {
+  EmittedKernel result = {entry, std::move(text), tensors_, {}};
+  for (const auto& [type, name] : scalars_) result.scalars.push_back(name);
+  return result;
+}
+
+std::vector<int> KernelWriter::statistic_outputs(const std::vector<int>& parts, bool among) const {
+  std::vector<int> result;
+  for (int i = cut_.first; i <= cut_.last; ++i) {
+    if (step(i).kind != StepKind::kFinalise) continue;
+    for (int output : step(i).operands) {
+      const bool found = std::find(parts.begin(), parts.end(), slot(output).part) != parts.end();
+      if (found == among) result.push_back(output);
+    }
+  }
+  return result;
+}
+
+std::string KernelWriter::everywhere(int number, const std::string& n, const std::string& c) {
+  const std::string from = tensor(statistic_slot(number));
+  return "number(" + from + ".data[" + from + ".offset(" + n + ", " + c + ")])";
+}
+
+void KernelWriter::write_merge_all(Text& text, int number) {
+  const Part& which = part(number);
+  const Part& operand = part(which.operands[0]);
+  const bool over_n = which.axes.contains(Axis::kN);
+  const bool over_c = which.axes.contains(Axis::kC) && operand.extents[1] != 1;
+  const std::int64_t samples = operand.extents[0];
+  const std::int64_t channels = operand.extents[1];
+  const std::int64_t group = over_c ? channels / which.groups : 1;
+  const std::int64_t sets = (over_n ? 1 : samples) * (channels / group);
+  const std::int64_t size = (over_n ? samples : 1) * group;
+  const std::string type = statistic_type(number, "double");
+  const std::string per_sample = std::to_string(channels / group);
+  text.open("for (long long set = threadIdx.x / 32; set < " + std::to_string(sets) + "; set += blockDim.x / 32) {");
+  text.line(type + " total;");
+  text.line("total.clear();");
+  text.open("for (long long i = threadIdx.x % 32; i < " + std::to_string(size) + "; i += 32) {");
+  text.line(over_n ? "const long long n = i / " + std::to_string(group) + ";"
+                   : "const long long n = set / " + per_sample + ";");
+  text.line("const long long c = set % " + per_sample + " * " + std::to_string(group) + " + i % " +
+            std::to_string(group) + ";");
+  std::string state;
+  if (which.kind == PartKind::kReduce) {
+    state = everywhere(which.operands[0], "n", "c");
+    if (which.statistic == Statistic::kMoments) state += ", 0, 1";
+    if (which.statistic == Statistic::kExpSum) state += ", 1";
+  } else {
+    const int first = schedule_.statistic_slot(which.operands[0], 0);
+    const std::string a = tensor(first);
+    state = a + ".data[" + a + ".offset(n, c)]";
+    if (component_count(which.statistic) == 2) {
+      const std::string b = tensor(schedule_.statistic_slot(which.operands[0], 1));
+      state += ", " + b + ".data[" + b + ".offset(n, c)]";
+    }
+    if (which.statistic == Statistic::kMoments) state += ", " + literal(static_cast<double>(operand.count), false);
+  }
+  text.line("total.merge(" + type + "{" + state + "});");
+  text.close();
+  text.line("total = warp::from_first(warp::merge(total));");
+  // A group's statistic stands at every channel of the group; elsewhere a set has one place.
+  const std::int64_t places = over_c && which.groups > 1 ? group : 1;
+  text.open("for (int i = threadIdx.x % 32; i < " + std::to_string(places) + "; i += 32) {");
+  text.line(over_n ? "const long long n = 0;" : "const long long n = set / " + per_sample + ";");
+  text.line("const long long c = set % " + per_sample + " * " + std::to_string(places) + " + i;");
+  for (int i = 0; i < component_count(which.statistic); ++i) {
+    const std::string to = tensor(schedule_.statistic_slot(number, i));
+    text.line(to + ".data[" + to + ".offset(n, c)] = total." + (i == 0 ? "first" : "second") + ";");
+  }
+  text.close();
+  text.close();
+}
+
+void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts, const std::vector<int>& outputs) {
+  text.line("// Statistics of all units, worked out by one block.");
+  text.open("__device__ void finalise_all(const Arguments& a) {");
+  for (int number : parts) {
+    const Part& which = part(number);
+    if (which.kind == PartKind::kComponent) continue;
+    text.line("// " + Narrator(schedule_).label(number));
+    if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
+      write_merge_all(text, number);
+    } else {
+      const std::string channels = std::to_string(which.extents[1]);
+      text.open("for (long long i = threadIdx.x; i < " + std::to_string(which.extents[0] * which.extents[1]) +
+                "; i += blockDim.x) {");
+      text.line("const long long n = i / " + channels + ", c = i % " + channels + ";");
+      std::string value;
+      if (which.kind == PartKind::kRegroup) {
+        const std::int64_t other = part(which.operands[0]).extents[1];
+        value = everywhere(which.operands[0], "n", "c * " + std::to_string(other) + " / " + channels);
+      } else {
+        value = write_statements(text, which.formula.steps(),
+                                 [&](int input) { return everywhere(which.operands[at(input)], "n", "c"); }, "double",
+                                 false)
+                    .back();
+      }
+      const std::string to = tensor(statistic_slot(number));
+      text.line(to + ".data[" + to + ".offset(n, c)] = " + value + ";");
+      text.close();
+    }
+    text.line("__syncthreads();");
+  }
+  for (int output : outputs) {
+    const Extents& extents = slot(output).extents;
+    const std::string channels = std::to_string(extents[1]);
+    text.open("for (long long i = threadIdx.x; i < " + std::to_string(extents[0] * extents[1]) + "; i += blockDim.x) {");
+    text.line("const long long n = i / " + channels + ", c = i % " + channels + ";");
+    const std::string to = tensor(output);
+    text.line("assign(" + to + ".data[" + to + ".offset(n, c)], " + everywhere(slot(output).part, "n", "c") + ");");
+    text.close();
+  }
+  text.close();
+}
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,543 @@
+#include "cuda/emit/rows_text.h"
+
+#include <algorithm>
+
+#include "plan/narrator.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+bool over_positions(const Extents& extents) { return extents[2] != 1 || extents[3] != 1 || extents[4] != 1; }
+
+int state_numbers(Statistic statistic) {
+  return statistic == Statistic::kMoments ? 3 : component_count(statistic);
+}
+
+class RowsWriter : KernelWriter {
+ public:
+  RowsWriter(const Schedule& schedule, const KernelCut& cut, const RowsConstants& constants)
+      : KernelWriter(schedule, cut), constants_(constants), narrator_(schedule) {
+    for (int i = cut.first; i <= cut.last; ++i)
+      if (step(i).kind == StepKind::kSweep) sweeps_.push_back(i);
+    domain_ = sweep(0).domain;
+    find_ring();
+  }
+
+  RowsText run() {
+    Text structs;
+    for (int i = 0; i < sweep_count(); ++i) write_sums(structs, i);
+    Text inputs;
+    write_inputs(inputs);
+    Text values;
+    write_unit_values(values);
+    Text programs;
+    for (int i = 0; i < sweep_count(); ++i) write_sweep(programs, i);
+    write_finalise_units(programs);
+    const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
+    const bool tail = !cut_.remaining.empty() || !outputs.empty();
+    write_finalise_all(programs, cut_.remaining, outputs);
+    write_run_unit(programs);
+
+    scalar("long long", "units");
+    scalar("long long", "positions");
+    scalar("long long", "height");
+    scalar("long long", "width");
+    scalar("long long", "team");
+    scalar("long long", "steps");
+    scalar("long long", "kept");
+    scalar("unsigned int*", "arrived");
+    scalar("unsigned int*", "finished");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i)) scalar("Totals" + number_text(i) + "*", "team_list" + number_text(i));
+
+    shared_bytes_ = (shared_bytes_ + 127) / 128 * 128;
+    std::string text = head({{"kThreads", number_text(constants_.threads)},
+                             {"kWarps", "kThreads / 32"},
+                             {"kBlocks", number_text(constants_.blocks)},
+                             {"kVector", number_text(constants_.vector)},
+                             {"kRing", number_text(constants_.ring)},
+                             {"kRingBytes", number_text(ring_vector_bytes_) + " * kThreads"},
+                             {"kChannels", number_text(domain_[1])},
+                             {"kUnitChannels", number_text(cut_.unit_channels)},
+                             {"kSharedBytes", number_text(shared_bytes_)},
+                             {"kTail", tail ? "1" : "0"}});
+    for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "copies.cuh", "team.cuh"})
+      text += "\n" + device_file(file);
+    text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
+    text += "\n" + device_file("rows.cuh") + "\n" + programs.str() + "\n" + device_file("rows.cu");
+    RowsText result;
+    result.kernel = finish("rows", std::move(text));
+    result.ring_inputs = static_cast<int>(ring_.size());
+    result.ring_vector_bytes = ring_vector_bytes_;
+    result.shared_bytes = shared_bytes_;
+    result.list_numbers = list_numbers_;
+    return result;
+  }
+
+ private:
+  int sweep_count() const { return static_cast<int>(sweeps_.size()); }
+  const Sweep& sweep(int i) const { return step(sweeps_[at(i)]).sweep; }
+  bool has_statistics(int i) const {
+    return std::any_of(sweep(i).sinks.begin(), sweep(i).sinks.end(),
+                       [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
+  }
+  std::string real_size() const { return single_ ? "4" : "8"; }
+
+  // Values over the whole domain that no sweep of this kernel writes.
+  void find_ring() {
+    if (constants_.ring == 0) return;
+    std::vector<int> written;
+    for (int i = 0; i < sweep_count(); ++i)
+      for (const Sink& sink : sweep(i).sinks)
+        if (sink.kind == SinkKind::kStore) written.push_back(sink.slots[0]);
+    for (int i = 0; i < sweep_count(); ++i)
+      for (int input : sweep(i).inputs) {
+        if (slot(input).extents != domain_ || contains(written, input) || contains(ring_, input)) continue;
+        ring_.push_back(input);
+        ring_vector_bytes_ += constants_.vector * static_cast<int>(byte_size(element_type(input)));
+      }
+  }
+
+  static bool contains(const std::vector<int>& list, int item) {
+    return std::find(list.begin(), list.end(), item) != list.end();
+  }
+
+  // What the sweep's statistics are called: `s5` for part 5.
+  static std::string sum_name(const Sink& sink) { return "s" + std::to_string(sink.part); }
+
+  void write_sums(Text& text, int i) {
+    std::vector<const Sink*> taken;
+    std::vector<std::int32_t> steps;
+    for (const Sink& sink : sweep(i).sinks) {
+      if (std::find(steps.begin(), steps.end(), sink.step) == steps.end()) steps.push_back(sink.step);
+      if (sink.kind == SinkKind::kStatistic) taken.push_back(&sink);
+    }
+    const std::string name = number_text(i);
+    text.line("// Sweep " + name + ": what its sinks take of an element, and its statistics.");
+    text.open("struct Results" + name + " {");
+    for (std::int32_t step : steps) text.line("real r" + number_text(step) + ";");
+    text.close("};");
+    write_sums_struct(text, "Sums" + name, "real", taken, name);
+    write_sums_struct(text, "Totals" + name, "double", taken, name);
+    int numbers = 0;
+    for (const Sink* sink : taken) numbers += state_numbers(part(sink->part).statistic);
+    list_numbers_.push_back(numbers);
+    const int warps = constants_.threads / 32;
+    const int channels = static_cast<int>(cut_.unit_channels);
+    shared_bytes_ += numbers * 8 * channels + 16;
+    shared_bytes_ += (numbers == 0 ? 16 : numbers * (single_ ? 4 : 8) * (channels + warps)) + 16;
+  }
+
+  void write_sums_struct(Text& text, const std::string& name, const std::string& type,
+                         const std::vector<const Sink*>& taken, const std::string& sweep_name) {
+    text.open("struct " + name + " {");
+    if (taken.empty()) text.line("int nothing;");
+    for (const Sink* sink : taken) text.line(statistic_type(sink->part, type) + " " + sum_name(*sink) + ";");
+    text.open("__device__ void clear() {");
+    for (const Sink* sink : taken) text.line(sum_name(*sink) + ".clear();");
+    text.close();
+    if (type == "real") {
+      text.open("__device__ void add(const Results" + sweep_name + " (&results)[kVector], int begin, int end) {");
+      for (const Sink* sink : taken) {
+        text.open("{");
+        text.line("real values[kVector];");
+        text.line("#pragma unroll");
+        text.line("for (int i = 0; i < kVector; ++i) values[i] = results[i].r" + number_text(sink->step) + ";");
+        text.line(sum_name(*sink) + ".add(values, begin, end);");
+        text.close();
+      }
+      text.close();
+    }
+    text.line("template <class Other>");
+    text.open("__device__ void merge(const Other& other) {");
+    for (const Sink* sink : taken) text.line(sum_name(*sink) + ".merge(other." + sum_name(*sink) + ");");
+    text.close();
+    text.close("};");
+  }
+
+  void write_inputs(Text& text) {
+    text.line("// A vector of each value in the ring.");
+    text.open("struct Inputs {");
+    if (ring_.empty()) text.line("int nothing;");
+    for (int input : ring_)
+      text.line("Vector<" + element_name(element_type(input)) + "> " + names_[at(input)] + ";");
+    text.close("};");
+    text.open("__device__ inline void copy_inputs(const Arguments& a, long long element, char* slot) {");
+    int offset = 0;
+    for (int input : ring_) {
+      const std::string type = "Vector<" + element_name(element_type(input)) + ">";
+      text.line("thread::copy_begin(reinterpret_cast<" + type + "*>(slot + " + number_text(offset) +
+                " * kThreads) + threadIdx.x, reinterpret_cast<const " + type + "*>(" + tensor(input) +
+                ".data + element));");
+      offset += constants_.vector * static_cast<int>(byte_size(element_type(input)));
+    }
+    text.close();
+    text.open("__device__ inline Inputs ring_inputs(const char* slot) {");
+    text.line("Inputs inputs;");
+    offset = 0;
+    for (int input : ring_) {
+      const std::string type = "Vector<" + element_name(element_type(input)) + ">";
+      text.line("inputs." + names_[at(input)] + " = reinterpret_cast<const " + type + "*>(slot + " +
+                number_text(offset) + " * kThreads)[threadIdx.x];");
+      offset += constants_.vector * static_cast<int>(byte_size(element_type(input)));
+    }
+    text.line("return inputs;");
+    text.close();
+    text.open("__device__ inline Inputs read_inputs(const Arguments& a, long long element) {");
+    text.line("Inputs inputs;");
+    for (int input : ring_)
+      text.line("inputs." + names_[at(input)] + " = *reinterpret_cast<const Vector<" +
+                element_name(element_type(input)) + ">*>(" + tensor(input) + ".data + element);");
+    text.line("return inputs;");
+    text.close();
+  }
+
+  // Whether a part is worked out by units, as an array of the unit's.
+  bool in_unit(int number) const { return cut_.local[at(number)]; }
+  bool taken_by_sweep(int number) const {
+    const Part& which = part(number);
+    for (int i = 0; i < sweep_count(); ++i)
+      for (const Sink& sink : sweep(i).sinks)
+        if (sink.kind == SinkKind::kStatistic && sink.part == number) return true;
+    (void)which;
+    return false;
+  }
+  int sweep_of(int number) const {
+    for (int i = 0; i < sweep_count(); ++i)
+      for (const Sink& sink : sweep(i).sinks)
+        if (sink.kind == SinkKind::kStatistic && sink.part == number) return i;
+    return -1;
+  }
+
+  void write_unit_values(Text& text) {
+    text.line("// Statistics of one unit, one number for each of its channels.");
+    text.open("struct UnitValues {");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i)) text.line("Totals" + number_text(i) + " totals" + number_text(i) + "[kUnitChannels];");
+    for (int i = cut_.first; i <= cut_.last; ++i) {
+      if (step(i).kind != StepKind::kFinalise) continue;
+      for (int number : step(i).parts) {
+        const Part& which = part(number);
+        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup) continue;
+        const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+        text.line((merged ? statistic_type(number, "double") : "double") + " p" + number_text(number) +
+                  "[kUnitChannels];");
+        shared_bytes_ += static_cast<int>(cut_.unit_channels) * 8 * (merged ? state_numbers(which.statistic) : 1);
+      }
+    }
+    text.line("int nothing;");
+    text.close("};");
+    text.open("struct Shared {");
+    text.line("UnitValues values;");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i))
+        text.line("Sums" + number_text(i) + " list" + number_text(i) + "[kUnitChannels + kWarps];");
+    text.close("};");
+    text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
+    shared_bytes_ += 64;
+  }
+
+  // A statistic as a double in the code of a unit, at channel `c` of it; `component` of those that have several.
+  std::string in_unit_text(int number, int component = 0) {
+    const Part& which = part(number);
+    const std::string field = component == 0 ? ".first" : ".second";
+    if (which.kind == PartKind::kComponent) return in_unit_text(which.operands[0], which.component);
+    if (const int i = sweep_of(number); i >= 0)
+      return "unit.values->totals" + number_text(i) + "[c].s" + number_text(number) + field;
+    if (in_unit(number)) {
+      if (which.kind == PartKind::kRegroup) return regroup_text(number);
+      const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+      return "unit.values->p" + number_text(number) + "[c]" + (merged ? field : "");
+    }
+    const int where = component == 0 ? statistic_slot(number) : schedule_.statistic_slot(number, component);
+    const std::string from = tensor(where);
+    return "number(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
+  }
+
+  // Groups' numbers at their channels, or the other way round.
+  std::string regroup_text(int number) {
+    const Part& which = part(number);
+    const int operand = which.operands[0];
+    const std::int64_t groups = part(operand).extents[1];
+    if (which.extents[1] < groups) return in_unit_text(operand);
+    const std::string from = tensor(statistic_slot(operand));
+    return "number(" + from + ".data[" + from + ".offset(unit.n, (unit.first_channel + c) / " +
+           number_text(which.extents[1] / groups) + ")])";
+  }
+
+  void write_sweep(Text& text, int i) {
+    const Sweep& which = sweep(i);
+    const std::string name = number_text(i);
+    text.line("// Sweep " + name + ": " + narrator_.source(which));
+    for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
+    for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
+    text.open("struct Sweep" + name + " {");
+    text.line("typedef Results" + name + " Results;");
+    text.line("typedef Sums" + name + " Sums;");
+    text.line(std::string("static constexpr bool kStatistics = ") + (has_statistics(i) ? "true;" : "false;"));
+
+    // What does not vary over positions.
+    std::vector<int> channel_inputs;
+    for (std::size_t k = 0; k < which.inputs.size(); ++k)
+      if (!over_positions(slot(which.inputs[k]).extents) && !contains(ring_, which.inputs[k]))
+        channel_inputs.push_back(static_cast<int>(k));
+    text.open("struct Channel {");
+    if (channel_inputs.empty()) text.line("int nothing;");
+    for (int k : channel_inputs) text.line("real i" + number_text(k) + ";");
+    text.close("};");
+    text.open("static __device__ Channel channel(const Arguments& a, const Unit& unit, int c) {");
+    text.line("Channel channel;");
+    for (int k : channel_inputs)
+      text.line("channel.i" + number_text(k) + " = (real)" + channel_value(which.inputs[at(k)]) + ";");
+    text.line("return channel;");
+    text.close();
+
+    text.open("static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs, int i,");
+    text.line("                                  const Unit& unit, int c, long long position) {");
+    bool placed = false;
+    for (int input : which.inputs) placed = placed || is_direct(input);
+    if (placed)
+      text.line("const Position at = position_at(position, " + scalar("long long", "height") + ", " +
+                scalar("long long", "width") + ");");
+    const std::vector<std::string> names = write_statements(
+        text, which.steps,
+        [&](int input) -> std::string {
+          const int from = which.inputs[at(input)];
+          if (contains(ring_, from)) return "to_real(inputs." + names_[at(from)] + ".at[i])";
+          if (!is_direct(from)) return "channel.i" + number_text(input);
+          return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
+                 ", unit.n, unit.first_channel + c, at)])";
+        },
+        "real", single_);
+    text.line("Results results;");
+    std::vector<std::int32_t> done;
+    for (const Sink& sink : which.sinks) {
+      if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
+      done.push_back(sink.step);
+      text.line("results.r" + number_text(sink.step) + " = " + names[at(sink.step)] + ";");
+    }
+    text.line("return results;");
+    text.close();
+
+    text.open("static __device__ void store(const Arguments& a, const Unit& unit, long long element,");
+    text.line("                             const Results (&results)[kVector]) {");
+    bool stores = false;
+    for (const Sink& sink : which.sinks) stores = stores || sink.kind == SinkKind::kStore;
+    if (stores && constants_.ring == 0) {
+      text.line("const long long c = element / " + scalar("long long", "positions") + ";");
+      text.line("const Position at = position_at(element - c * a.positions, " + scalar("long long", "height") + ", " +
+                scalar("long long", "width") + ");");
+    }
+    for (const Sink& sink : which.sinks) {
+      if (sink.kind != SinkKind::kStore) continue;
+      const std::string to = tensor(sink.slots[0]);
+      if (constants_.ring == 0) {
+        text.line("assign(" + to + ".data[offset_at(" + to + ", unit.n, unit.first_channel + c, at)], results[0].r" +
+                  number_text(sink.step) + ");");
+        continue;
+      }
+      text.open("{");
+      text.line("real values[kVector];");
+      text.line("#pragma unroll");
+      text.line("for (int i = 0; i < kVector; ++i) values[i] = results[i].r" + number_text(sink.step) + ";");
+      text.line("store_vector(" + to + ".data + unit.begin + element, values);");
+      text.close();
+    }
+    text.close();
+    text.close("};");
+  }
+
+  // Read at each element, wherever it lies.
+  bool is_direct(int input) const { return over_positions(slot(input).extents) && !contains(ring_, input); }
+
+  std::string channel_value(int input) {
+    const Slot& which = slot(input);
+    if (which.kind == SlotKind::kStatistic) return in_unit_text(which.part, which.component);
+    const std::string from = tensor(input);
+    return "to_real(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
+  }
+
+  void write_finalise_units(Text& text) {
+    for (int i = cut_.first; i <= cut_.last; ++i) {
+      if (step(i).kind != StepKind::kFinalise && !writes_totals(i)) continue;
+      text.open("__device__ void finalise_" + number_text(i) + "(const Arguments& a, const Unit& unit, const Team& team) {");
+      bool open = false;
+      auto end_loop = [&] {
+        if (open) text.close();
+        open = false;
+      };
+      auto begin_loop = [&] {
+        if (!open) text.open("for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) {");
+        open = true;
+      };
+      if (step(i).kind == StepKind::kFinalise)
+        for (int number : step(i).parts) {
+          const Part& which = part(number);
+          if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup) continue;
+          if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
+            end_loop();
+            text.line("__syncthreads();");
+            write_merge(text, number);
+            text.line("__syncthreads();");
+          } else {
+            begin_loop();
+            text.open("{  // " + narrator_.label(number));
+            const std::string value =
+                write_statements(text, which.formula.steps(),
+                                 [&](int input) { return in_unit_text(which.operands[at(input)]); }, "double", false)
+                    .back();
+            text.line("unit.values->p" + number_text(number) + "[c] = " + value + ";");
+            text.close();
+          }
+        }
+      end_loop();
+      write_to_memory(text, i);
+      text.line("__syncthreads();");
+      text.close();
+    }
+  }
+
+  // Whether a sweep's statistics are needed outside of the unit.
+  bool writes_totals(int i) const {
+    if (step(i).kind != StepKind::kSweep) return false;
+    return std::any_of(step(i).sweep.sinks.begin(), step(i).sweep.sinks.end(), [&](const Sink& sink) {
+      return sink.kind == SinkKind::kStatistic && cut_.shared[at(sink.part)];
+    });
+  }
+
+  // The statistics of a step that are outputs, or that somebody outside of the unit needs.
+  void write_to_memory(Text& text, int i) {
+    std::vector<std::pair<int, std::string>> stores;  // slot, value
+    if (step(i).kind == StepKind::kSweep) {
+      for (const Sink& sink : step(i).sweep.sinks)
+        if (sink.kind == SinkKind::kStatistic && cut_.shared[at(sink.part)])
+          for (std::size_t k = 0; k < sink.slots.size(); ++k)
+            stores.emplace_back(sink.slots[k], in_unit_text(sink.part, static_cast<int>(k)));
+    } else {
+      for (int number : step(i).parts) {
+        const Part& which = part(number);
+        if (!in_unit(number) || !cut_.shared[at(number)] || which.kind == PartKind::kComponent) continue;
+        const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+        for (int k = 0; k < (merged ? component_count(which.statistic) : 1); ++k)
+          stores.emplace_back(merged ? schedule_.statistic_slot(number, k) : statistic_slot(number),
+                              in_unit_text(number, k));
+      }
+      for (int output : step(i).operands) {
+        const int from = slot(output).part;
+        if (std::find(cut_.remaining.begin(), cut_.remaining.end(), from) == cut_.remaining.end())
+          stores.emplace_back(output, in_unit_text(from));
+      }
+    }
+    if (stores.empty()) return;
+    text.line("__syncthreads();");
+    text.line("if (team.member != 0) return;");
+    text.open("for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) {");
+    for (const auto& [to, value] : stores) write_store(text, to, value);
+    text.close();
+  }
+
+  void write_store(Text& text, int to, const std::string& value) {
+    const Extents& extents = slot(to).extents;
+    std::string condition;
+    std::string channel = "unit.first_channel + c";
+    if (extents[0] == 1 && domain_[0] != 1) condition = "unit.n == 0";
+    if (extents[1] != domain_[1]) {
+      const std::int64_t group = domain_[1] / std::max<std::int64_t>(extents[1], 1);
+      condition += (condition.empty() ? "" : " && ") + std::string("(unit.first_channel + c) % ") + number_text(group) +
+                   " == 0";
+      channel = "(unit.first_channel + c) / " + number_text(group);
+    }
+    const std::string name = tensor(to);
+    text.line((condition.empty() ? "" : "if (" + condition + ") ") + "assign(" + name + ".data[" + name +
+              ".offset(unit.n, " + channel + ")], " + value + ");");
+  }
+
+  // Merges over groups of channels, one warp a group.
+  void write_merge(Text& text, int number) {
+    const Part& which = part(number);
+    const Part& operand = part(which.operands[0]);
+    const bool over_c = which.axes.contains(Axis::kC) && operand.extents[1] != 1;
+    const std::string group = number_text(over_c ? operand.extents[1] / which.groups : 1);
+    const std::string type = statistic_type(number, "double");
+    std::string state;
+    if (which.kind == PartKind::kReduce) {
+      state = in_unit_text(which.operands[0]);
+      if (which.statistic == Statistic::kMoments) state += ", 0, 1";
+      if (which.statistic == Statistic::kExpSum) state += ", 1";
+    } else {
+      for (int k = 0; k < component_count(which.statistic); ++k)
+        state += (k == 0 ? "" : ", ") + in_unit_text(which.operands[0], k);
+      if (which.statistic == Statistic::kMoments) state += ", " + literal(static_cast<double>(operand.count), false);
+    }
+    text.line("// " + narrator_.label(number));
+    text.open("for (int group = threadIdx.x / 32; group < kUnitChannels / " + group + "; group += kWarps) {");
+    text.line(type + " total;");
+    text.line("total.clear();");
+    text.line("for (int c = group * " + group + " + threadIdx.x % 32; c < (group + 1) * " + group +
+              "; c += 32) total.merge(" + type + "{" + state + "});");
+    text.line("total = warp::from_first(warp::merge(total));");
+    text.line("for (int c = group * " + group + " + threadIdx.x % 32; c < (group + 1) * " + group +
+              "; c += 32) unit.values->p" + number_text(number) + "[c] = total;");
+    text.close();
+  }
+
+  void write_run_unit(Text& text) {
+    text.line("// The plan's steps for one unit. `round` counts the team's units.");
+    text.open("__device__ inline void run_unit(const Arguments& a, const Shares& shares, const Team& team, const Unit& unit,");
+    text.line("                                Ring& ring, Shared& shared, unsigned int round) {");
+    if (step(cut_.first).kind == StepKind::kFinalise) text.line("__syncthreads();");
+    int barriers = 0;
+    for (int i = 0; i < sweep_count(); ++i) barriers += has_statistics(i) ? 1 : 0;
+    int barrier = 0;
+    int which = 0;
+    for (int i = cut_.first; i <= cut_.last; ++i) {
+      if (step(i).kind == StepKind::kFinalise) {
+        text.line("finalise_" + number_text(i) + "(a, unit, team);");
+        continue;
+      }
+      const std::string name = number_text(which);
+      const bool statistics = has_statistics(which);
+      const std::string list = statistics ? "shared.list" + name : "(Sums" + name + "*)0";
+      text.line("sweep<Sweep" + name + ", " + (which == 0 ? "true" : "false") + ", " +
+                (which == sweep_count() - 1 ? "true" : "false") + ">(a, shares, team, unit, ring, " + list + ");");
+      if (statistics) {
+        ++barrier;
+        text.open("{");
+        text.line("Totals" + name + "* team_list = a.team_list" + name +
+                  " + (team.number * 2 + round % 2) * (kUnitChannels + team.size);");
+        text.line("merge_block(shares, team, shared.list" + name + ", unit.values->totals" + name + ", team_list);");
+        text.open("if (team.size > 1) {");
+        text.line("team::arrive(a.arrived + team.number);");
+        text.line("team::wait(a.arrived + team.number, (round * " + number_text(barriers) + " + " + number_text(barrier) +
+                  ") * team.size);");
+        text.line("merge_team(shares, team, team_list, unit.values->totals" + name + ");");
+        text.close();
+        text.close();
+        text.line("__syncthreads();");
+        if (writes_totals(i)) text.line("finalise_" + number_text(i) + "(a, unit, team);");
+      }
+      ++which;
+    }
+    text.close();
+  }
+
+  RowsConstants constants_;
+  Narrator narrator_;
+  Extents domain_;
+  std::vector<int> sweeps_;  // steps
+  std::vector<int> ring_;    // slots
+  int ring_vector_bytes_ = 0;
+  int shared_bytes_ = 0;
+  std::vector<int> list_numbers_;
+};
+
+}  // namespace
+
+RowsText rows_text(const Schedule& schedule, const KernelCut& cut, const RowsConstants& constants) {
+  return RowsWriter(schedule, cut, constants).run();
+}
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,26 @@
+// The text of a kernel `rows` (device/rows.cuh): constants, programs and finalise steps around the device files.
+#pragma once
+
+#include "cuda/emit/kernel_writer.h"
+
+namespace fuseblock::cuda {
+
+struct RowsConstants {
+  int threads = 256;
+  int blocks = 1;   // a multiprocessor
+  int vector = 8;   // elements a thread moves at once
+  int ring = 0;     // vectors of each input in a thread's ring; 0: none, elements are read wherever they lie
+};
+
+struct RowsText {
+  EmittedKernel kernel;
+  int ring_inputs = 0;
+  int ring_vector_bytes = 0;  // of all inputs in the ring, a thread
+  int shared_bytes = 0;       // without the ring
+  std::vector<int> list_numbers = {};  // doubles of each statistics sweep for one channel of a unit, in a team's list
+};
+
+// Inputs and outputs over positions are dense where there is a ring (`constants.ring` above 0), any views else.
+RowsText rows_text(const Schedule& schedule, const KernelCut& cut, const RowsConstants& constants);
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,114 @@
+#include "cuda/engine.h"
+
+#include <algorithm>
+
+#include "cuda/jit/driver.h"
+#include "cuda/launch/kernel.h"
+#include "plan/device_description.h"
+#include "plan/saved.h"
+#include "plan/slot_memory.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+DType arithmetic(const TypedBlock& block) {
+  const std::vector<NamedType> arguments = block.arguments();
+  const bool wide = std::any_of(arguments.begin(), arguments.end(),
+                                [](const NamedType& a) { return a.type.dtype == DType::kF64; });
+  return wide ? DType::kF64 : DType::kF32;
+}
+
+std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedule, const Gpu& gpu) {
+  std::vector<std::unique_ptr<KernelLaunch>> launches;
+  for (const KernelCut& cut : cut_into_kernels(schedule)) {
+    switch (cut.kind) {
+      case KernelKind::kRows: launches.push_back(make_rows_launch(schedule, cut, gpu)); break;
+      case KernelKind::kFinalise: launches.push_back(make_finalise_launch(schedule, cut)); break;
+      case KernelKind::kColumns: launches.push_back(make_columns_launch(schedule, cut, gpu)); break;
+      case KernelKind::kPool: launches.push_back(make_pool_launch(schedule, cut)); break;
+    }
+  }
+  return launches;
+}
+
+class CudaExecutable : public Executable {
+ public:
+  explicit CudaExecutable(Schedule schedule)
+      : schedule_(std::move(schedule)), stored_(arithmetic(schedule_.block)), gpu_(gpu_of(description())) {
+    for (const NamedType& input : schedule_.inputs)
+      if (input.type.element_count() == 0)
+        throw NotSupportedError("cuda: " + input.name + " has no elements: " + to_string(input.type));
+    const jit::ContextScope context(0);
+    WorkspaceLayout layout;
+    offsets_ = place_slots(schedule_, stored_, layout);
+    WorkspaceLayout counters;
+    launches_ = make_launches(schedule_, gpu_);
+    for (const auto& launch : launches_) {
+      launch->reserve(layout, counters);
+      launch->load(gpu_);
+    }
+    counter_bytes_ = counters.bytes();
+    counters_ = layout.reserve(counter_bytes_);
+    workspace_bytes_ = layout.bytes();
+  }
+
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+
+  void run(const Arguments& arguments, std::span<std::byte> workspace) const override {
+    const jit::ContextScope context(0);
+    const jit::Driver& driver = jit::require_driver();
+    const std::vector<SlotView> views = slot_views(schedule_, offsets_, stored_, arguments, workspace);
+    const RunContext run = {&driver, static_cast<jit::CUstream>(arguments.stream), &views, workspace.data()};
+    if (counter_bytes_ > 0)
+      jit::check(driver.cuMemsetD8Async(reinterpret_cast<jit::CUdeviceptr>(workspace.data() + counters_), 0,
+                                        counter_bytes_, run.stream),
+                 "cuMemsetD8Async");
+    for (const auto& launch : launches_) launch->launch(run, workspace.data() + counters_);
+  }
+
+  const Schedule* schedule() const override { return &schedule_; }
+
+ private:
+  Schedule schedule_;
+  DType stored_;
+  Gpu gpu_;
+  std::vector<std::unique_ptr<KernelLaunch>> launches_;
+  std::vector<std::size_t> offsets_;
+  std::size_t counters_ = 0;
+  std::size_t counter_bytes_ = 0;
+  std::size_t workspace_bytes_ = 0;
+};
+
+}  // namespace
+
+bool available() { return jit::driver() != nullptr; }
+
+DeviceDescription description() {
+  const jit::DeviceFacts facts = jit::device_facts(0);
+  DeviceDescription result;
+  for (const DeviceDescription& known : gpu_descriptions())
+    if (facts.model.find(known.model.substr(0, known.model.find(" SXM"))) != std::string::npos) result = known;
+  result.name = "cuda";
+  result.model = facts.model;
+  result.cores = facts.multiprocessors;
+  return result;
+}
+
+std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options) {
+  return std::make_unique<CudaExecutable>(make_schedule(block, description(), options));
+}
+
+TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
+                                     const PlanOptions& options) {
+  auto [written, read] = make_training_schedules(forward, backward, arithmetic(forward), description(), options);
+  return {std::make_unique<CudaExecutable>(std::move(written)), std::make_unique<CudaExecutable>(std::move(read))};
+}
+
+std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu) {
+  std::vector<jit::KernelSource> result;
+  for (const auto& launch : make_launches(schedule, gpu))
+    for (jit::KernelSource& source : launch->sources()) result.push_back(std::move(source));
+  return result;
+}
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,28 @@
+// The CUDA engine: a schedule as kernels, compiled for the GPU at hand.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/emit/kernel_writer.h"
+#include "cuda/gpu.h"
+#include "cuda/jit/compiler.h"
+#include "plan/engine.h"
+
+namespace fuseblock::cuda {
+
+// Whether this machine has a GPU and its driver.
+bool available();
+// The GPU of this machine: the table's figures where it is one of the table's, else estimates from its counts.
+DeviceDescription description();
+
+std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options);
+TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
+                                     const PlanOptions& options);
+
+// The kernels of a schedule for a GPU, as the compiler sees them, in the order of their launches. Where tensors are not
+// dense others are compiled at that time.
+std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu);
+
+}  // namespace fuseblock::cuda

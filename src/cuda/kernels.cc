@@ -1,0 +1,191 @@
+#include "cuda/kernels.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "plan/narrator.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+bool over_positions(const Extents& extents) { return extents[2] != 1 || extents[3] != 1 || extents[4] != 1; }
+
+class Cutter {
+ public:
+  Cutter(const Schedule& schedule, const CutLimits& limits) : schedule_(schedule), limits_(limits) {}
+
+  std::vector<KernelCut> run() {
+    std::vector<KernelCut> cuts;
+    const int count = static_cast<int>(schedule_.steps.size());
+    for (int first = 0; first < count;) {
+      KernelCut cut = longest_from(first);
+      first = cut.last + 1;
+      cuts.push_back(std::move(cut));
+    }
+    for (KernelCut& cut : cuts) find_shared(cut);
+    return cuts;
+  }
+
+ private:
+  const ScheduleStep& step(int i) const { return schedule_.steps[at(i)]; }
+  const Part& part(int i) const { return schedule_.graph[i]; }
+
+  KernelCut longest_from(int first) {
+    switch (step(first).kind) {
+      case StepKind::kPool: return {.kind = KernelKind::kPool, .first = first, .last = first};
+      case StepKind::kHostCall:
+        throw NotSupportedError("cuda: " + Narrator(schedule_).stage(step(first)) + ": host calls run on the CPU");
+      case StepKind::kSweep: check(step(first).sweep); break;
+      case StepKind::kFinalise: break;
+    }
+    std::optional<KernelCut> rows = rows_from(first);
+    if (rows) return *rows;
+    const bool finalise = step(first).kind == StepKind::kFinalise;
+    KernelCut cut = {.kind = finalise ? KernelKind::kFinalise : KernelKind::kColumns, .first = first, .last = first};
+    if (finalise) cut.remaining = step(first).parts;
+    return cut;
+  }
+
+  void check(const Sweep& sweep) const {
+    const Narrator narrator(schedule_);
+    if (sweep.source >= 0)
+      throw NotSupportedError("cuda: " + narrator.source(sweep) + ": there is no kernel for convolutions yet");
+    for (const Sink& sink : sweep.sinks) {
+      if (sink.kind == SinkKind::kContract)
+        throw NotSupportedError("cuda: " + narrator.sink(sink) + ": there is no kernel for weight gradients yet");
+      if (sink.kind == SinkKind::kStatistic && part(sink.part).axes.empty() && over_positions(sweep.domain))
+        throw NotSupportedError("cuda: " + narrator.sink(sink) +
+                                ": there is no kernel for reductions over some of the axes d, h, w yet");
+    }
+  }
+
+  // Sweeps that take statistics for each sample and channel alone, over one domain, and the finalise steps before,
+  // between and behind them.
+  std::optional<KernelCut> rows_from(int first) {
+    made_.assign(schedule_.graph.parts.size(), false);
+    local_ = made_;
+    unit_channels_ = 1;
+    std::int64_t numbers = 0;
+    std::optional<KernelCut> best;
+    const Extents* domain = nullptr;
+    for (int i = first; i < static_cast<int>(schedule_.steps.size()) && domain == nullptr; ++i)
+      if (step(i).kind == StepKind::kSweep) domain = &step(i).sweep.domain;
+    if (domain == nullptr) return std::nullopt;
+    KernelCut cut = {.kind = KernelKind::kRows, .first = first};
+    for (int i = first; i < static_cast<int>(schedule_.steps.size()); ++i) {
+      if (step(i).kind == StepKind::kFinalise) {
+        for (int number : step(i).parts) {
+          learn(number, *domain);
+          if (!local_[at(number)]) cut.remaining.push_back(number);
+          numbers += 2;
+        }
+      } else {
+        if (step(i).kind != StepKind::kSweep || !is_plain(step(i).sweep, *domain)) break;
+        for (const Sink& sink : step(i).sweep.sinks) {
+          if (sink.part < 0 || sink.kind != SinkKind::kStatistic) continue;
+          made_[at(sink.part)] = local_[at(sink.part)] = true;
+          numbers += 6;
+        }
+      }
+      // The first sweep alone is always possible.
+      if (best && numbers * unit_channels_ > limits_.unit_numbers) break;
+      cut.last = i;
+      cut.unit_channels = unit_channels_;
+      cut.local = local_;
+      if (best || step(i).kind == StepKind::kSweep) best = cut;
+      if (i == first && step(i).kind == StepKind::kFinalise && numbers * unit_channels_ > limits_.unit_numbers)
+        return std::nullopt;
+    }
+    return best;
+  }
+
+  // Whether a unit can work a statistic out by itself, and how many channels it needs for that.
+  void learn(int number, const Extents& domain) {
+    const Part& which = part(number);
+    bool local = which.extents[0] == domain[0] || which.extents[0] == 1;
+    for (int operand : which.operands) local = local && (!made_[at(operand)] || local_[at(operand)]);
+    std::int64_t needed = 1;
+    const Extents& from = part(which.operands.empty() ? number : which.operands[0]).extents;
+    if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
+      local = local && (from[0] == 1 || !which.axes.contains(Axis::kN));
+      if (which.axes.contains(Axis::kC) && from[1] != 1) {
+        local = local && from[1] == domain[1];
+        needed = domain[1] / which.groups;
+      }
+    } else if (which.kind == PartKind::kRegroup) {
+      const bool to_groups = which.extents[1] < from[1];
+      local = local && (to_groups ? from[1] == domain[1] : !made_[at(which.operands[0])]);
+      if (to_groups) needed = from[1] / std::max<std::int64_t>(which.extents[1], 1);
+    } else {
+      local = local && (which.extents[1] == 1 || which.extents[1] == domain[1]);
+    }
+    local = local && !over_positions(which.extents) && needed > 0 && domain[1] % needed == 0;
+    if (local) unit_channels_ = std::lcm(unit_channels_, needed);
+    made_[at(number)] = true;
+    local_[at(number)] = local;
+  }
+
+  // A sweep for this kernel: over its domain, without reductions over channels, reading nothing that needs all units.
+  bool is_plain(const Sweep& sweep, const Extents& domain) const {
+    if (sweep.source >= 0 || sweep.domain != domain) return false;
+    for (const Sink& sink : sweep.sinks) {
+      if (sink.kind == SinkKind::kContract) return false;
+      if (sink.kind != SinkKind::kStatistic) continue;
+      const AxisSet axes = part(sink.part).axes;
+      if (axes == AxisSet{Axis::kC} || (axes.empty() && over_positions(domain))) return false;
+    }
+    return std::all_of(sweep.inputs.begin(), sweep.inputs.end(), [&](int slot) {
+      const int read = schedule_.slots[at(slot)].part;
+      const int owner = part(read).kind == PartKind::kComponent ? part(read).operands[0] : read;
+      return (!made_[at(read)] || local_[at(read)]) && (!made_[at(owner)] || local_[at(owner)]);
+    });
+  }
+
+  // The statistics that something outside of their unit reads: a later kernel, or what is worked out for all units.
+  void find_shared(KernelCut& cut) const {
+    cut.shared.assign(schedule_.graph.parts.size(), false);
+    for (int number : cut.remaining)
+      for (int operand : part(number).operands) share(cut, operand);
+    for (int i = cut.last + 1; i < static_cast<int>(schedule_.steps.size()); ++i) {
+      const ScheduleStep& later = step(i);
+      if (later.kind == StepKind::kFinalise)
+        for (int number : later.parts)
+          for (int operand : part(number).operands) share(cut, operand);
+      if (later.kind == StepKind::kFinalise || later.kind == StepKind::kPool)
+        for (int slot : later.operands) share(cut, schedule_.slots[at(slot)].part);
+      for (int slot : later.sweep.inputs) share(cut, schedule_.slots[at(slot)].part);
+      for (int slot : later.sweep.epilogue.inputs) share(cut, schedule_.slots[at(slot)].part);
+    }
+    for (int i = cut.first; i <= cut.last; ++i)
+      if (step(i).kind == StepKind::kFinalise)
+        for (int slot : step(i).operands) {
+          const int output = schedule_.slots[at(slot)].part;
+          if (std::find(cut.remaining.begin(), cut.remaining.end(), output) != cut.remaining.end())
+            share(cut, output);
+        }
+  }
+
+  // A component is read out of the statistic that has it.
+  void share(KernelCut& cut, int number) const {
+    if (number < 0) return;
+    cut.shared[at(number)] = true;
+    if (part(number).kind == PartKind::kComponent) cut.shared[at(part(number).operands[0])] = true;
+  }
+
+  const Schedule& schedule_;
+  CutLimits limits_;
+  std::vector<bool> made_;
+  std::vector<bool> local_;
+  std::int64_t unit_channels_ = 1;
+};
+
+}  // namespace
+
+std::vector<KernelCut> cut_into_kernels(const Schedule& schedule, const CutLimits& limits) {
+  return Cutter(schedule, limits).run();
+}
+
+}  // namespace fuseblock::cuda

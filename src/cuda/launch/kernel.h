@@ -1,0 +1,71 @@
+// One launch of a plan: its text, its compiled form, its arguments.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/emit/kernel_writer.h"
+#include "cuda/gpu.h"
+#include "cuda/jit/module.h"
+#include "plan/slot_memory.h"
+
+namespace fuseblock::cuda {
+
+// What a run hands to each of its launches.
+struct RunContext {
+  const jit::Driver* driver = nullptr;
+  jit::CUstream stream = nullptr;
+  const std::vector<SlotView>* views = nullptr;
+  std::byte* workspace = nullptr;
+};
+
+// The arguments of a launch as the device code's struct Arguments has them: eight bytes each.
+class Parameters {
+ public:
+  // Throws NotSupportedError where a kernel takes more than the driver lets it.
+  explicit Parameters(const EmittedKernel& kernel);
+
+  void add_tensors(const EmittedKernel& kernel, const std::vector<SlotView>& views);
+  void add(std::int64_t number) { words_[count_++] = static_cast<std::uint64_t>(number); }
+  void add(const std::byte* address) { words_[count_++] = reinterpret_cast<std::uintptr_t>(address); }
+  // As the driver takes them; valid as long as this lives.
+  void** pointers() { return pointer_.data(); }
+
+ private:
+  static constexpr std::size_t kMostWords = 512;
+  std::array<std::uint64_t, kMostWords> words_;
+  std::size_t count_ = 0;
+  std::array<void*, 1> pointer_;
+};
+
+class KernelLaunch {
+ public:
+  KernelLaunch() = default;
+  KernelLaunch(const KernelLaunch&) = delete;
+  KernelLaunch& operator=(const KernelLaunch&) = delete;
+  virtual ~KernelLaunch() = default;
+
+  // What is compiled before the first run.
+  virtual std::vector<jit::KernelSource> sources() const = 0;
+  // Takes its places in the workspace; `counters` are four bytes each and zero when a run begins.
+  virtual void reserve(WorkspaceLayout& layout, WorkspaceLayout& counters);
+  // Compiles and loads in the current context.
+  virtual void load(const Gpu& gpu) = 0;
+  // `counters` is where those of all kernels begin.
+  virtual void launch(const RunContext& run, std::byte* counters) const = 0;
+};
+
+jit::KernelSource source_of(const EmittedKernel& kernel, const Schedule& schedule);
+
+// Statistics out of statistics, by one block.
+std::unique_ptr<KernelLaunch> make_finalise_launch(const Schedule& schedule, const KernelCut& cut);
+// A sweep with reductions over channels.
+std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu);
+std::unique_ptr<KernelLaunch> make_pool_launch(const Schedule& schedule, const KernelCut& cut);
+// Sweeps unit by unit; see launch/rows.h.
+std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu);
+
+}  // namespace fuseblock::cuda

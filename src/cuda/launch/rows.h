@@ -1,0 +1,29 @@
+// The launch of a kernel `rows`: how its units are divided among teams of thread blocks.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/emit/rows_text.h"
+#include "cuda/gpu.h"
+
+namespace fuseblock::cuda {
+
+struct RowsDivision {
+  int team = 1;   // blocks
+  int teams = 1;  // at work at the same time
+  int steps = 1;  // chunks of a warp
+  int kept = 0;   // of these in the ring for later sweeps
+  std::int64_t units = 0;
+};
+
+// Elements that a thread moves at once, for dense tensors with elements of `smallest` bytes; 0 where they cannot be
+// copied four bytes at a time.
+int rows_vector(const KernelCut& cut, const Extents& domain, std::int64_t smallest);
+
+// The depth of the ring that fits, for blocks of these constants; `vector_bytes` is what a thread holds of all inputs in
+// one step, `shared_bytes` the rest of a block's shared memory.
+int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, int shared_bytes);
+
+RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain, const RowsConstants& constants);
+
+}  // namespace fuseblock::cuda

@@ -5,7 +5,7 @@
     call = plan.bind(inputs, outputs)   # prepared once,
     call()                              # then only a call by handle
 
-Tensors are on the CPU, in any strides. The library is $FUSEBLOCK_LIBRARY, or libfuseblock_c.so beside this
+Tensors are on the CPU, or on the GPU for the device `cuda`, in any strides. The library is $FUSEBLOCK_LIBRARY, or libfuseblock_c.so beside this
 file, or that of the checkout's build folder.
 """
 
@@ -122,6 +122,10 @@ def library() -> ctypes.CDLL:
         "plan_output": (status, [handle, size, out(_TensorInfo)]),
         "plan_workspace_bytes": (size, [handle]),
         "plan_run": (status, [handle, out(_Tensor), size, out(_Tensor), size, ctypes.c_void_p, size]),
+        "plan_run_on": (
+            status,
+            [handle, out(_Tensor), size, out(_Tensor), size, ctypes.c_void_p, size, ctypes.c_void_p],
+        ),
         "plan_explain": (status, [handle, out(text)]),
         "plan_explain_json": (status, [handle, out(text)]),
     }
@@ -172,17 +176,18 @@ class TensorInfo:
         """The bytes of its elements."""
         return torch.Size(self.extents).numel() * self.dtype.itemsize
 
-    def empty(self) -> Tensor:
+    def empty(self, device: str = "cpu") -> Tensor:
         """A tensor for it, not filled."""
-        return torch.empty_strided(self.extents, self.strides, dtype=self.dtype)
+        return torch.empty_strided(self.extents, self.strides, dtype=self.dtype, device=device)
 
 
 class Plan:
     """A block made ready for one input type; see Plan in include/fuseblock/plan.h."""
 
-    def __init__(self, handle: int) -> None:
-        """Takes over a handle of the library."""
+    def __init__(self, handle: int, device: str = "cpu") -> None:
+        """Takes over a handle of the library; tensors are on that device of PyTorch's."""
         self._handle = handle
+        self.device = device
         self._workspace: Tensor | None = None
         self.inputs = self._tensors("input")
         self.outputs = self._tensors("output")
@@ -237,14 +242,14 @@ class Plan:
                 ctypes.byref(handle),
             )
         )
-        return cls(handle.value or 0)
+        return cls(handle.value or 0, "cuda" if device == "cuda" else "cpu")
 
     def backward(self, wanted: Sequence[str] = ()) -> Plan:
         """The plan of the gradients of these arguments; of all that have one where none are named."""
         names = (ctypes.c_char_p * len(wanted))(*(name.encode() for name in wanted))
         handle = ctypes.c_void_p()
         _check(library().fuseblock_plan_backward(self._handle, names, len(wanted), ctypes.byref(handle)))
-        return Plan(handle.value or 0)
+        return Plan(handle.value or 0, self.device)
 
     def for_training(self, wanted: Sequence[str] = ()) -> tuple[Plan, Plan]:
         """A forward and a backward plan that belong together.
@@ -260,7 +265,7 @@ class Plan:
                 self._handle, names, len(wanted), ctypes.byref(forward), ctypes.byref(backward)
             )
         )
-        return Plan(forward.value or 0), Plan(backward.value or 0)
+        return Plan(forward.value or 0, self.device), Plan(backward.value or 0, self.device)
 
     def explain(self) -> str:
         """What runs and why."""
@@ -272,7 +277,7 @@ class Plan:
 
     def empty_outputs(self) -> dict[str, Tensor]:
         """Tensors for the outputs, not filled."""
-        return {info.name: info.empty() for info in self.outputs}
+        return {info.name: info.empty(self.device) for info in self.outputs}
 
     def bind(
         self,
@@ -298,7 +303,7 @@ class Plan:
 
     def _own_workspace(self) -> Tensor:
         if self._workspace is None:
-            self._workspace = aligned_bytes(self.workspace_bytes)
+            self._workspace = aligned_bytes(self.workspace_bytes, self.device)
         return self._workspace
 
     def _text(self, function: str) -> str:
@@ -332,8 +337,8 @@ class BoundCall:
     ) -> None:
         """See Plan.bind."""
         self.plan = plan
-        self.inputs = {info.name: _find(inputs, info) for info in plan.inputs}
-        self.outputs = {info.name: _find(outputs, info) for info in plan.outputs}
+        self.inputs = {info.name: _find(inputs, info, plan.device) for info in plan.inputs}
+        self.outputs = {info.name: _find(outputs, info, plan.device) for info in plan.outputs}
         self.workspace = workspace
         self._inputs = _views(self.inputs.values())
         self._outputs = _views(self.outputs.values())
@@ -346,22 +351,23 @@ class BoundCall:
             workspace.data_ptr(),
             workspace.numel() * workspace.element_size(),
         )
-        self._run = library().fuseblock_plan_run
+        self._run = library().fuseblock_plan_run_on
 
     def __call__(self) -> None:
-        """Runs the plan; other Python threads may run meanwhile."""
-        _check(self._run(*self._arguments))
+        """Runs the plan, on a GPU in PyTorch's current stream; other Python threads may run meanwhile."""
+        stream = torch.cuda.current_stream().cuda_stream if self.plan.device == "cuda" else None
+        _check(self._run(*self._arguments, stream))
 
     def set_input(self, name: str, tensor: Tensor) -> None:
         """Puts another tensor in the place of an input; it is checked when the plan runs."""
         index = next(i for i, info in enumerate(self.plan.inputs) if info.name == name)
-        self.inputs[name] = _find({name: tensor}, self.plan.inputs[index])
+        self.inputs[name] = _find({name: tensor}, self.plan.inputs[index], self.plan.device)
         self._inputs[index] = _view(tensor)
 
     def fresh_outputs(self) -> None:
         """Puts new tensors in the place of the outputs, as a function that returns its results would."""
         for index, info in enumerate(self.plan.outputs):
-            tensor = info.empty()
+            tensor = info.empty(self.plan.device)
             self.outputs[info.name] = tensor
             self._outputs[index] = _view(tensor)
 
@@ -372,19 +378,19 @@ class BoundCall:
             view.data = None
 
 
-def aligned_bytes(count: int) -> Tensor:
+def aligned_bytes(count: int, device: str = "cpu") -> Tensor:
     """Memory for a workspace."""
-    memory = torch.empty(count + _ALIGNMENT, dtype=torch.uint8)
+    memory = torch.empty(count + _ALIGNMENT, dtype=torch.uint8, device=device)
     begin = -memory.data_ptr() % _ALIGNMENT
     return memory[begin : begin + count]
 
 
-def _find(tensors: Mapping[str, Tensor], info: TensorInfo) -> Tensor:
+def _find(tensors: Mapping[str, Tensor], info: TensorInfo, device: str) -> Tensor:
     tensor = tensors.get(info.name)
     if tensor is None:
         raise ValueError(f"no tensor `{info.name}`, expected {info.type}")
-    if tensor.device.type != "cpu":
-        raise ValueError(f"{info.name}: expected a tensor on the CPU, got one on {tensor.device}")
+    if tensor.device.type != device:
+        raise ValueError(f"{info.name}: expected a tensor on {device}, got one on {tensor.device}")
     if tensor.dtype not in _DTYPE_CODES:
         raise ValueError(f"{info.name}: expected {info.type}, got {tensor.dtype}")
     return tensor

@@ -39,10 +39,17 @@ __device__ inline double hyperbolic_tangent(double x) { return tanh(x); }
 __device__ inline float error_function(float x) { return erff(x); }
 __device__ inline double error_function(double x) { return erf(x); }
 
-// 1 / (1 + exp(-x)). The quotient is rcp.approx, within 1 ulp.
+// 1 / (1 + exp(-x)). The quotient is rcp.approx, within 1 ulp. Where results are rounded to 16 bits, exp is ex2.approx of a
+// rounded product, whose error grows to 1e-5 of the value at the ends of the range, and what is below 1e-38 is 0.
 __device__ inline float sigmoid(float x) {
   float y;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(1.0f + expf(-x)));
+  if (k16Bit) {
+    float e;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -1.44269504f));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + e));
+  } else {
+    asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(1.0f + expf(-x)));
+  }
   return y;
 }
 __device__ inline double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }

@@ -1,8 +1,8 @@
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing
-//   add(values, a, b)  takes the elements a to b - 1 of a vector
+//   add(values, taken) takes those of kElements elements whose bit of `taken` is set
 //   merge(other)       joins two parts; the order of the calls is part of the result
-// Inside a warp they are of type `real`, above it of type double. A variance is never a difference of two large
+// A variance is never a difference of two large
 // numbers: moments are taken around the mean of a vector and merged by Chan's formula.
 
 template <class Number>
@@ -10,10 +10,10 @@ struct Sum {
   Number first;
 
   __device__ void clear() { first = 0; }
-  __device__ void add(const Number (&values)[kVector], int begin, int end) {
+  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
 #pragma unroll
-    for (int i = 0; i < kVector; ++i)
-      if (i >= begin && i < end) first += values[i];
+    for (int i = 0; i < kElements; ++i)
+      if (taken >> i & 1) first += values[i];
   }
   template <class Other>
   __device__ void merge(const Sum<Other>& other) {
@@ -26,10 +26,10 @@ struct Largest {
   Number first;
 
   __device__ void clear() { first = -__int_as_float(0x7f800000); }
-  __device__ void add(const Number (&values)[kVector], int begin, int end) {
+  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
 #pragma unroll
-    for (int i = 0; i < kVector; ++i)
-      if (i >= begin && i < end) first = maximum(first, values[i]);
+    for (int i = 0; i < kElements; ++i)
+      if (taken >> i & 1) first = maximum(first, values[i]);
   }
   template <class Other>
   __device__ void merge(const Largest<Other>& other) {
@@ -42,10 +42,10 @@ struct Smallest {
   Number first;
 
   __device__ void clear() { first = __int_as_float(0x7f800000); }
-  __device__ void add(const Number (&values)[kVector], int begin, int end) {
+  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
 #pragma unroll
-    for (int i = 0; i < kVector; ++i)
-      if (i >= begin && i < end) first = minimum(first, values[i]);
+    for (int i = 0; i < kElements; ++i)
+      if (taken >> i & 1) first = minimum(first, values[i]);
   }
   template <class Other>
   __device__ void merge(const Smallest<Other>& other) {
@@ -59,18 +59,18 @@ struct Moments {
   Number first, second, count;
 
   __device__ void clear() { first = second = count = 0; }
-  __device__ void add(const Number (&values)[kVector], int begin, int end) {
-    const Number number = end - begin;
-    if (end <= begin) return;
+  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
+    if (taken == 0) return;
+    const Number number = __popc(taken);
     Number mean = 0;
 #pragma unroll
-    for (int i = 0; i < kVector; ++i)
-      if (i >= begin && i < end) mean += values[i];
+    for (int i = 0; i < kElements; ++i)
+      if (taken >> i & 1) mean += values[i];
     mean *= share((Number)1, number);
     Number squares = 0;
 #pragma unroll
-    for (int i = 0; i < kVector; ++i)
-      if (i >= begin && i < end) squares += (values[i] - mean) * (values[i] - mean);
+    for (int i = 0; i < kElements; ++i)
+      if (taken >> i & 1) squares += (values[i] - mean) * (values[i] - mean);
     merge(Moments{mean, squares, number});
   }
   template <class Other>
@@ -94,10 +94,10 @@ struct ExpSum {
     first = -__int_as_float(0x7f800000);
     second = 0;
   }
-  __device__ void add(const Number (&values)[kVector], int begin, int end) {
+  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
 #pragma unroll
-    for (int i = 0; i < kVector; ++i)
-      if (i >= begin && i < end) merge(ExpSum{values[i], 1});
+    for (int i = 0; i < kElements; ++i)
+      if (taken >> i & 1) merge(ExpSum{values[i], 1});
   }
   template <class Other>
   __device__ void merge(const ExpSum<Other>& other) {
@@ -111,6 +111,8 @@ struct ExpSum {
     second = mine + others;
   }
 };
+
+constexpr unsigned int kAllElements = kElements == 32 ? 0xffffffffu : (1u << kElements % 32) - 1;
 
 namespace warp {
 

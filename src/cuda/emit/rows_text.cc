@@ -58,12 +58,19 @@ class RowsWriter : KernelWriter {
                              {"kWarps", "kThreads / 32"},
                              {"kBlocks", number_text(constants_.blocks)},
                              {"kVector", number_text(constants_.vector)},
+                             {"kPieces", number_text(constants_.pieces)},
+                             {"kElements", "kVector * kPieces"},
                              {"kRing", number_text(constants_.ring)},
                              {"kRingBytes", number_text(ring_vector_bytes_) + " * kThreads"},
                              {"kChannels", number_text(domain_[1])},
                              {"kUnitChannels", number_text(cut_.unit_channels)},
                              {"kSharedBytes", number_text(shared_bytes_)},
-                             {"kTail", tail ? "1" : "0"}});
+                             {"kTail", tail ? "1" : "0"},
+                             {"kAgain", constants_.again ? "1" : "0"},
+                             {"k16Bit", writes_16_bit() ? "1" : "0"}});
+    const double elements = static_cast<double>(cut_.unit_channels) * static_cast<double>(domain_[2]) *
+                            static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
+    text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
     for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "copies.cuh", "team.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
@@ -86,6 +93,18 @@ class RowsWriter : KernelWriter {
   }
   std::string real_size() const { return single_ ? "4" : "8"; }
 
+  // Whether everything that the sweeps write is rounded to 16 bits, and no statistic is taken of what functions give.
+  bool writes_16_bit() const {
+    bool any = false;
+    for (int i = 0; i < sweep_count(); ++i)
+      for (const Sink& sink : sweep(i).sinks) {
+        if (sink.kind != SinkKind::kStore) continue;
+        any = true;
+        if (byte_size(element_type(sink.slots[0])) != 2) return false;
+      }
+    return any && single_;
+  }
+
   // Values over the whole domain that no sweep of this kernel writes.
   void find_ring() {
     if (constants_.ring == 0) return;
@@ -97,7 +116,7 @@ class RowsWriter : KernelWriter {
       for (int input : sweep(i).inputs) {
         if (slot(input).extents != domain_ || contains(written, input) || contains(ring_, input)) continue;
         ring_.push_back(input);
-        ring_vector_bytes_ += constants_.vector * static_cast<int>(byte_size(element_type(input)));
+        ring_vector_bytes_ += vector_bytes(input);
       }
   }
 
@@ -121,7 +140,7 @@ class RowsWriter : KernelWriter {
     for (std::int32_t step : steps) text.line("real r" + number_text(step) + ";");
     text.close("};");
     write_sums_struct(text, "Sums" + name, "real", taken, name);
-    write_sums_struct(text, "Totals" + name, "double", taken, name);
+    write_sums_struct(text, "Totals" + name, "real", taken, name);
     int numbers = 0;
     for (const Sink* sink : taken) numbers += state_numbers(part(sink->part).statistic);
     list_numbers_.push_back(numbers);
@@ -140,13 +159,13 @@ class RowsWriter : KernelWriter {
     for (const Sink* sink : taken) text.line(sum_name(*sink) + ".clear();");
     text.close();
     if (type == "real") {
-      text.open("__device__ void add(const Results" + sweep_name + " (&results)[kVector], int begin, int end) {");
+      text.open("__device__ void add(const Results" + sweep_name + " (&results)[kElements], unsigned int taken) {");
       for (const Sink* sink : taken) {
         text.open("{");
-        text.line("real values[kVector];");
+        text.line("real values[kElements];");
         text.line("#pragma unroll");
-        text.line("for (int i = 0; i < kVector; ++i) values[i] = results[i].r" + number_text(sink->step) + ";");
-        text.line(sum_name(*sink) + ".add(values, begin, end);");
+        text.line("for (int i = 0; i < kElements; ++i) values[i] = results[i].r" + number_text(sink->step) + ";");
+        text.line(sum_name(*sink) + ".add(values, taken);");
         text.close();
       }
       text.close();
@@ -159,40 +178,60 @@ class RowsWriter : KernelWriter {
   }
 
   void write_inputs(Text& text) {
-    text.line("// A vector of each value in the ring.");
+    text.line("// Vectors of each value in the ring. Elements are counted from the first of a unit, `begin`.");
     text.open("struct Inputs {");
     if (ring_.empty()) text.line("int nothing;");
     for (int input : ring_)
-      text.line("Vector<" + element_name(element_type(input)) + "> " + names_[at(input)] + ";");
+      text.line("Vector<" + element_name(element_type(input)) + "> " + names_[at(input)] + "[kPieces];");
     text.close("};");
-    text.open("__device__ inline void copy_inputs(const Arguments& a, long long element, char* slot) {");
+    const std::string pieces = "for (int i = 0; i < kPieces; ++i)";
+    const std::string inside = "if (element + i * 32 * kVector < elements)";
+    auto vector_type = [&](int input) { return "Vector<" + element_name(element_type(input)) + ">"; };
+    auto in_memory = [&](int input) {
+      return "reinterpret_cast<const " + vector_type(input) + "*>(" + tensor(input) +
+             ".data + begin + element + i * 32 * kVector)";
+    };
+    text.line("__device__ inline void copy_inputs(const Arguments& a, long long begin, Count element, Count elements,");
+    text.open("                                   char* slot) {");
     int offset = 0;
     for (int input : ring_) {
-      const std::string type = "Vector<" + element_name(element_type(input)) + ">";
-      text.line("thread::copy_begin(reinterpret_cast<" + type + "*>(slot + " + number_text(offset) +
-                " * kThreads) + threadIdx.x, reinterpret_cast<const " + type + "*>(" + tensor(input) +
-                ".data + element));");
-      offset += constants_.vector * static_cast<int>(byte_size(element_type(input)));
+      text.line("#pragma unroll");
+      text.line(pieces);
+      text.line("  " + inside);
+      text.line("    thread::copy_begin(reinterpret_cast<" + vector_type(input) + "*>(slot + " + number_text(offset) +
+                " * kThreads) + i * kThreads + threadIdx.x,");
+      text.line("                       " + in_memory(input) + ");");
+      offset += vector_bytes(input);
     }
     text.close();
     text.open("__device__ inline Inputs ring_inputs(const char* slot) {");
     text.line("Inputs inputs;");
     offset = 0;
     for (int input : ring_) {
-      const std::string type = "Vector<" + element_name(element_type(input)) + ">";
-      text.line("inputs." + names_[at(input)] + " = reinterpret_cast<const " + type + "*>(slot + " +
-                number_text(offset) + " * kThreads)[threadIdx.x];");
-      offset += constants_.vector * static_cast<int>(byte_size(element_type(input)));
+      text.line("#pragma unroll");
+      text.line(pieces);
+      text.line("  inputs." + names_[at(input)] + "[i] = load_vector(reinterpret_cast<const " + vector_type(input) +
+                "*>(slot + " + number_text(offset) + " * kThreads) + i * kThreads + threadIdx.x);");
+      offset += vector_bytes(input);
     }
     text.line("return inputs;");
     text.close();
-    text.open("__device__ inline Inputs read_inputs(const Arguments& a, long long element) {");
+    text.line("__device__ inline Inputs read_inputs(const Arguments& a, long long begin, Count element,");
+    text.open("                                     Count elements) {");
     text.line("Inputs inputs;");
-    for (int input : ring_)
-      text.line("inputs." + names_[at(input)] + " = *reinterpret_cast<const Vector<" +
-                element_name(element_type(input)) + ">*>(" + tensor(input) + ".data + element);");
+    for (int input : ring_) {
+      text.line("#pragma unroll");
+      text.line(pieces);
+      text.line("  " + inside);
+      text.line("    inputs." + names_[at(input)] + "[i] = load_vector(" + in_memory(input) + ");");
+    }
     text.line("return inputs;");
     text.close();
+  }
+
+  // Of a thread, all pieces.
+  int vector_bytes(int input) const {
+    return constants_.pieces * constants_.vector * static_cast<int>(byte_size(element_type(input)));
   }
 
   // Whether a part is worked out by units, as an array of the unit's.
@@ -223,7 +262,7 @@ class RowsWriter : KernelWriter {
         const Part& which = part(number);
         if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup) continue;
         const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
-        text.line((merged ? statistic_type(number, "double") : "double") + " p" + number_text(number) +
+        text.line((merged ? statistic_type(number, "real") : "real") + " p" + number_text(number) +
                   "[kUnitChannels];");
         shared_bytes_ += static_cast<int>(cut_.unit_channels) * 8 * (merged ? state_numbers(which.statistic) : 1);
       }
@@ -240,7 +279,7 @@ class RowsWriter : KernelWriter {
     shared_bytes_ += 64;
   }
 
-  // A statistic as a double in the code of a unit, at channel `c` of it; `component` of those that have several.
+  // A statistic in the code of a unit, at channel `c` of it; `component` of those that have several.
   std::string in_unit_text(int number, int component = 0) {
     const Part& which = part(number);
     const std::string field = component == 0 ? ".first" : ".second";
@@ -254,7 +293,7 @@ class RowsWriter : KernelWriter {
     }
     const int where = component == 0 ? statistic_slot(number) : schedule_.statistic_slot(number, component);
     const std::string from = tensor(where);
-    return "number(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
+    return "to_real(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
   }
 
   // Groups' numbers at their channels, or the other way round.
@@ -264,7 +303,7 @@ class RowsWriter : KernelWriter {
     const std::int64_t groups = part(operand).extents[1];
     if (which.extents[1] < groups) return in_unit_text(operand);
     const std::string from = tensor(statistic_slot(operand));
-    return "number(" + from + ".data[" + from + ".offset(unit.n, (unit.first_channel + c) / " +
+    return "to_real(" + from + ".data[" + from + ".offset(unit.n, (unit.first_channel + c) / " +
            number_text(which.extents[1] / groups) + ")])";
   }
 
@@ -296,7 +335,7 @@ class RowsWriter : KernelWriter {
     text.close();
 
     text.open("static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs, int i,");
-    text.line("                                  const Unit& unit, int c, long long position) {");
+    text.line("                                  const Unit& unit, int c, Count position) {");
     bool placed = false;
     for (int input : which.inputs) placed = placed || is_direct(input);
     if (placed)
@@ -306,7 +345,7 @@ class RowsWriter : KernelWriter {
         text, which.steps,
         [&](int input) -> std::string {
           const int from = which.inputs[at(input)];
-          if (contains(ring_, from)) return "to_real(inputs." + names_[at(from)] + ".at[i])";
+          if (contains(ring_, from)) return "element_at(inputs." + names_[at(from)] + "[i / kVector], i % kVector)";
           if (!is_direct(from)) return "channel.i" + number_text(input);
           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
                  ", unit.n, unit.first_channel + c, at)])";
@@ -322,11 +361,12 @@ class RowsWriter : KernelWriter {
     text.line("return results;");
     text.close();
 
-    text.open("static __device__ void store(const Arguments& a, const Unit& unit, long long element,");
-    text.line("                             const Results (&results)[kVector]) {");
+    text.open("static __device__ void store(const Arguments& a, const Unit& unit, Count element,");
+    text.line("                             Count elements, const Results (&results)[kElements]) {");
     bool stores = false;
     for (const Sink& sink : which.sinks) stores = stores || sink.kind == SinkKind::kStore;
     if (stores && constants_.ring == 0) {
+      text.line("if (element >= elements) return;");
       text.line("const long long c = element / " + scalar("long long", "positions") + ";");
       text.line("const Position at = position_at(element - c * a.positions, " + scalar("long long", "height") + ", " +
                 scalar("long long", "width") + ");");
@@ -339,11 +379,14 @@ class RowsWriter : KernelWriter {
                   number_text(sink.step) + ");");
         continue;
       }
-      text.open("{");
+      text.line("#pragma unroll");
+      text.open("for (int piece = 0; piece < kPieces; ++piece) {");
+      text.line("const Count first = element + piece * 32 * kVector;");
       text.line("real values[kVector];");
       text.line("#pragma unroll");
-      text.line("for (int i = 0; i < kVector; ++i) values[i] = results[i].r" + number_text(sink.step) + ";");
-      text.line("store_vector(" + to + ".data + unit.begin + element, values);");
+      text.line("for (int i = 0; i < kVector; ++i) values[i] = results[piece * kVector + i].r" + number_text(sink.step) +
+                ";");
+      text.line("if (first < elements) store_vector(" + to + ".data + unit.begin + first, values);");
       text.close();
     }
     text.close();
@@ -387,7 +430,7 @@ class RowsWriter : KernelWriter {
             text.open("{  // " + narrator_.label(number));
             const std::string value =
                 write_statements(text, which.formula.steps(),
-                                 [&](int input) { return in_unit_text(which.operands[at(input)]); }, "double", false)
+                                 [&](int input) { return in_unit_text(which.operands[at(input)]); }, "real", single_)
                     .back();
             text.line("unit.values->p" + number_text(number) + "[c] = " + value + ";");
             text.close();
@@ -461,7 +504,7 @@ class RowsWriter : KernelWriter {
     const Part& operand = part(which.operands[0]);
     const bool over_c = which.axes.contains(Axis::kC) && operand.extents[1] != 1;
     const std::string group = number_text(over_c ? operand.extents[1] / which.groups : 1);
-    const std::string type = statistic_type(number, "double");
+    const std::string type = statistic_type(number, "real");
     std::string state;
     if (which.kind == PartKind::kReduce) {
       state = in_unit_text(which.operands[0]);
@@ -470,7 +513,7 @@ class RowsWriter : KernelWriter {
     } else {
       for (int k = 0; k < component_count(which.statistic); ++k)
         state += (k == 0 ? "" : ", ") + in_unit_text(which.operands[0], k);
-      if (which.statistic == Statistic::kMoments) state += ", " + literal(static_cast<double>(operand.count), false);
+      if (which.statistic == Statistic::kMoments) state += ", " + literal(static_cast<double>(operand.count), single_);
     }
     text.line("// " + narrator_.label(number));
     text.open("for (int group = threadIdx.x / 32; group < kUnitChannels / " + group + "; group += kWarps) {");

@@ -9,7 +9,9 @@ struct RowsConstants {
   int threads = 256;
   int blocks = 1;   // a multiprocessor
   int vector = 8;   // elements a thread moves at once
-  int ring = 0;     // vectors of each input in a thread's ring; 0: none, elements are read wherever they lie
+  int pieces = 1;   // such vectors of a thread in one step
+  int ring = 0;     // steps of a thread in its ring; 0: none, elements are read wherever they lie
+  bool again = true;  // some of a unit's chunks do not stay in the ring for later sweeps
 };
 
 struct RowsText {

@@ -6,6 +6,8 @@ namespace fuseblock::cuda {
 namespace {
 
 constexpr std::int64_t kMostVectorBytes = 16;
+// What the device code keeps beside the planner's count.
+constexpr int kStaticBytes = 256;
 // Copies under way that keep the memory busy while a unit's chunks stay in the ring.
 constexpr int kLookahead = 4;
 
@@ -27,7 +29,7 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
   const jit::Architecture& limits = *gpu.architecture;
   const int block = std::min(limits.shared_bytes_block,
                              limits.shared_bytes_multiprocessor / constants.blocks - limits.shared_bytes_reserved);
-  return std::max(0, (block - shared_bytes) / (vector_bytes * constants.threads));
+  return std::max(0, (block - shared_bytes - kStaticBytes) / (vector_bytes * constants.threads));
 }
 
 // Tries every size of teams. The unit of cost is a step of all threads; what is read again costs less than a first read,
@@ -35,7 +37,7 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain, const RowsConstants& constants) {
   const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * constants.blocks;
   const std::int64_t units = domain[0] * (domain[1] / cut.unit_channels);
-  const std::int64_t chunks = ceil_div(unit_elements(cut, domain), 32 * constants.vector);
+  const std::int64_t chunks = ceil_div(unit_elements(cut, domain), 32 * constants.vector * constants.pieces);
   const std::int64_t warps = constants.threads / 32;
   const int keepable = std::max(0, constants.ring - kLookahead);
   RowsDivision best;

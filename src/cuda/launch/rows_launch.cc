@@ -1,5 +1,7 @@
 // A kernel `rows` made ready: with a ring where tensors are dense, and for any views where a run brings others.
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 
 #include "cuda/jit/cache.h"
@@ -21,11 +23,26 @@ class RowsLaunch : public KernelLaunch {
     for (const Border& border : dense_) smallest = std::min(smallest, byte_size(border.dtype));
     const int vector = dense_.empty() || !by_type_dense_ ? 0 : rows_vector(cut, domain_, smallest);
     if (vector > 0) {
-      RowsConstants constants = {.threads = 256, .blocks = 2, .vector = vector, .ring = 1};
+      RowsConstants constants = {.threads = 256, .blocks = 2, .vector = vector, .pieces = inputs_ == 1 ? 2 : 1, .ring = 1};
+      int team = 0;
+      if (const char* tr = std::getenv("FB_ROWS")) std::sscanf(tr, "%d,%d,%d,%d", &constants.threads, &constants.blocks, &constants.pieces, &team);
       const RowsText trial = rows_text(schedule, cut, constants);
       constants.ring = rows_ring(gpu, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
       if (constants.ring > 1 && trial.ring_inputs > 0) {
         dense_variant_ = make_variant(constants);
+        if (std::getenv("FB_ROWS")) {
+          if (team > 0) {
+            RowsDivision& d = dense_variant_->division;
+            d.team = team; d.teams = std::min<std::int64_t>(gpu.multiprocessors * constants.blocks / team, d.units);
+            std::int64_t e = cut.unit_channels * domain_[2] * domain_[3] * domain_[4];
+            std::int64_t ch = (e + 32 * constants.vector * constants.pieces - 1) / (32 * constants.vector * constants.pieces);
+            std::int64_t w = std::int64_t{team} * constants.threads / 32;
+            d.steps = (ch + w - 1) / w;
+            d.kept = d.steps <= constants.ring ? d.steps : constants.ring - 4;
+          }
+          const RowsDivision& d = dense_variant_->division;
+          std::fprintf(stderr, "[rows threads %d blocks %d pieces %d ring %d team %d teams %d steps %d kept %d units %ld]\n", constants.threads, constants.blocks, constants.pieces, constants.ring, d.team, d.teams, d.steps, d.kept, (long)d.units);
+        }
         vector_bytes_ = static_cast<std::size_t>(vector);
       }
     }
@@ -110,9 +127,10 @@ class RowsLaunch : public KernelLaunch {
   std::unique_ptr<Variant> make_variant(const RowsConstants& constants) const {
     auto variant = std::make_unique<Variant>();
     variant->constants = constants;
-    variant->text = rows_text(schedule_, cut_, constants);
-    variant->source = source_of(variant->text.kernel, schedule_);
     variant->division = divide_rows(gpu_, cut_, domain_, constants);
+    variant->constants.again = constants.ring == 0 || variant->division.kept < variant->division.steps;
+    variant->text = rows_text(schedule_, cut_, variant->constants);
+    variant->source = source_of(variant->text.kernel, schedule_);
     variant->dynamic_bytes =
         variant->text.shared_bytes + constants.ring * variant->text.ring_vector_bytes * constants.threads;
     return variant;
@@ -128,9 +146,11 @@ class RowsLaunch : public KernelLaunch {
 
   // The tensors that must be dense, and whether their types say that they are.
   void find_dense() {
-    auto add = [&](int slot) {
+    auto add = [&](int slot, bool read) {
       const Slot& which = schedule_.slots[at(slot)];
-      if (which.extents != domain_) return;
+      const bool known = std::any_of(dense_.begin(), dense_.end(), [&](const Border& b) { return b.slot == slot; });
+      if (which.extents != domain_ || known) return;
+      inputs_ += read ? 1 : 0;
       const TensorType* type = which.kind == SlotKind::kArgument ? &schedule_.inputs[at(which.number)].type
                                : which.kind == SlotKind::kOutput ? &schedule_.outputs[at(which.number)].type
                                                                  : nullptr;
@@ -139,9 +159,9 @@ class RowsLaunch : public KernelLaunch {
     };
     for (int i = cut_.first; i <= cut_.last; ++i) {
       const Sweep& sweep = schedule_.steps[at(i)].sweep;
-      for (int slot : sweep.inputs) add(slot);
+      for (int slot : sweep.inputs) add(slot, true);
       for (const Sink& sink : sweep.sinks)
-        if (sink.kind == SinkKind::kStore) add(sink.slots[0]);
+        if (sink.kind == SinkKind::kStore) add(sink.slots[0], false);
     }
   }
 
@@ -168,6 +188,7 @@ class RowsLaunch : public KernelLaunch {
   Extents domain_;
   std::vector<Border> dense_;
   bool by_type_dense_ = true;
+  int inputs_ = 0;  // of these, those that are read
   std::size_t vector_bytes_ = 1;  // elements of a vector
   std::unique_ptr<Variant> strided_;
   std::unique_ptr<Variant> dense_variant_;

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli_support import binary, environment_with, fuseblock, fuseblock_json
+from fuseblock import _capi
 
 BLOCK = ("group_norm(4) | silu", "--input", "f32[2,8,16,16]")
 ON_GPU = (*BLOCK, "--device", "h200")
@@ -195,3 +196,9 @@ def test_processes_at_once_compile_once(tmp_path: Path) -> None:
     kernels = len(fuseblock_json("source", *ON_GPU)["kernels"])
     assert sum(output.count('"origin": "compiled"') for output in outputs) == kernels
     assert sum(output.count('"origin": "disk"') for output in outputs) == 3 * kernels
+
+
+def test_the_python_package_knows_where_the_wheel_is() -> None:
+    folder = _capi._wheels_folder()
+    assert folder is not None
+    assert (folder / "nvidia/cu13/lib/libnvrtc.so.13").is_file()

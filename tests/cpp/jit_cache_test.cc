@@ -35,7 +35,7 @@ void overwrite(const fs::path& path, const std::string& bytes) {
 
 class KernelCacheTest : public testing::Test {
  protected:
-  KernelCacheTest() {
+  void SetUp() override {
     std::string path = (fs::temp_directory_path() / "fuseblock_cache_XXXXXX").string();
     base_ = mkdtemp(path.data());
     settings_.folder = base_ / "cache" / "kernels";
@@ -53,7 +53,7 @@ class KernelCacheTest : public testing::Test {
       return cubin;
     };
   }
-  ~KernelCacheTest() override { fs::remove_all(base_); }
+  void TearDown() override { fs::remove_all(base_); }
 
   // A process of its own has an empty memory.
   FoundCubin find(const KernelSource& source = scale_kernel(), const char* target = "sm_90a") const {
@@ -341,12 +341,16 @@ TEST_F(KernelCacheTest, ManyThreadsCompileOnce) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     return compile_well(source, target);
   };
-  KernelCache cache(settings_);
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i)
-    threads.emplace_back([&, i] { cache.find(scale_kernel(i % 2), architecture("sm_90a")); });
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(compilations_, 2);
+  for (const std::string& folder : {settings_.folder, std::string()}) {  // on disk too, and in memory alone
+    settings_.folder = folder;
+    compilations_ = 0;
+    KernelCache cache(settings_);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i)
+      threads.emplace_back([&, i] { cache.find(scale_kernel(i % 2), architecture("sm_90a")); });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(compilations_, 2);
+  }
 }
 
 // Runs `child` in a process of its own, which ends with its result.

@@ -93,6 +93,19 @@ TEST(Compiler, NewerThanTheDriverIsPassedOver) {
   EXPECT_EQ(reason_to_pass_over(13000, 12090), "its version 13.0 is newer than the driver's, 12.9");
 }
 
+TEST(Compiler, IsLookedForAmongTheWheels) {
+  const std::vector<std::string> without = compiler_files("");
+  const std::vector<std::string> with = compiler_files("/packages");
+  EXPECT_EQ(without.front(), "libnvrtc.so.13");  // the loader's path
+  EXPECT_EQ(with.size(), without.size() + 2);
+  const auto wheel = std::ranges::find(with, "/packages/nvidia/cu13/lib/libnvrtc.so.13");
+  const auto older = std::ranges::find(with, "/packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  const auto toolkit = std::ranges::find(with, "/usr/local/cuda/lib64/libnvrtc.so.13");
+  EXPECT_LT(wheel, older);
+  EXPECT_LT(older, toolkit);
+  EXPECT_NE(toolkit, with.end());
+}
+
 class EveryArchitecture : public testing::TestWithParam<const char*> {};
 
 TEST_P(EveryArchitecture, Compiles) {

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from cli_support import binary, environment_with, fuseblock, fuseblock_json
+from fuseblock import _capi
 
 BLOCK = ("group_norm(4) | silu", "--input", "f32[2,8,16,16]")
+ON_GPU = (*BLOCK, "--device", "h200")
 ARCHITECTURES = ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"]
 
 
@@ -137,31 +139,21 @@ def test_only_gpus_have_kernels(command: str) -> None:
     assert "--wanted" in fuseblock(command, *BLOCK, "--device", "h200", "--wanted", "x", status=2).stderr
 
 
-@pytest.fixture(scope="module")
-def gpu_block() -> tuple[str, ...]:
-    """A block that the cuda engine has kernels for, on the command line."""
-    arguments = (*BLOCK, "--device", "h200")
-    done = subprocess.run([str(binary()), "source", *arguments], capture_output=True, text=True, check=False)
-    if "the cuda engine has no kernel for" in done.stderr:
-        pytest.skip(done.stderr)
-    return arguments
-
-
-def test_source_prints_what_is_compiled(gpu_block: tuple[str, ...]) -> None:
-    source = fuseblock_json("source", *gpu_block)
+def test_source_prints_what_is_compiled() -> None:
+    source = fuseblock_json("source", *ON_GPU)
     assert source["architecture"] == "sm_90a"
     assert source["kernels"]
-    text = fuseblock("source", *gpu_block).stdout
+    text = fuseblock("source", *ON_GPU).stdout
     for kernel in source["kernels"]:
         assert kernel["text"] in text
         assert f"// {kernel['name']}: nvrtc --gpu-architecture=sm_90a" in text
         assert "#include" not in kernel["text"]
-    assert fuseblock_json("source", *gpu_block, "--backward")["kernels"] != source["kernels"]
+    assert fuseblock_json("source", *ON_GPU, "--backward")["kernels"] != source["kernels"]
 
 
-def test_compile_for_every_architecture(gpu_block: tuple[str, ...], tmp_path: Path) -> None:
-    names = [kernel["name"] for kernel in fuseblock_json("source", *gpu_block)["kernels"]]
-    built = fuseblock_json("compile", *gpu_block, "--arch", "all", cache=tmp_path)["kernels"]
+def test_compile_for_every_architecture(tmp_path: Path) -> None:
+    names = [kernel["name"] for kernel in fuseblock_json("source", *ON_GPU)["kernels"]]
+    built = fuseblock_json("compile", *ON_GPU, "--arch", "all", cache=tmp_path)["kernels"]
     assert [(kernel["architecture"], kernel["name"]) for kernel in built] == [
         (architecture, name) for architecture in ARCHITECTURES for name in names
     ]
@@ -170,37 +162,43 @@ def test_compile_for_every_architecture(gpu_block: tuple[str, ...], tmp_path: Pa
         assert kernel["cubin_bytes"] > 1000
         assert kernel["origin"] == "compiled"
         assert len(kernel["digest"]) == 64
-    again = fuseblock_json("compile", *gpu_block, "--arch", "sm_80,sm_90a", cache=tmp_path)["kernels"]
+    again = fuseblock_json("compile", *ON_GPU, "--arch", "sm_80,sm_90a", cache=tmp_path)["kernels"]
     assert {kernel["origin"] for kernel in again} == {"disk"}
     listed = fuseblock_json("cache", "ls", cache=tmp_path)["kernels"]
     assert len(listed) == len(built)
-    assert "registers" in fuseblock("compile", *gpu_block, cache=tmp_path).stdout
-    refused = fuseblock("compile", *gpu_block, "--arch", "sm_70", status=2).stderr
+    assert "registers" in fuseblock("compile", *ON_GPU, cache=tmp_path).stdout
+    refused = fuseblock("compile", *ON_GPU, "--arch", "sm_70", status=2).stderr
     assert "there is no architecture `sm_70`" in refused
 
 
-def test_compiled_kernels_can_be_carried(gpu_block: tuple[str, ...], tmp_path: Path) -> None:
+def test_compiled_kernels_can_be_carried(tmp_path: Path) -> None:
     carried = tmp_path / "carried"
-    built = fuseblock_json("compile", *gpu_block, "--carry", carried)["kernels"]
+    built = fuseblock_json("compile", *ON_GPU, "--carry", carried)["kernels"]
     assert len(list(carried.glob("*.cubin"))) == len(built)
     elsewhere = {"FUSEBLOCK_NVRTC": "/nowhere/libnvrtc.so.13"}
-    done = fuseblock("compile", *gpu_block, variables=elsewhere, status=2)
+    done = fuseblock("compile", *ON_GPU, variables=elsewhere, status=2)
     assert "there is no run-time compiler" in done.stderr
     assert "/nowhere/libnvrtc.so.13" in done.stderr
     elsewhere["FUSEBLOCK_CUBINS"] = str(carried)
-    found = fuseblock_json("compile", *gpu_block, variables=elsewhere)["kernels"]
+    found = fuseblock_json("compile", *ON_GPU, variables=elsewhere)["kernels"]
     assert {kernel["origin"] for kernel in found} == {"carried"}
     assert [kernel["registers"] for kernel in found] == [kernel["registers"] for kernel in built]
 
 
-def test_processes_at_once_compile_once(gpu_block: tuple[str, ...], tmp_path: Path) -> None:
-    command = [str(binary()), "compile", *gpu_block, "--json"]
+def test_processes_at_once_compile_once(tmp_path: Path) -> None:
+    command = [str(binary()), "compile", *ON_GPU, "--json"]
     processes = [
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment_with(tmp_path))
         for _ in range(4)
     ]
     outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
-    kernels = len(fuseblock_json("source", *gpu_block)["kernels"])
+    kernels = len(fuseblock_json("source", *ON_GPU)["kernels"])
     assert sum(output.count('"origin": "compiled"') for output in outputs) == kernels
     assert sum(output.count('"origin": "disk"') for output in outputs) == 3 * kernels
+
+
+def test_the_python_package_knows_where_the_wheel_is() -> None:
+    folder = _capi._wheels_folder()
+    assert folder is not None
+    assert (folder / "nvidia/cu13/lib/libnvrtc.so.13").is_file()

@@ -57,22 +57,6 @@ std::string find_functions(void* library, Nvrtc& functions) {
   return missing;
 }
 
-// Files to try, in order; names without a folder go by the loader's path.
-std::vector<std::string> places(const std::string& wheels) {
-  const char* own =
-      std::getenv("FUSEBLOCK_NVRTC");  // NOLINT(concurrency-mt-unsafe): nothing here sets variables
-  if (own != nullptr && *own != '\0') return {own};
-  std::vector<std::string> files = {"libnvrtc.so.13", "libnvrtc.so.12"};
-  if (!wheels.empty()) {
-    const std::filesystem::path folder(wheels);
-    files.push_back(folder / "nvidia/cu13/lib/libnvrtc.so.13");
-    files.push_back(folder / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
-  }
-  files.emplace_back("/usr/local/cuda/lib64/libnvrtc.so.13");
-  files.emplace_back("/usr/local/cuda/lib64/libnvrtc.so.12");
-  return files;
-}
-
 // The compiler in a file; where there is none to be used, `reason` says why.
 std::optional<Nvrtc> open_compiler(const std::string& file, std::string& reason) {
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -115,7 +99,10 @@ class Finder {
   void look() {
     looked_ = true;
     reason_ = "there is no run-time compiler (NVRTC); looked at";
-    for (const std::string& file : places(folder_)) {
+    const char* own =
+        std::getenv("FUSEBLOCK_NVRTC");  // NOLINT(concurrency-mt-unsafe): nothing here sets variables
+    const bool chosen = own != nullptr && *own != '\0';
+    for (const std::string& file : chosen ? std::vector<std::string>{own} : compiler_files(folder_)) {
       std::string reason;
       found_ = open_compiler(file, reason);
       if (found_) return;
@@ -220,6 +207,18 @@ std::string no_compiler_reason() {
   std::string reason;
   finder().find(&reason);
   return reason;
+}
+
+std::vector<std::string> compiler_files(const std::string& wheels) {
+  std::vector<std::string> files = {"libnvrtc.so.13", "libnvrtc.so.12"};
+  if (!wheels.empty()) {
+    const std::filesystem::path folder(wheels);
+    files.push_back(folder / "nvidia/cu13/lib/libnvrtc.so.13");
+    files.push_back(folder / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  }
+  files.emplace_back("/usr/local/cuda/lib64/libnvrtc.so.13");
+  files.emplace_back("/usr/local/cuda/lib64/libnvrtc.so.12");
+  return files;
 }
 
 std::string reason_to_pass_over(int compiler, int driver) {

@@ -44,6 +44,9 @@ std::string compiler_version();
 // A line for each place that was looked at and what was wrong there; empty where there is a compiler.
 std::string no_compiler_reason();
 
+// The files that are tried without FUSEBLOCK_NVRTC, in order; names without a folder go by the loader's path.
+std::vector<std::string> compiler_files(const std::string& wheels);
+
 // Why a compiler of this version (13000 for 13.0) is passed over beside this driver (0: there is none); empty where it
 // is not. The driver need not understand code of a compiler that is newer than itself.
 std::string reason_to_pass_over(int compiler, int driver);

@@ -33,18 +33,14 @@ __device__ inline void copy_wait_constant() {
 
 // Waits until at most `pending` of the groups that were committed last are under way, or fewer.
 __device__ inline void copy_wait(int pending) {
-  if (pending >= 8) {
-    if (pending >= 16)
-      pending >= 20 ? copy_wait_constant<20>() : copy_wait_constant<16>();
-    else
-      pending >= 12 ? copy_wait_constant<12>() : copy_wait_constant<8>();
-  } else if (pending >= 4) {
-    pending >= 6 ? copy_wait_constant<6>() : copy_wait_constant<4>();
-  } else if (pending >= 2) {
-    pending >= 3 ? copy_wait_constant<3>() : copy_wait_constant<2>();
-  } else {
-    pending >= 1 ? copy_wait_constant<1>() : copy_wait_constant<0>();
-  }
+  if (pending >= 8)
+    copy_wait_constant<8>();
+  else if (pending >= 4)
+    copy_wait_constant<4>();
+  else if (pending >= 2)
+    copy_wait_constant<2>();
+  else
+    copy_wait_constant<0>();
 }
 
 }  // namespace thread

@@ -10,13 +10,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __gri
 
   char* column = memory + kSharedBytes;
   const Count mine = shares.begin(warp) + (Count)(threadIdx.x % 32) * kVector;
-  Ring ring = {column, column, column, 0, mine, mine + (Count)shares.steps * kChunk, team.number, a.units, team.count};
-  if (shares.empty(warp)) ring.unit = a.units;  // nothing to copy
+  const long long rounds = (a.units - team.number + team.count - 1) / team.count;
+  Ring ring = {column, column, column, column, 0, mine, mine + (Count)shares.steps * kChunk,
+               team.number * (long long)shares.elements + mine,
+               team.count * (long long)shares.elements - (long long)shares.steps * kChunk,
+               shares.empty(warp) ? 0 : (int)rounds * shares.steps};
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, mine);
-  unsigned int round = 0;
-  for (long long number = team.number; number < a.units; number += team.count, ++round)
-    run_unit(a, shares, team, unit_at(shares, number, &shared.values), ring, shared, round);
+
+  for (unsigned int round = 0; round < rounds; ++round)
+    run_unit(a, shares, team, unit_at(shares, team.number + round * (long long)team.count, &shared.values), ring, shared,
+             round);
 
   if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }

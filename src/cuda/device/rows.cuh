@@ -25,21 +25,15 @@ struct Shares {
   __device__ Count begin(int warp) const { return (Count)warp * steps * kChunk; }
   __device__ bool empty(int warp) const { return begin(warp) >= elements; }
   __device__ int first_channel(int warp) const { return (int)(begin(warp) / positions); }
-  __device__ int last_channel(int warp) const {
-    const Count end = begin(warp + 1);
-    return (int)(((end < elements ? end : elements) - 1) / positions);
-  }
 };
 
-// Which channels the warps [first, first + count) of the team have between them; empty where last < first.
-struct ChannelRange {
+// The warps of a team, or its blocks, that have elements of a channel; `share` is what each of them has at most.
+struct Range {
   int first, last;
 };
-__device__ inline ChannelRange channels_of(const Shares& shares, int first, int count) {
-  if (shares.empty(first)) return {0, -1};
-  int last = first + count - 1;
-  while (shares.empty(last)) --last;
-  return {shares.first_channel(first), shares.last_channel(last)};
+__device__ inline Range having(const Shares& shares, int channel, Count share) {
+  const Count begin = channel * shares.positions;
+  return {(int)(begin / share), (int)((begin + shares.positions - 1) / share)};
 }
 
 // A unit in this block.
@@ -58,14 +52,15 @@ __device__ inline Unit unit_at(const Shares& shares, long long number, UnitValue
 // This thread's columns of shared memory: copies in the order of their use, over all units of the team.
 struct Ring {
   char* first;
-  char* taken;   // the slot that is used next
-  char* issued;  // and that of the next copy
-  int pending;   // copies that are under way or not let go of
-  Count element;       // of the next copy, in its unit
-  Count end;           // of the warp's share
-  long long unit;      // of the next copy
-  long long unit_end;  // all units
-  int unit_step;       // from one unit of the team to the next
+  char* issued;   // the slot of the next copy
+  char* visited;  // that which a first sweep takes next
+  char* kept;     // the oldest that waits for later sweeps
+  int pending;    // copies under way, and those that a first sweep has not taken yet
+  Count element;        // of the next copy, in its unit
+  Count end;            // of the warp's share
+  long long offset;     // of the next copy, in the tensors
+  long long next_unit;  // from the end of the share in one unit to its begin in the team's next
+  int copies;           // that are still to come, over all units
 
   __device__ static char* next(char* slot, char* first) {
     char* following = slot + kRingBytes;
@@ -75,15 +70,17 @@ struct Ring {
 
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, Count begin) {
-  if (kRing == 0 || ring.unit >= ring.unit_end) return;
-  copy_inputs(a, ring.unit * shares.elements, ring.element, shares.elements, ring.issued);
+  if (kRing == 0 || ring.copies == 0) return;
+  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued, ring.first);
   ++ring.pending;
+  --ring.copies;
   ring.element += kChunk;
+  ring.offset += kChunk;
   if (ring.element >= ring.end) {
     ring.element = begin;
-    ring.unit += ring.unit_step;
+    ring.offset += ring.next_unit;
   }
 }
 
@@ -104,24 +101,37 @@ __device__ inline void flush(Sums& sums, Sums* list, int first_channel, int chan
   sums.clear();
 }
 
+// What a sweep takes for each channel of a unit, worked out once: what the tensors give, while a barrier is waited for,
+// then the statistics.
 template <class Sweep>
-__device__ inline void next_channel(const Arguments& a, const Shares& shares, const Unit& unit, Cursor<Sweep>& cursor,
+__device__ inline void prepare_parameters(const Arguments& a, const Unit& unit, typename Sweep::Channel* channels) {
+  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::parameters(a, unit, c, channels[c]);
+}
+template <class Sweep>
+__device__ inline void prepare_statistics(const Arguments& a, const Unit& unit, typename Sweep::Channel* channels) {
+  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::statistics(a, unit, c, channels[c]);
+  __syncthreads();
+}
+
+template <class Sweep>
+__device__ inline void next_channel(const Shares& shares, Cursor<Sweep>& cursor, const typename Sweep::Channel* channels,
                                     typename Sweep::Sums& sums, typename Sweep::Sums* list, int list_channel) {
   if (Sweep::kStatistics) flush(sums, list, list_channel, cursor.channel);
   ++cursor.channel;
   cursor.channel_end += shares.positions;
-  if (cursor.channel < kUnitChannels) cursor.values = Sweep::channel(a, unit, cursor.channel);
+  if (channels && cursor.channel < kUnitChannels) cursor.values = channels[cursor.channel];
 }
 
 // Where the lane's element i lies behind its first.
 __device__ constexpr int place(int i) { return i / kVector * kPiece + i % kVector; }
 
-// The elements of one chunk, `element` being the warp's first and `mine` the lane's.
+// The elements of one chunk, `element` being the warp's first, `mine` the lane's, `offset` where that lies in the tensors.
 template <class Sweep>
 __device__ inline void visit_chunk(const Arguments& a, const Shares& shares, const Unit& unit, Count element, Count mine,
-                                   const Inputs& inputs, Cursor<Sweep>& cursor, typename Sweep::Sums& sums,
+                                   long long offset, const Inputs& inputs, Cursor<Sweep>& cursor,
+                                   const typename Sweep::Channel* channels, typename Sweep::Sums& sums,
                                    typename Sweep::Sums* list, int list_channel) {
-  while (cursor.channel_end <= element) next_channel<Sweep>(a, shares, unit, cursor, sums, list, list_channel);
+  while (cursor.channel_end <= element) next_channel<Sweep>(shares, cursor, channels, sums, list, list_channel);
   typename Sweep::Results results[kElements];
   if (element + kChunk <= cursor.channel_end) {
     const Count position = mine - (cursor.channel_end - shares.positions);
@@ -129,6 +139,7 @@ __device__ inline void visit_chunk(const Arguments& a, const Shares& shares, con
     for (int i = 0; i < kElements; ++i)
       results[i] = Sweep::program(a, cursor.values, inputs, i, unit, cursor.channel, position + place(i));
     sums.add(results, kAllElements);
+    Sweep::template store<true>(a, shares, unit, mine, offset, results);
   } else {
     // Channels end inside the chunk, or the unit does.
     const Count end = element + kChunk < shares.elements ? element + kChunk : shares.elements;
@@ -143,17 +154,17 @@ __device__ inline void visit_chunk(const Arguments& a, const Shares& shares, con
       }
       sums.add(results, taken);
       if (cursor.channel_end >= end) break;
-      next_channel<Sweep>(a, shares, unit, cursor, sums, list, list_channel);
+      next_channel<Sweep>(shares, cursor, channels, sums, list, list_channel);
     }
+    Sweep::template store<false>(a, shares, unit, mine, offset, results);
   }
-  Sweep::store(a, unit, mine, shares.elements, results);
 }
 
 // One sweep over the block's share of a unit. The first sweep takes the ring's next chunks, later ones find the last
 // `kept` of them there; the last sweep lets go of them.
 template <class Sweep, bool kFirst, bool kLast>
 __device__ inline void sweep(const Arguments& a, const Shares& shares, const Team& team, const Unit& unit, Ring& ring,
-                             typename Sweep::Sums* list) {
+                             typename Sweep::Sums* list, const typename Sweep::Channel* channels) {
   const int warp = team.member * kWarps + threadIdx.x / 32;
   if (shares.empty(warp)) return;
   const int list_channel = shares.first_channel(team.member * kWarps);
@@ -164,37 +175,35 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
   Cursor<Sweep> cursor;
   cursor.channel = shares.first_channel(warp);
   cursor.channel_end = (cursor.channel + 1) * shares.positions;
-  cursor.values = Sweep::channel(a, unit, cursor.channel);
+  if (channels) cursor.values = channels[cursor.channel];
   const int again = kRing == 0 ? shares.steps : kFirst || !kAgain ? 0 : shares.steps - shares.kept;
 
   // What is not in the ring is read one step ahead.
   Inputs ahead;
-  if (0 < again) ahead = read_inputs(a, unit.begin, mine_begin, shares.elements);
-  char* slot = ring.taken;
-  int held = 0;  // copies of this unit that stay in the ring
+  if (0 < again) ahead = read_inputs(a, unit.begin + mine_begin, mine_begin, shares.elements);
+  char* slot = kFirst ? ring.visited : ring.kept;
   Count element = begin;
   Count mine = mine_begin;
+  long long offset = unit.begin + mine_begin;
 #pragma unroll 1
-  for (int step = 0; step < shares.steps; ++step, element += kChunk, mine += kChunk) {
+  for (int step = 0; step < shares.steps; ++step, element += kChunk, mine += kChunk, offset += kChunk) {
     Inputs inputs = ahead;
     if (step < again) {
-      if (step + 1 < again) ahead = read_inputs(a, unit.begin, mine + kChunk, shares.elements);
+      if (step + 1 < again) ahead = read_inputs(a, offset + kChunk, mine + kChunk, shares.elements);
     } else {
-      if (kFirst) thread::copy_wait(ring.pending - held - 1);
+      if (kFirst) thread::copy_wait(--ring.pending);
       inputs = ring_inputs(slot);
       slot = Ring::next(slot, ring.first);
     }
     if (element < shares.elements)
-      visit_chunk<Sweep>(a, shares, unit, element, mine, inputs, cursor, sums, list, list_channel);
-    if (step < again) continue;
-    if (kLast || step < shares.steps - shares.kept) {
-      --ring.pending;
-      ring.taken = slot;
+      visit_chunk<Sweep>(a, shares, unit, element, mine, offset, inputs, cursor, channels, sums, list, list_channel);
+    if (kLast ? step >= again : kFirst && kAgain && step < shares.steps - shares.kept) {
+      if (!kLast) ring.kept = slot;
       copy_next(ring, a, shares, mine_begin);
-    } else {
-      ++held;
     }
   }
+  if (kFirst) ring.visited = slot;
+  if (kLast) ring.kept = slot;
   if (Sweep::kStatistics) flush(sums, list, list_channel, cursor.channel);
 }
 
@@ -203,16 +212,19 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
 template <class Sums, class Totals>
 __device__ inline void merge_block(const Shares& shares, const Team& team, const Sums* list, Totals* totals,
                                    Totals* team_list) {
+  const int lane = threadIdx.x % 32;
   const int first_warp = team.member * kWarps;
-  const ChannelRange channels = channels_of(shares, first_warp, kWarps);
-  const int lane = (int)threadIdx.x % 32;
   __syncthreads();
-  for (int channel = channels.first + threadIdx.x / 32; channel <= channels.last; channel += kWarps) {
+  if (shares.empty(first_warp)) return;
+  const int list_channel = shares.first_channel(first_warp);
+  const Count end = shares.begin(first_warp + kWarps);
+  for (int channel = list_channel + threadIdx.x / 32; channel < kUnitChannels; channel += kWarps) {
+    if (channel * shares.positions >= end) break;
+    const Range warps = having(shares, channel, (Count)shares.steps * kChunk);
     Totals total;
     total.clear();
-    if (lane < kWarps && !shares.empty(first_warp + lane) && shares.first_channel(first_warp + lane) <= channel &&
-        channel <= shares.last_channel(first_warp + lane))
-      total.merge(list[channel - channels.first + lane]);
+    if (lane < kWarps && warps.first <= first_warp + lane && first_warp + lane <= warps.last)
+      total.merge(list[channel - list_channel + lane]);
     total = warp::merge(total);
     if (lane != 0) continue;
     if (team.size == 1)
@@ -225,22 +237,21 @@ __device__ inline void merge_block(const Shares& shares, const Team& team, const
 // The unit's totals out of the team's list, one warp a channel.
 template <class Totals>
 __device__ inline void merge_team(const Shares& shares, const Team& team, const Totals* team_list, Totals* totals) {
+  const int lane = threadIdx.x % 32;
   for (int channel = threadIdx.x / 32; channel < kUnitChannels; channel += kWarps) {
+    const Range blocks = having(shares, channel, shares.begin(kWarps));
     Totals total;
     total.clear();
-    for (int member = (int)threadIdx.x % 32; member < team.size; member += 32) {
-      const ChannelRange channels = channels_of(shares, member * kWarps, kWarps);
-      if (channels.first <= channel && channel <= channels.last) {
-        // Written by other blocks: past this multiprocessor's cache.
-        Totals part;
-        const unsigned int* from = reinterpret_cast<const unsigned int*>(&team_list[channel + member]);
-        unsigned int* to = reinterpret_cast<unsigned int*>(&part);
+    for (int member = blocks.first + lane; member <= blocks.last; member += 32) {
+      // Written by other blocks: past this multiprocessor's cache.
+      Totals part;
+      const unsigned int* from = reinterpret_cast<const unsigned int*>(&team_list[channel + member]);
+      unsigned int* to = reinterpret_cast<unsigned int*>(&part);
 #pragma unroll
-        for (int i = 0; i < (int)(sizeof(Totals) / 4); ++i) to[i] = __ldcg(from + i);
-        total.merge(part);
-      }
+      for (int i = 0; i < (int)(sizeof(Totals) / 4); ++i) to[i] = __ldcg(from + i);
+      total.merge(part);
     }
     total = warp::merge(total);
-    if ((int)threadIdx.x % 32 == 0) totals[channel] = total;
+    if (lane == 0) totals[channel] = total;
   }
 }

@@ -21,10 +21,7 @@ namespace team {
 // What the block has written before is seen by those that wait for it.
 __device__ inline void arrive(unsigned int* arrived) {
   __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
-  }
+  if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
 }
 
 // Waits until `wanted` blocks have arrived since the launch.

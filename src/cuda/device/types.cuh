@@ -59,7 +59,7 @@ __device__ inline long long offset_at(const Tensor<Element>& tensor, long long n
 
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
 template <class Element>
-struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) Vector {
+struct alignas(sizeof(Element) * kVector < 4 ? 4 : sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) Vector {
   static constexpr int kBytes = sizeof(Element) * kVector;
   static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
 

@@ -91,7 +91,16 @@ class RowsWriter : KernelWriter {
     return std::any_of(sweep(i).sinks.begin(), sweep(i).sinks.end(),
                        [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
   }
-  std::string real_size() const { return single_ ? "4" : "8"; }
+  // The inputs of a sweep's program that do not vary over positions.
+  std::vector<int> channel_inputs(int i) const {
+    std::vector<int> result;
+    for (std::size_t k = 0; k < sweep(i).inputs.size(); ++k) {
+      const int input = sweep(i).inputs[k];
+      if (!over_positions(slot(input).extents) && !contains(ring_, input)) result.push_back(static_cast<int>(k));
+    }
+    return result;
+  }
+  bool has_channels(int i) const { return !channel_inputs(i).empty(); }
 
   // Whether everything that the sweeps write is rounded to 16 bits, and no statistic is taken of what functions give.
   bool writes_16_bit() const {
@@ -139,6 +148,13 @@ class RowsWriter : KernelWriter {
     text.open("struct Results" + name + " {");
     for (std::int32_t step : steps) text.line("real r" + number_text(step) + ";");
     text.close("};");
+    text.line("// What its program takes that does not vary over positions.");
+    text.open("struct Channel" + name + " {");
+    const std::vector<int> inputs = channel_inputs(i);
+    if (inputs.empty()) text.line("int nothing;");
+    for (int k : inputs) text.line("real i" + number_text(k) + ";");
+    text.close("};");
+    shared_bytes_ += (single_ ? 4 : 8) * static_cast<int>(inputs.size() * static_cast<std::size_t>(cut_.unit_channels)) + 16;
     write_sums_struct(text, "Sums" + name, "real", taken, name);
     write_sums_struct(text, "Totals" + name, "real", taken, name);
     int numbers = 0;
@@ -178,7 +194,7 @@ class RowsWriter : KernelWriter {
   }
 
   void write_inputs(Text& text) {
-    text.line("// Vectors of each value in the ring. Elements are counted from the first of a unit, `begin`.");
+    text.line("// Vectors of each value in the ring: those at `offset` in the tensors, which is `element` of the unit.");
     text.open("struct Inputs {");
     if (ring_.empty()) text.line("int nothing;");
     for (int input : ring_)
@@ -189,9 +205,9 @@ class RowsWriter : KernelWriter {
     auto vector_type = [&](int input) { return "Vector<" + element_name(element_type(input)) + ">"; };
     auto in_memory = [&](int input) {
       return "reinterpret_cast<const " + vector_type(input) + "*>(" + tensor(input) +
-             ".data + begin + element + i * 32 * kVector)";
+             ".data + offset + i * 32 * kVector)";
     };
-    text.line("__device__ inline void copy_inputs(const Arguments& a, long long begin, Count element, Count elements,");
+    text.line("__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,");
     text.open("                                   char* slot) {");
     int offset = 0;
     for (int input : ring_) {
@@ -205,7 +221,7 @@ class RowsWriter : KernelWriter {
     }
     text.close();
     text.open("__device__ inline Inputs ring_inputs(const char* slot) {");
-    text.line("Inputs inputs;");
+    text.line(ring_.empty() ? "Inputs inputs = {};" : "Inputs inputs;");
     offset = 0;
     for (int input : ring_) {
       text.line("#pragma unroll");
@@ -216,9 +232,9 @@ class RowsWriter : KernelWriter {
     }
     text.line("return inputs;");
     text.close();
-    text.line("__device__ inline Inputs read_inputs(const Arguments& a, long long begin, Count element,");
+    text.line("__device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element,");
     text.open("                                     Count elements) {");
-    text.line("Inputs inputs;");
+    text.line(ring_.empty() ? "Inputs inputs = {};" : "Inputs inputs;");
     for (int input : ring_) {
       text.line("#pragma unroll");
       text.line(pieces);
@@ -267,6 +283,8 @@ class RowsWriter : KernelWriter {
         shared_bytes_ += static_cast<int>(cut_.unit_channels) * 8 * (merged ? state_numbers(which.statistic) : 1);
       }
     }
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_channels(i)) text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
     text.line("int nothing;");
     text.close("};");
     text.open("struct Shared {");
@@ -318,21 +336,17 @@ class RowsWriter : KernelWriter {
     text.line("typedef Sums" + name + " Sums;");
     text.line(std::string("static constexpr bool kStatistics = ") + (has_statistics(i) ? "true;" : "false;"));
 
-    // What does not vary over positions.
-    std::vector<int> channel_inputs;
-    for (std::size_t k = 0; k < which.inputs.size(); ++k)
-      if (!over_positions(slot(which.inputs[k]).extents) && !contains(ring_, which.inputs[k]))
-        channel_inputs.push_back(static_cast<int>(k));
-    text.open("struct Channel {");
-    if (channel_inputs.empty()) text.line("int nothing;");
-    for (int k : channel_inputs) text.line("real i" + number_text(k) + ";");
-    text.close("};");
-    text.open("static __device__ Channel channel(const Arguments& a, const Unit& unit, int c) {");
-    text.line("Channel channel;");
-    for (int k : channel_inputs)
-      text.line("channel.i" + number_text(k) + " = (real)" + channel_value(which.inputs[at(k)]) + ";");
-    text.line("return channel;");
-    text.close();
+    text.line("typedef Channel" + name + " Channel;");
+    for (const bool statistics : {false, true}) {
+      text.open(std::string("static __device__ void ") + (statistics ? "statistics" : "parameters") +
+                "(const Arguments& a, const Unit& unit, int c, Channel& channel) {");
+      for (int k : channel_inputs(i)) {
+        const int input = which.inputs[at(k)];
+        if (made_here(input) == statistics)
+          text.line("channel.i" + number_text(k) + " = (real)" + channel_value(input) + ";");
+      }
+      text.close();
+    }
 
     text.open("static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs, int i,");
     text.line("                                  const Unit& unit, int c, Count position) {");
@@ -361,14 +375,15 @@ class RowsWriter : KernelWriter {
     text.line("return results;");
     text.close();
 
-    text.open("static __device__ void store(const Arguments& a, const Unit& unit, Count element,");
-    text.line("                             Count elements, const Results (&results)[kElements]) {");
+    text.line("template <bool kWhole>");
+    text.line("static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,");
+    text.open("                             long long offset, const Results (&results)[kElements]) {");
     bool stores = false;
     for (const Sink& sink : which.sinks) stores = stores || sink.kind == SinkKind::kStore;
     if (stores && constants_.ring == 0) {
-      text.line("if (element >= elements) return;");
-      text.line("const long long c = element / " + scalar("long long", "positions") + ";");
-      text.line("const Position at = position_at(element - c * a.positions, " + scalar("long long", "height") + ", " +
+      text.line("if (element >= shares.elements) return;");
+      text.line("const Count c = element / shares.positions;");
+      text.line("const Position at = position_at(element - c * shares.positions, " + scalar("long long", "height") + ", " +
                 scalar("long long", "width") + ");");
     }
     for (const Sink& sink : which.sinks) {
@@ -381,12 +396,12 @@ class RowsWriter : KernelWriter {
       }
       text.line("#pragma unroll");
       text.open("for (int piece = 0; piece < kPieces; ++piece) {");
-      text.line("const Count first = element + piece * 32 * kVector;");
       text.line("real values[kVector];");
       text.line("#pragma unroll");
       text.line("for (int i = 0; i < kVector; ++i) values[i] = results[piece * kVector + i].r" + number_text(sink.step) +
                 ";");
-      text.line("if (first < elements) store_vector(" + to + ".data + unit.begin + first, values);");
+      text.line("if (kWhole || element + piece * 32 * kVector < shares.elements)");
+      text.line("  store_vector(" + to + ".data + offset + piece * 32 * kVector, values);");
       text.close();
     }
     text.close();
@@ -395,6 +410,14 @@ class RowsWriter : KernelWriter {
 
   // Read at each element, wherever it lies.
   bool is_direct(int input) const { return over_positions(slot(input).extents) && !contains(ring_, input); }
+
+  // Whether a slot is a statistic that this kernel works out.
+  bool made_here(int input) const {
+    const Slot& which = slot(input);
+    if (which.kind != SlotKind::kStatistic) return false;
+    const int owner = part(which.part).kind == PartKind::kComponent ? part(which.part).operands[0] : which.part;
+    return sweep_of(owner) >= 0 || in_unit(which.part) || in_unit(owner);
+  }
 
   std::string channel_value(int input) {
     const Slot& which = slot(input);
@@ -529,11 +552,10 @@ class RowsWriter : KernelWriter {
 
   void write_run_unit(Text& text) {
     text.line("// The plan's steps for one unit. `round` counts the team's units.");
-    text.open("__device__ inline void run_unit(const Arguments& a, const Shares& shares, const Team& team, const Unit& unit,");
-    text.line("                                Ring& ring, Shared& shared, unsigned int round) {");
+    text.line("__device__ inline void run_unit(const Arguments& a, const Shares& shares, const Team& team, const Unit& unit,");
+    text.open("                                Ring& ring, Shared& shared, unsigned int round) {");
     if (step(cut_.first).kind == StepKind::kFinalise) text.line("__syncthreads();");
-    int barriers = 0;
-    for (int i = 0; i < sweep_count(); ++i) barriers += has_statistics(i) ? 1 : 0;
+    const int barriers = barrier_count();
     int barrier = 0;
     int which = 0;
     for (int i = cut_.first; i <= cut_.last; ++i) {
@@ -544,16 +566,27 @@ class RowsWriter : KernelWriter {
       const std::string name = number_text(which);
       const bool statistics = has_statistics(which);
       const std::string list = statistics ? "shared.list" + name : "(Sums" + name + "*)0";
+      const std::string channels = "<Sweep" + name + ">(a, unit, unit.values->channels" + name + ");";
+      // Behind a sweep with statistics they are prepared while its barrier is waited for.
+      if (has_channels(which) && (which == 0 || !has_statistics(which - 1))) {
+        text.line("__syncthreads();  // the readers of the unit before are done");
+        text.line("prepare_parameters" + channels);
+      }
+      if (has_channels(which)) text.line("prepare_statistics" + channels);
       text.line("sweep<Sweep" + name + ", " + (which == 0 ? "true" : "false") + ", " +
-                (which == sweep_count() - 1 ? "true" : "false") + ">(a, shares, team, unit, ring, " + list + ");");
+                (which == sweep_count() - 1 ? "true" : "false") + ">(a, shares, team, unit, ring, " + list + ", " +
+                (has_channels(which) ? "unit.values->channels" + name : "(Channel" + name + "*)0") + ");");
       if (statistics) {
         ++barrier;
         text.open("{");
         text.line("Totals" + name + "* team_list = a.team_list" + name +
                   " + (team.number * 2 + round % 2) * (kUnitChannels + team.size);");
         text.line("merge_block(shares, team, shared.list" + name + ", unit.values->totals" + name + ", team_list);");
+        text.line("if (team.size > 1) team::arrive(a.arrived + team.number);");
+        if (which + 1 < sweep_count() && has_channels(which + 1))
+          text.line("prepare_parameters<Sweep" + number_text(which + 1) + ">(a, unit, unit.values->channels" +
+                    number_text(which + 1) + ");");
         text.open("if (team.size > 1) {");
-        text.line("team::arrive(a.arrived + team.number);");
         text.line("team::wait(a.arrived + team.number, (round * " + number_text(barriers) + " + " + number_text(barrier) +
                   ") * team.size);");
         text.line("merge_team(shares, team, team_list, unit.values->totals" + name + ");");
@@ -565,6 +598,12 @@ class RowsWriter : KernelWriter {
       ++which;
     }
     text.close();
+  }
+
+  int barrier_count() const {
+    int count = 0;
+    for (int i = 0; i < sweep_count(); ++i) count += has_statistics(i) ? 1 : 0;
+    return count;
   }
 
   RowsConstants constants_;

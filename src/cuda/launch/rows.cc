@@ -33,8 +33,9 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 }
 
 // Tries every size of teams. The unit of cost is a step of all threads; what is read again costs less than a first read,
-// since it comes from L2, and a team's barrier as much as a step unless the ring is long enough to hide it.
-RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain, const RowsConstants& constants) {
+// since it comes from L2, and a team's barrier as much as two steps.
+RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain, const RowsConstants& constants,
+                         int only_team) {
   const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * constants.blocks;
   const std::int64_t units = domain[0] * (domain[1] / cut.unit_channels);
   const std::int64_t chunks = ceil_div(unit_elements(cut, domain), 32 * constants.vector * constants.pieces);
@@ -43,19 +44,18 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
   RowsDivision best;
   double least = 0;
   for (std::int64_t team = 1; team <= blocks; ++team) {
+    if (only_team > 0 && team != only_team) continue;
     const std::int64_t teams = std::min(blocks / team, units);
+    const std::int64_t rounds = ceil_div(units, teams);
     const std::int64_t steps = ceil_div(chunks, team * warps);
     // Everything stays where the ring takes it, even without copies ahead.
     const std::int64_t kept = steps <= constants.ring ? steps : keepable;
     const double again = 0.6 * static_cast<double>(steps - kept);
-    const double slack = static_cast<double>(constants.ring - kept) / static_cast<double>(kLookahead);
-    const double barrier = team == 1 ? 0.3 : 1.0 + 0.002 * static_cast<double>(team);
-    const double cost = static_cast<double>(ceil_div(units, teams)) *
-                        (static_cast<double>(steps) + again + barrier * (slack >= 1 ? 1.0 : 2.0 - slack));
-    if (team > 1 && cost >= least) continue;
+    const double barrier = team == 1 ? 0.5 : 2.0;
+    const double cost = static_cast<double>(rounds) * (2 * static_cast<double>(steps) + again + barrier);
+    if (best.units > 0 && cost >= least) continue;
     least = cost;
     best = {static_cast<int>(team), static_cast<int>(teams), static_cast<int>(steps), static_cast<int>(kept), units};
-    if (steps == 1 && team * teams >= blocks) break;
   }
   return best;
 }

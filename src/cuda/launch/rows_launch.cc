@@ -29,17 +29,8 @@ class RowsLaunch : public KernelLaunch {
       const RowsText trial = rows_text(schedule, cut, constants);
       constants.ring = rows_ring(gpu, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
       if (constants.ring > 1 && trial.ring_inputs > 0) {
-        dense_variant_ = make_variant(constants);
+        dense_variant_ = make_variant(constants, team);
         if (std::getenv("FB_ROWS")) {
-          if (team > 0) {
-            RowsDivision& d = dense_variant_->division;
-            d.team = team; d.teams = std::min<std::int64_t>(gpu.multiprocessors * constants.blocks / team, d.units);
-            std::int64_t e = cut.unit_channels * domain_[2] * domain_[3] * domain_[4];
-            std::int64_t ch = (e + 32 * constants.vector * constants.pieces - 1) / (32 * constants.vector * constants.pieces);
-            std::int64_t w = std::int64_t{team} * constants.threads / 32;
-            d.steps = (ch + w - 1) / w;
-            d.kept = d.steps <= constants.ring ? d.steps : constants.ring - 4;
-          }
           const RowsDivision& d = dense_variant_->division;
           std::fprintf(stderr, "[rows threads %d blocks %d pieces %d ring %d team %d teams %d steps %d kept %d units %ld]\n", constants.threads, constants.blocks, constants.pieces, constants.ring, d.team, d.teams, d.steps, d.kept, (long)d.units);
         }
@@ -124,10 +115,10 @@ class RowsLaunch : public KernelLaunch {
     throw InternalError("a kernel of sweeps without a sweep");
   }
 
-  std::unique_ptr<Variant> make_variant(const RowsConstants& constants) const {
+  std::unique_ptr<Variant> make_variant(const RowsConstants& constants, int team = 0) const {
     auto variant = std::make_unique<Variant>();
     variant->constants = constants;
-    variant->division = divide_rows(gpu_, cut_, domain_, constants);
+    variant->division = divide_rows(gpu_, cut_, domain_, constants, team);
     variant->constants.again = constants.ring == 0 || variant->division.kept < variant->division.steps;
     variant->text = rows_text(schedule_, cut_, variant->constants);
     variant->source = source_of(variant->text.kernel, schedule_);

@@ -28,19 +28,19 @@ class ReferenceExecutable : public Executable {
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> kEngines = [] {
     std::vector<Engine> list = {
-      {"cpu", [] { return cpu::description(); }, cpu::prepare, cpu::prepare_training},
-      {"reference",
-       [] {
-         DeviceDescription description;
-         description.name = "reference";
-         description.summary = "double precision, one operation after the other, one thread";
-         description.cores = 1;
-         return description;
-       },
-       [](const TypedBlock& block, const PlanOptions&) -> std::unique_ptr<Executable> {
-         return std::make_unique<ReferenceExecutable>(block);
-       },
-       nullptr},
+        {"cpu", [] { return cpu::description(); }, cpu::prepare, cpu::prepare_training},
+        {"reference",
+         [] {
+           DeviceDescription description;
+           description.name = "reference";
+           description.summary = "double precision, one operation after the other, one thread";
+           description.cores = 1;
+           return description;
+         },
+         [](const TypedBlock& block, const PlanOptions&) -> std::unique_ptr<Executable> {
+           return std::make_unique<ReferenceExecutable>(block);
+         },
+         nullptr},
     };
     if (cuda::available())
       list.insert(list.begin() + 1,

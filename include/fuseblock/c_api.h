@@ -147,8 +147,8 @@ FUSEBLOCK_API FuseblockStatus fuseblock_plan_run(const FuseblockPlan* plan, cons
  * default one) without waiting for them. Other engines take no notice of the stream. */
 FUSEBLOCK_API FuseblockStatus fuseblock_plan_run_on(const FuseblockPlan* plan, const FuseblockTensor* inputs,
                                                     size_t input_count, const FuseblockTensor* outputs,
-                                                    size_t output_count, void* workspace, size_t workspace_bytes,
-                                                    void* stream);
+                                                    size_t output_count, void* workspace,
+                                                    size_t workspace_bytes, void* stream);
 
 /* What runs and why, for a person and as a JSON object. */
 FUSEBLOCK_API FuseblockStatus fuseblock_plan_explain(const FuseblockPlan* plan, const char** text);

@@ -277,18 +277,18 @@ size_t fuseblock_plan_workspace_bytes(const FuseblockPlan* plan) {
 FuseblockStatus fuseblock_plan_run(const FuseblockPlan* plan, const FuseblockTensor* inputs,
                                    size_t input_count, const FuseblockTensor* outputs, size_t output_count,
                                    void* workspace, size_t workspace_bytes) {
-  return fuseblock_plan_run_on(plan, inputs, input_count, outputs, output_count, workspace, workspace_bytes, nullptr);
+  return fuseblock_plan_run_on(plan, inputs, input_count, outputs, output_count, workspace, workspace_bytes,
+                               nullptr);
 }
 
-FuseblockStatus fuseblock_plan_run_on(const FuseblockPlan* plan, const FuseblockTensor* inputs, size_t input_count,
-                                      const FuseblockTensor* outputs, size_t output_count, void* workspace,
-                                      size_t workspace_bytes, void* stream) {
+FuseblockStatus fuseblock_plan_run_on(const FuseblockPlan* plan, const FuseblockTensor* inputs,
+                                      size_t input_count, const FuseblockTensor* outputs, size_t output_count,
+                                      void* workspace, size_t workspace_bytes, void* stream) {
   return guarded([&] {
     const FuseblockPlan& self = required(plan, "plan");
     const fuseblock::Arguments arguments = {
         read_tensors<fuseblock::ConstTensorView>(self.inputs, inputs, input_count, "inputs"),
-        read_tensors<fuseblock::TensorView>(self.outputs, outputs, output_count, "outputs"),
-        stream};
+        read_tensors<fuseblock::TensorView>(self.outputs, outputs, output_count, "outputs"), stream};
     if (workspace == nullptr && workspace_bytes > 0)
       throw UserError("workspace: expected " + std::to_string(workspace_bytes) + " bytes, got NULL");
     self.plan.run(arguments, {static_cast<std::byte*>(workspace), workspace_bytes});

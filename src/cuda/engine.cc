@@ -87,7 +87,8 @@ DeviceDescription description() {
   const jit::DeviceFacts facts = jit::device_facts(0);
   DeviceDescription result;
   for (const DeviceDescription& known : gpu_descriptions())
-    if (facts.model.find(known.model.substr(0, known.model.find(" SXM"))) != std::string::npos) result = known;
+    if (facts.model.find(known.model.substr(0, known.model.find(" SXM"))) != std::string::npos)
+      result = known;
   result.name = "cuda";
   result.model = facts.model;
   result.cores = facts.multiprocessors;
@@ -100,8 +101,10 @@ std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& 
 
 TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
                                      const PlanOptions& options) {
-  auto [written, read] = make_training_schedules(forward, backward, arithmetic(forward), description(), options);
-  return {std::make_unique<CudaExecutable>(std::move(written)), std::make_unique<CudaExecutable>(std::move(read))};
+  auto [written, read] =
+      make_training_schedules(forward, backward, arithmetic(forward), description(), options);
+  return {std::make_unique<CudaExecutable>(std::move(written)),
+          std::make_unique<CudaExecutable>(std::move(read))};
 }
 
 std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu) {

@@ -10,7 +10,8 @@ Gpu gpu_of(const DeviceDescription& device) {
     return {&jit::architecture_for(facts.compute_major, facts.compute_minor), facts.multiprocessors};
   }
   const jit::Architecture* known = jit::architecture_of_device(device.name);
-  if (known == nullptr) throw NotSupportedError(device.name + ": the cuda engine runs on GPUs; this device is none");
+  if (known == nullptr)
+    throw NotSupportedError(device.name + ": the cuda engine runs on GPUs; this device is none");
   return {known, device.cores};
 }
 

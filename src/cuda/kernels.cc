@@ -37,14 +37,16 @@ class Cutter {
     switch (step(first).kind) {
       case StepKind::kPool: return {.kind = KernelKind::kPool, .first = first, .last = first};
       case StepKind::kHostCall:
-        throw NotSupportedError("cuda: " + Narrator(schedule_).stage(step(first)) + ": host calls run on the CPU");
+        throw NotSupportedError("cuda: " + Narrator(schedule_).stage(step(first)) +
+                                ": host calls run on the CPU");
       case StepKind::kSweep: check(step(first).sweep); break;
       case StepKind::kFinalise: break;
     }
     std::optional<KernelCut> rows = rows_from(first);
     if (rows) return *rows;
     const bool finalise = step(first).kind == StepKind::kFinalise;
-    KernelCut cut = {.kind = finalise ? KernelKind::kFinalise : KernelKind::kColumns, .first = first, .last = first};
+    KernelCut cut = {
+        .kind = finalise ? KernelKind::kFinalise : KernelKind::kColumns, .first = first, .last = first};
     if (finalise) cut.remaining = step(first).parts;
     return cut;
   }
@@ -52,10 +54,12 @@ class Cutter {
   void check(const Sweep& sweep) const {
     const Narrator narrator(schedule_);
     if (sweep.source >= 0)
-      throw NotSupportedError("cuda: " + narrator.source(sweep) + ": there is no kernel for convolutions yet");
+      throw NotSupportedError("cuda: " + narrator.source(sweep) +
+                              ": there is no kernel for convolutions yet");
     for (const Sink& sink : sweep.sinks) {
       if (sink.kind == SinkKind::kContract)
-        throw NotSupportedError("cuda: " + narrator.sink(sink) + ": there is no kernel for weight gradients yet");
+        throw NotSupportedError("cuda: " + narrator.sink(sink) +
+                                ": there is no kernel for weight gradients yet");
       if (sink.kind == SinkKind::kStatistic && part(sink.part).axes.empty() && over_positions(sweep.domain))
         throw NotSupportedError("cuda: " + narrator.sink(sink) +
                                 ": there is no kernel for reductions over some of the axes d, h, w yet");
@@ -96,7 +100,8 @@ class Cutter {
       cut.unit_channels = unit_channels_;
       cut.local = local_;
       if (best || step(i).kind == StepKind::kSweep) best = cut;
-      if (i == first && step(i).kind == StepKind::kFinalise && numbers * unit_channels_ > limits_.unit_numbers)
+      if (i == first && step(i).kind == StepKind::kFinalise &&
+          numbers * unit_channels_ > limits_.unit_numbers)
         return std::nullopt;
     }
     return best;

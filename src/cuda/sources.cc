@@ -8,14 +8,16 @@
 
 namespace fuseblock {
 
-std::vector<KernelText> kernel_sources(const TypedBlock& block, const Device& device, const PlanOptions& options) {
+std::vector<KernelText> kernel_sources(const TypedBlock& block, const Device& device,
+                                       const PlanOptions& options) {
   const cuda::Gpu gpu = cuda::gpu_of(device.description());
   std::vector<KernelText> kernels;
   for (jit::KernelSource& source : cuda::sources(make_schedule(block, device.description(), options), gpu)) {
     const bool known = std::any_of(kernels.begin(), kernels.end(),
                                    [&](const KernelText& kernel) { return kernel.text == source.text; });
     if (!known)
-      kernels.push_back({source.name, std::move(source.text), source.options, source.entry, source.description});
+      kernels.push_back(
+          {source.name, std::move(source.text), source.options, source.entry, source.description});
   }
   return kernels;
 }

@@ -45,7 +45,7 @@ class WorkspaceLayout {
 std::vector<std::size_t> place_slots(const Schedule& schedule, DType stored, WorkspaceLayout& layout);
 
 // The views of all slots for one run.
-std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std::size_t>& offsets, DType stored,
-                                 const Arguments& arguments, std::span<std::byte> workspace);
+std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std::size_t>& offsets,
+                                 DType stored, const Arguments& arguments, std::span<std::byte> workspace);
 
 }  // namespace fuseblock

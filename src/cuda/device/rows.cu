@@ -5,16 +5,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __gri
   extern __shared__ __align__(128) char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const Team team = team_of_block((int)a.team);
-  const Shares shares = {(Count)a.positions, (Count)(kUnitChannels * a.positions), (int)a.steps, (int)a.kept};
-  const int warp = team.member * kWarps + (int)threadIdx.x / 32;
+  const Shares shares = shares_of(a, team);
 
   char* column = memory + kSharedBytes;
-  const Count mine = shares.begin(warp) + (Count)(threadIdx.x % 32) * kVector;
+  const Count mine = shares.begin(shares.warp) + (Count)(threadIdx.x % 32) * kVector;
   const long long rounds = (a.units - team.number + team.count - 1) / team.count;
   Ring ring = {column, column, column, column, 0, mine, mine + (Count)shares.steps * kChunk,
                team.number * (long long)shares.elements + mine,
                team.count * (long long)shares.elements - (long long)shares.steps * kChunk,
-               shares.empty(warp) ? 0 : (int)rounds * shares.steps};
+               shares.empty(shares.warp) ? 0 : (int)rounds * shares.steps};
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, mine);
 

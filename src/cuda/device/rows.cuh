@@ -18,14 +18,24 @@ constexpr int kChunk = kPieces * kPiece;  // and of its chunk
 struct Shares {
   Count positions;  // of a channel
   Count elements;   // of a unit
-  int steps;        // chunks of a warp
-  int kept;         // of these, the last, that stay in the ring for later sweeps
+  int steps;          // chunks of a warp
+  int kept;           // of these, the last, that stay in the ring for later sweeps
+  int warp;           // this one, by its number in the team
+  int warp_channel;   // the first channel of its share,
+  int block_channel;  // and of its block's
 
   // The first element of a warp's share, by its number in the team.
   __device__ Count begin(int warp) const { return (Count)warp * steps * kChunk; }
   __device__ bool empty(int warp) const { return begin(warp) >= elements; }
-  __device__ int first_channel(int warp) const { return (int)(begin(warp) / positions); }
 };
+
+__device__ inline Shares shares_of(const Arguments& a, const Team& team) {
+  Shares shares = {(Count)a.positions, (Count)(kUnitChannels * a.positions), (int)a.steps, (int)a.kept};
+  shares.warp = team.member * kWarps + (int)threadIdx.x / 32;
+  shares.warp_channel = (int)(shares.begin(shares.warp) / shares.positions);
+  shares.block_channel = (int)(shares.begin(team.member * kWarps) / shares.positions);
+  return shares;
+}
 
 // The warps of a team, or its blocks, that have elements of a channel; `share` is what each of them has at most.
 struct Range {
@@ -45,8 +55,9 @@ struct Unit {
 };
 
 __device__ inline Unit unit_at(const Shares& shares, long long number, UnitValues* values) {
-  const long long in_sample = kChannels / kUnitChannels;
-  return {number / in_sample, (int)(number % in_sample) * kUnitChannels, number * shares.elements, values};
+  constexpr unsigned int kInSample = kChannels / kUnitChannels;
+  const unsigned int n = (unsigned int)number / kInSample;
+  return {n, (int)((unsigned int)number - n * kInSample) * kUnitChannels, number * shares.elements, values};
 }
 
 // This thread's columns of shared memory: copies in the order of their use, over all units of the team.
@@ -165,15 +176,14 @@ __device__ inline void visit_chunk(const Arguments& a, const Shares& shares, con
 template <class Sweep, bool kFirst, bool kLast>
 __device__ inline void sweep(const Arguments& a, const Shares& shares, const Team& team, const Unit& unit, Ring& ring,
                              typename Sweep::Sums* list, const typename Sweep::Channel* channels) {
-  const int warp = team.member * kWarps + threadIdx.x / 32;
-  if (shares.empty(warp)) return;
-  const int list_channel = shares.first_channel(team.member * kWarps);
-  const Count begin = shares.begin(warp);
+  if (shares.empty(shares.warp)) return;
+  const int list_channel = shares.block_channel;
+  const Count begin = shares.begin(shares.warp);
   const Count mine_begin = begin + (Count)(threadIdx.x % 32) * kVector;
   typename Sweep::Sums sums;
   sums.clear();
   Cursor<Sweep> cursor;
-  cursor.channel = shares.first_channel(warp);
+  cursor.channel = shares.warp_channel;
   cursor.channel_end = (cursor.channel + 1) * shares.positions;
   if (channels) cursor.values = channels[cursor.channel];
   const int again = kRing == 0 ? shares.steps : kFirst || !kAgain ? 0 : shares.steps - shares.kept;
@@ -209,49 +219,41 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
 
 // The statistics of the block's channels out of its warps' list, one warp a channel: into the unit's totals where the
 // block is alone, else into the team's list in memory, one place for each pair of block and channel.
-template <class Sums, class Totals>
-__device__ inline void merge_block(const Shares& shares, const Team& team, const Sums* list, Totals* totals,
-                                   Totals* team_list) {
+template <class Sums>
+__device__ inline void merge_block(const Shares& shares, const Team& team, const Sums* list, Sums* totals,
+                                   uint2* team_list, unsigned int tag) {
   const int lane = threadIdx.x % 32;
   const int first_warp = team.member * kWarps;
   __syncthreads();
   if (shares.empty(first_warp)) return;
-  const int list_channel = shares.first_channel(first_warp);
   const Count end = shares.begin(first_warp + kWarps);
-  for (int channel = list_channel + threadIdx.x / 32; channel < kUnitChannels; channel += kWarps) {
+  for (int channel = shares.block_channel + threadIdx.x / 32; channel < kUnitChannels; channel += kWarps) {
     if (channel * shares.positions >= end) break;
     const Range warps = having(shares, channel, (Count)shares.steps * kChunk);
-    Totals total;
+    Sums total;
     total.clear();
     if (lane < kWarps && warps.first <= first_warp + lane && first_warp + lane <= warps.last)
-      total.merge(list[channel - list_channel + lane]);
-    total = warp::merge(total);
+      total.merge(list[channel - shares.block_channel + lane]);
+    total.merge_lanes();
     if (lane != 0) continue;
     if (team.size == 1)
       totals[channel] = total;
     else
-      team_list[channel + team.member] = total;
+      team::give(team_list + (channel + team.member) * team::kWordsOf<Sums>, total, tag);
   }
 }
 
-// The unit's totals out of the team's list, one warp a channel.
-template <class Totals>
-__device__ inline void merge_team(const Shares& shares, const Team& team, const Totals* team_list, Totals* totals) {
+// The unit's totals out of the team's list, one warp a channel, as soon as the other blocks have given theirs.
+template <class Sums>
+__device__ inline void merge_team(const Shares& shares, const uint2* team_list, Sums* totals, unsigned int tag) {
   const int lane = threadIdx.x % 32;
   for (int channel = threadIdx.x / 32; channel < kUnitChannels; channel += kWarps) {
     const Range blocks = having(shares, channel, shares.begin(kWarps));
-    Totals total;
+    Sums total;
     total.clear();
-    for (int member = blocks.first + lane; member <= blocks.last; member += 32) {
-      // Written by other blocks: past this multiprocessor's cache.
-      Totals part;
-      const unsigned int* from = reinterpret_cast<const unsigned int*>(&team_list[channel + member]);
-      unsigned int* to = reinterpret_cast<unsigned int*>(&part);
-#pragma unroll
-      for (int i = 0; i < (int)(sizeof(Totals) / 4); ++i) to[i] = __ldcg(from + i);
-      total.merge(part);
-    }
-    total = warp::merge(total);
+    for (int member = blocks.first + lane; member <= blocks.last; member += 32)
+      total.merge(team::take<Sums>(team_list + (channel + member) * team::kWordsOf<Sums>, tag));
+    total.merge_lanes();
     if (lane == 0) totals[channel] = total;
   }
 }

@@ -2,8 +2,35 @@
 //   clear()            the statistic of nothing
 //   add(values, taken) takes those of kElements elements whose bit of `taken` is set
 //   merge(other)       joins two parts; the order of the calls is part of the result
+//   merge_lanes()      joins the parts of all lanes of a warp, which all get the result
 // A variance is never a difference of two large
 // numbers: moments are taken around the mean of a vector and merged by Chan's formula.
+
+namespace warp {
+
+// Over all lanes, the same in each of them: neighbours first, so that the order is fixed.
+template <class Number>
+__device__ inline Number sum(Number x) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+  return x;
+}
+template <class Number>
+__device__ inline Number largest(Number x) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2)
+    x = maximum(x, (Number)__shfl_xor_sync(0xffffffffu, x, distance));
+  return x;
+}
+template <class Number>
+__device__ inline Number smallest(Number x) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2)
+    x = minimum(x, (Number)__shfl_xor_sync(0xffffffffu, x, distance));
+  return x;
+}
+
+}  // namespace warp
 
 template <class Number>
 struct Sum {
@@ -19,6 +46,7 @@ struct Sum {
   __device__ void merge(const Sum<Other>& other) {
     first += other.first;
   }
+  __device__ void merge_lanes() { first = warp::sum(first); }
 };
 
 template <class Number>
@@ -35,6 +63,7 @@ struct Largest {
   __device__ void merge(const Largest<Other>& other) {
     first = maximum(first, (Number)other.first);
   }
+  __device__ void merge_lanes() { first = warp::largest(first); }
 };
 
 template <class Number>
@@ -51,6 +80,7 @@ struct Smallest {
   __device__ void merge(const Smallest<Other>& other) {
     first = minimum(first, (Number)other.first);
   }
+  __device__ void merge_lanes() { first = warp::smallest(first); }
 };
 
 // first: the mean; second: the sum of squared deviations from it.
@@ -83,6 +113,15 @@ struct Moments {
     first = count == 0 ? other.first : first + distance * part;
     count = whole;
   }
+  // Around the mean of all lanes: the deviations of their means count as those of their elements do.
+  __device__ void merge_lanes() {
+    const Number whole = warp::sum(count);
+    const Number mean = warp::sum(first * share(count, whole));
+    const Number distance = first - mean;
+    second = warp::sum(second + (count == 0 ? (Number)0 : count * distance * distance));
+    first = mean;
+    count = whole;
+  }
 };
 
 // first: the largest; second: the sum of exp(x - largest).
@@ -110,32 +149,21 @@ struct ExpSum {
     first = largest;
     second = mine + others;
   }
+  __device__ void merge_lanes() {
+    const Number largest = warp::largest(first);
+    second = warp::sum(first == largest ? second : second * exponential(first - largest));
+    first = largest;
+  }
 };
 
 constexpr unsigned int kAllElements = kElements == 32 ? 0xffffffffu : (1u << kElements % 32) - 1;
 
 namespace warp {
 
-// The value of the lane `distance` further.
-template <class Value>
-__device__ inline Value shuffle_down(const Value& value, int distance) {
-  static_assert(sizeof(Value) % 4 == 0, "whole words");
-  Value result;
-  const unsigned int* from = reinterpret_cast<const unsigned int*>(&value);
-  unsigned int* to = reinterpret_cast<unsigned int*>(&result);
-#pragma unroll
-  for (int i = 0; i < (int)(sizeof(Value) / 4); ++i) to[i] = __shfl_down_sync(0xffffffffu, from[i], distance);
-  return result;
-}
-
-// The statistics of all lanes, in lane 0.
+// The statistics of all lanes, in each of them.
 template <class Sums>
 __device__ inline Sums merge(Sums sums) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    const Sums other = shuffle_down(sums, distance);
-    sums.merge(other);
-  }
+  sums.merge_lanes();
   return sums;
 }
 

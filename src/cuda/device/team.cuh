@@ -1,5 +1,9 @@
-// Thread blocks that work on one unit together: where a block stands among them, and their barrier. All blocks of a
-// grid run at the same time. `arrived` counts in memory, one number a team, zero at the start of the launch.
+// Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
+// All blocks of a grid run at the same time.
+//
+// A word in a team's list stands beside a tag, the number of the round, and both are written and read at once (8 bytes): who
+// finds the tag has the word, without a barrier or a fence. Lists are zero at the start of the launch, so that no tag of
+// another launch is taken for one of this.
 
 struct Team {
   int size;           // blocks
@@ -18,21 +22,31 @@ __device__ inline Team team_of_block(int size) {
 
 namespace team {
 
-// What the block has written before is seen by those that wait for it.
-__device__ inline void arrive(unsigned int* arrived) {
-  __syncthreads();
-  if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
+template <class Value>
+constexpr int kWordsOf = (int)(sizeof(Value) / 4);
+
+// Lane 0's value, into its place of a list.
+template <class Value>
+__device__ inline void give(uint2* place, const Value& value, unsigned int tag) {
+  const unsigned int* words = reinterpret_cast<const unsigned int*>(&value);
+#pragma unroll
+  for (int i = 0; i < kWordsOf<Value>; ++i)
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(place + i), "r"(words[i]), "r"(tag) : "memory");
 }
 
-// Waits until `wanted` blocks have arrived since the launch.
-__device__ inline void wait(const unsigned int* arrived, unsigned int wanted) {
-  if (threadIdx.x == 0) {
-    unsigned int now;
+// Waits for a value of another block.
+template <class Value>
+__device__ inline Value take(const uint2* place, unsigned int tag) {
+  Value value;
+  unsigned int* words = reinterpret_cast<unsigned int*>(&value);
+#pragma unroll
+  for (int i = 0; i < kWordsOf<Value>; ++i) {
+    unsigned int found;
     do {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(arrived) : "memory");
-    } while (now < wanted);
+      asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(words[i]), "=r"(found) : "l"(place + i) : "memory");
+    } while (found != tag);
   }
-  __syncthreads();
+  return value;
 }
 
 }  // namespace team

@@ -41,8 +41,9 @@ std::string operator_text(Primitive primitive) {
 }
 
 bool is_comparison(Primitive primitive) {
-  return primitive == Primitive::kLess || primitive == Primitive::kLessEqual || primitive == Primitive::kGreater ||
-         primitive == Primitive::kGreaterEqual || primitive == Primitive::kEqual;
+  return primitive == Primitive::kLess || primitive == Primitive::kLessEqual ||
+         primitive == Primitive::kGreater || primitive == Primitive::kGreaterEqual ||
+         primitive == Primitive::kEqual;
 }
 
 }  // namespace
@@ -60,7 +61,8 @@ std::string element_name(DType dtype) {
 std::string literal(double value, bool single) {
   if (std::isnan(value)) return single ? "__int_as_float(0x7fffffff)" : "(double)__int_as_float(0x7fffffff)";
   if (std::isinf(value))
-    return std::string("(") + (single ? "" : "double)(") + (value < 0 ? "-" : "") + "__int_as_float(0x7f800000))";
+    return std::string("(") + (single ? "" : "double)(") + (value < 0 ? "-" : "") +
+           "__int_as_float(0x7f800000))";
   char buffer[64];
   const auto end = single ? std::to_chars(buffer, buffer + sizeof buffer, static_cast<float>(value)).ptr
                           : std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
@@ -71,8 +73,8 @@ std::string literal(double value, bool single) {
 }
 
 std::vector<std::string> write_statements(Text& text, std::span<const Formula::Step> steps,
-                                          const std::function<std::string(int)>& input, const std::string& type,
-                                          bool single) {
+                                          const std::function<std::string(int)>& input,
+                                          const std::string& type, bool single) {
   std::vector<std::string> names;
   for (const Formula::Step& step : steps) {
     auto name = [&](std::int32_t id) { return names[static_cast<std::size_t>(id)]; };
@@ -99,7 +101,8 @@ std::vector<std::string> write_statements(Text& text, std::span<const Formula::S
         else if (!op.empty())
           value = name(step.a) + op + name(step.b);
         else
-          value = function_name(step.primitive) + "(" + name(step.a) + (step.b >= 0 ? ", " + name(step.b) : "") + ")";
+          value = function_name(step.primitive) + "(" + name(step.a) +
+                  (step.b >= 0 ? ", " + name(step.b) : "") + ")";
       }
     }
     names.push_back("t" + std::to_string(names.size()));

@@ -21,7 +21,7 @@ std::string literal(double value, bool single);
 // Writes a statement for each step and returns the name or the constant that stands for each. `input` gives the
 // expression of an input by its number; `type` is `real` or `double`, `single` whether that is float.
 std::vector<std::string> write_statements(Text& text, std::span<const Formula::Step> steps,
-                                          const std::function<std::string(int)>& input, const std::string& type,
-                                          bool single);
+                                          const std::function<std::string(int)>& input,
+                                          const std::string& type, bool single);
 
 }  // namespace fuseblock::cuda

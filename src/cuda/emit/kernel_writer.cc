@@ -22,7 +22,8 @@ std::string identifier(const std::string& name, std::set<std::string>& taken) {
       result += '_';
   }
   while (!result.empty() && result.back() == '_') result.pop_back();
-  if (result.empty() || std::isdigit(static_cast<unsigned char>(result.front())) != 0) result = "value_" + result;
+  if (result.empty() || std::isdigit(static_cast<unsigned char>(result.front())) != 0)
+    result = "value_" + result;
   const std::string base = result;
   for (int number = 2; !taken.insert(result).second; ++number) result = base + "_" + std::to_string(number);
   return result;
@@ -34,8 +35,8 @@ KernelWriter::KernelWriter(const Schedule& schedule, const KernelCut& cut)
     : schedule_(schedule), cut_(cut), single_(true) {
   for (const NamedType& input : schedule.inputs) single_ = single_ && input.type.dtype != DType::kF64;
   // Words of the device code and of the language that a value may not be called.
-  std::set<std::string> taken = {"a",     "real", "c",   "n",   "unit", "float", "double", "int",
-                                 "const", "bool", "for", "if",  "char", "long",  "short",  "auto"};
+  std::set<std::string> taken = {"a",     "real", "c",   "n",  "unit", "float", "double", "int",
+                                 "const", "bool", "for", "if", "char", "long",  "short",  "auto"};
   const Narrator narrator(schedule);
   for (std::size_t i = 0; i < schedule.slots.size(); ++i)
     names_.push_back(identifier(narrator.slot_label(static_cast<int>(i)), taken));
@@ -66,7 +67,8 @@ int KernelWriter::statistic_slot(int number) const {
   const Part& which = part(number);
   if (which.kind == PartKind::kComponent) return schedule_.statistic_slot(which.operands[0], which.component);
   for (std::size_t i = 0; i < schedule_.slots.size(); ++i)
-    if (schedule_.slots[i].part == number && schedule_.slots[i].kind != SlotKind::kOutput) return static_cast<int>(i);
+    if (schedule_.slots[i].part == number && schedule_.slots[i].kind != SlotKind::kOutput)
+      return static_cast<int>(i);
   throw InternalError("a statistic that lives nowhere: " + which.name);
 }
 
@@ -134,7 +136,8 @@ void KernelWriter::write_merge_all(Text& text, int number) {
   const std::int64_t size = (over_n ? samples : 1) * group;
   const std::string type = statistic_type(number, "double");
   const std::string per_sample = std::to_string(channels / group);
-  text.open("for (long long set = threadIdx.x / 32; set < " + std::to_string(sets) + "; set += blockDim.x / 32) {");
+  text.open("for (long long set = threadIdx.x / 32; set < " + std::to_string(sets) +
+            "; set += blockDim.x / 32) {");
   text.line(type + " total;");
   text.line("total.clear();");
   text.open("for (long long i = threadIdx.x % 32; i < " + std::to_string(size) + "; i += 32) {");
@@ -155,7 +158,8 @@ void KernelWriter::write_merge_all(Text& text, int number) {
       const std::string b = tensor(schedule_.statistic_slot(which.operands[0], 1));
       state += ", " + b + ".data[" + b + ".offset(n, c)]";
     }
-    if (which.statistic == Statistic::kMoments) state += ", " + literal(static_cast<double>(operand.count), false);
+    if (which.statistic == Statistic::kMoments)
+      state += ", " + literal(static_cast<double>(operand.count), false);
   }
   text.line("total.merge(" + type + "{" + state + "});");
   text.close();
@@ -173,7 +177,8 @@ void KernelWriter::write_merge_all(Text& text, int number) {
   text.close();
 }
 
-void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts, const std::vector<int>& outputs) {
+void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts,
+                                      const std::vector<int>& outputs) {
   text.line("// Statistics of all units, worked out by one block.");
   text.open("__device__ void finalise_all(const Arguments& a) {");
   for (int number : parts) {
@@ -192,10 +197,11 @@ void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts,
         const std::int64_t other = part(which.operands[0]).extents[1];
         value = everywhere(which.operands[0], "n", "c * " + std::to_string(other) + " / " + channels);
       } else {
-        value = write_statements(text, which.formula.steps(),
-                                 [&](int input) { return everywhere(which.operands[at(input)], "n", "c"); }, "double",
-                                 false)
-                    .back();
+        value =
+            write_statements(
+                text, which.formula.steps(),
+                [&](int input) { return everywhere(which.operands[at(input)], "n", "c"); }, "double", false)
+                .back();
       }
       const std::string to = tensor(statistic_slot(number));
       text.line(to + ".data[" + to + ".offset(n, c)] = " + value + ";");
@@ -206,10 +212,12 @@ void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts,
   for (int output : outputs) {
     const Extents& extents = slot(output).extents;
     const std::string channels = std::to_string(extents[1]);
-    text.open("for (long long i = threadIdx.x; i < " + std::to_string(extents[0] * extents[1]) + "; i += blockDim.x) {");
+    text.open("for (long long i = threadIdx.x; i < " + std::to_string(extents[0] * extents[1]) +
+              "; i += blockDim.x) {");
     text.line("const long long n = i / " + channels + ", c = i % " + channels + ";");
     const std::string to = tensor(output);
-    text.line("assign(" + to + ".data[" + to + ".offset(n, c)], " + everywhere(slot(output).part, "n", "c") + ");");
+    text.line("assign(" + to + ".data[" + to + ".offset(n, c)], " + everywhere(slot(output).part, "n", "c") +
+              ");");
     text.close();
   }
   text.close();

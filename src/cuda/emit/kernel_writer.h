@@ -17,8 +17,8 @@ namespace fuseblock::cuda {
 struct EmittedKernel {
   std::string entry;
   std::string text;
-  std::vector<int> tensors;           // slots
-  std::vector<std::string> scalars;   // their names, for the launch to fill in
+  std::vector<int> tensors;          // slots
+  std::vector<std::string> scalars;  // their names, for the launch to fill in
 };
 
 class KernelWriter {

@@ -48,10 +48,9 @@ class RowsWriter : KernelWriter {
     scalar("long long", "team");
     scalar("long long", "steps");
     scalar("long long", "kept");
-    scalar("unsigned int*", "arrived");
     scalar("unsigned int*", "finished");
     for (int i = 0; i < sweep_count(); ++i)
-      if (has_statistics(i)) scalar("Totals" + number_text(i) + "*", "team_list" + number_text(i));
+      if (has_statistics(i)) scalar("uint2*", "team_list" + number_text(i));
 
     shared_bytes_ = (shared_bytes_ + 127) / 128 * 128;
     std::string text = head({{"kThreads", number_text(constants_.threads)},
@@ -80,6 +79,7 @@ class RowsWriter : KernelWriter {
     result.ring_inputs = static_cast<int>(ring_.size());
     result.ring_vector_bytes = ring_vector_bytes_;
     result.shared_bytes = shared_bytes_;
+    result.tail = tail;
     result.list_numbers = list_numbers_;
     return result;
   }
@@ -96,7 +96,8 @@ class RowsWriter : KernelWriter {
     std::vector<int> result;
     for (std::size_t k = 0; k < sweep(i).inputs.size(); ++k) {
       const int input = sweep(i).inputs[k];
-      if (!over_positions(slot(input).extents) && !contains(ring_, input)) result.push_back(static_cast<int>(k));
+      if (!over_positions(slot(input).extents) && !contains(ring_, input))
+        result.push_back(static_cast<int>(k));
     }
     return result;
   }
@@ -154,9 +155,10 @@ class RowsWriter : KernelWriter {
     if (inputs.empty()) text.line("int nothing;");
     for (int k : inputs) text.line("real i" + number_text(k) + ";");
     text.close("};");
-    shared_bytes_ += (single_ ? 4 : 8) * static_cast<int>(inputs.size() * static_cast<std::size_t>(cut_.unit_channels)) + 16;
+    shared_bytes_ +=
+        (single_ ? 4 : 8) * static_cast<int>(inputs.size() * static_cast<std::size_t>(cut_.unit_channels)) +
+        16;
     write_sums_struct(text, "Sums" + name, "real", taken, name);
-    write_sums_struct(text, "Totals" + name, "real", taken, name);
     int numbers = 0;
     for (const Sink* sink : taken) numbers += state_numbers(part(sink->part).statistic);
     list_numbers_.push_back(numbers);
@@ -174,27 +176,33 @@ class RowsWriter : KernelWriter {
     text.open("__device__ void clear() {");
     for (const Sink* sink : taken) text.line(sum_name(*sink) + ".clear();");
     text.close();
-    if (type == "real") {
-      text.open("__device__ void add(const Results" + sweep_name + " (&results)[kElements], unsigned int taken) {");
+    {
+      text.open("__device__ void add(const Results" + sweep_name +
+                " (&results)[kElements], unsigned int taken) {");
       for (const Sink* sink : taken) {
         text.open("{");
         text.line("real values[kElements];");
         text.line("#pragma unroll");
-        text.line("for (int i = 0; i < kElements; ++i) values[i] = results[i].r" + number_text(sink->step) + ";");
+        text.line("for (int i = 0; i < kElements; ++i) values[i] = results[i].r" + number_text(sink->step) +
+                  ";");
         text.line(sum_name(*sink) + ".add(values, taken);");
         text.close();
       }
       text.close();
     }
-    text.line("template <class Other>");
-    text.open("__device__ void merge(const Other& other) {");
+    text.open("__device__ void merge(const " + name + "& other) {");
     for (const Sink* sink : taken) text.line(sum_name(*sink) + ".merge(other." + sum_name(*sink) + ");");
+    text.close();
+    text.open("__device__ void merge_lanes() {");
+    for (const Sink* sink : taken) text.line(sum_name(*sink) + ".merge_lanes();");
     text.close();
     text.close("};");
   }
 
   void write_inputs(Text& text) {
-    text.line("// Vectors of each value in the ring: those at `offset` in the tensors, which is `element` of the unit.");
+    text.line(
+        "// Vectors of each value in the ring: those at `offset` in the tensors, which is `element` of the "
+        "unit.");
     text.open("struct Inputs {");
     if (ring_.empty()) text.line("int nothing;");
     for (int input : ring_)
@@ -207,15 +215,17 @@ class RowsWriter : KernelWriter {
       return "reinterpret_cast<const " + vector_type(input) + "*>(" + tensor(input) +
              ".data + offset + i * 32 * kVector)";
     };
-    text.line("__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,");
+    text.line(
+        "__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count "
+        "elements,");
     text.open("                                   char* slot) {");
     int offset = 0;
     for (int input : ring_) {
       text.line("#pragma unroll");
       text.line(pieces);
       text.line("  " + inside);
-      text.line("    thread::copy_begin(reinterpret_cast<" + vector_type(input) + "*>(slot + " + number_text(offset) +
-                " * kThreads) + i * kThreads + threadIdx.x,");
+      text.line("    thread::copy_begin(reinterpret_cast<" + vector_type(input) + "*>(slot + " +
+                number_text(offset) + " * kThreads) + i * kThreads + threadIdx.x,");
       text.line("                       " + in_memory(input) + ");");
       offset += vector_bytes(input);
     }
@@ -226,8 +236,9 @@ class RowsWriter : KernelWriter {
     for (int input : ring_) {
       text.line("#pragma unroll");
       text.line(pieces);
-      text.line("  inputs." + names_[at(input)] + "[i] = load_vector(reinterpret_cast<const " + vector_type(input) +
-                "*>(slot + " + number_text(offset) + " * kThreads) + i * kThreads + threadIdx.x);");
+      text.line("  inputs." + names_[at(input)] + "[i] = load_vector(reinterpret_cast<const " +
+                vector_type(input) + "*>(slot + " + number_text(offset) +
+                " * kThreads) + i * kThreads + threadIdx.x);");
       offset += vector_bytes(input);
     }
     text.line("return inputs;");
@@ -271,20 +282,24 @@ class RowsWriter : KernelWriter {
     text.line("// Statistics of one unit, one number for each of its channels.");
     text.open("struct UnitValues {");
     for (int i = 0; i < sweep_count(); ++i)
-      if (has_statistics(i)) text.line("Totals" + number_text(i) + " totals" + number_text(i) + "[kUnitChannels];");
+      if (has_statistics(i))
+        text.line("Sums" + number_text(i) + " totals" + number_text(i) + "[kUnitChannels];");
     for (int i = cut_.first; i <= cut_.last; ++i) {
       if (step(i).kind != StepKind::kFinalise) continue;
       for (int number : step(i).parts) {
         const Part& which = part(number);
-        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup) continue;
+        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup)
+          continue;
         const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
         text.line((merged ? statistic_type(number, "real") : "real") + " p" + number_text(number) +
                   "[kUnitChannels];");
-        shared_bytes_ += static_cast<int>(cut_.unit_channels) * 8 * (merged ? state_numbers(which.statistic) : 1);
+        shared_bytes_ +=
+            static_cast<int>(cut_.unit_channels) * 8 * (merged ? state_numbers(which.statistic) : 1);
       }
     }
     for (int i = 0; i < sweep_count(); ++i)
-      if (has_channels(i)) text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
+      if (has_channels(i))
+        text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
     text.line("int nothing;");
     text.close("};");
     text.open("struct Shared {");
@@ -348,7 +363,9 @@ class RowsWriter : KernelWriter {
       text.close();
     }
 
-    text.open("static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs, int i,");
+    text.open(
+        "static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs, "
+        "int i,");
     text.line("                                  const Unit& unit, int c, Count position) {");
     bool placed = false;
     for (int input : which.inputs) placed = placed || is_direct(input);
@@ -359,7 +376,8 @@ class RowsWriter : KernelWriter {
         text, which.steps,
         [&](int input) -> std::string {
           const int from = which.inputs[at(input)];
-          if (contains(ring_, from)) return "element_at(inputs." + names_[at(from)] + "[i / kVector], i % kVector)";
+          if (contains(ring_, from))
+            return "element_at(inputs." + names_[at(from)] + "[i / kVector], i % kVector)";
           if (!is_direct(from)) return "channel.i" + number_text(input);
           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
                  ", unit.n, unit.first_channel + c, at)])";
@@ -376,30 +394,32 @@ class RowsWriter : KernelWriter {
     text.close();
 
     text.line("template <bool kWhole>");
-    text.line("static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,");
+    text.line(
+        "static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count "
+        "element,");
     text.open("                             long long offset, const Results (&results)[kElements]) {");
     bool stores = false;
     for (const Sink& sink : which.sinks) stores = stores || sink.kind == SinkKind::kStore;
     if (stores && constants_.ring == 0) {
       text.line("if (element >= shares.elements) return;");
       text.line("const Count c = element / shares.positions;");
-      text.line("const Position at = position_at(element - c * shares.positions, " + scalar("long long", "height") + ", " +
-                scalar("long long", "width") + ");");
+      text.line("const Position at = position_at(element - c * shares.positions, " +
+                scalar("long long", "height") + ", " + scalar("long long", "width") + ");");
     }
     for (const Sink& sink : which.sinks) {
       if (sink.kind != SinkKind::kStore) continue;
       const std::string to = tensor(sink.slots[0]);
       if (constants_.ring == 0) {
-        text.line("assign(" + to + ".data[offset_at(" + to + ", unit.n, unit.first_channel + c, at)], results[0].r" +
-                  number_text(sink.step) + ");");
+        text.line("assign(" + to + ".data[offset_at(" + to +
+                  ", unit.n, unit.first_channel + c, at)], results[0].r" + number_text(sink.step) + ");");
         continue;
       }
       text.line("#pragma unroll");
       text.open("for (int piece = 0; piece < kPieces; ++piece) {");
       text.line("real values[kVector];");
       text.line("#pragma unroll");
-      text.line("for (int i = 0; i < kVector; ++i) values[i] = results[piece * kVector + i].r" + number_text(sink.step) +
-                ";");
+      text.line("for (int i = 0; i < kVector; ++i) values[i] = results[piece * kVector + i].r" +
+                number_text(sink.step) + ";");
       text.line("if (kWhole || element + piece * 32 * kVector < shares.elements)");
       text.line("  store_vector(" + to + ".data + offset + piece * 32 * kVector, values);");
       text.close();
@@ -415,7 +435,8 @@ class RowsWriter : KernelWriter {
   bool made_here(int input) const {
     const Slot& which = slot(input);
     if (which.kind != SlotKind::kStatistic) return false;
-    const int owner = part(which.part).kind == PartKind::kComponent ? part(which.part).operands[0] : which.part;
+    const int owner =
+        part(which.part).kind == PartKind::kComponent ? part(which.part).operands[0] : which.part;
     return sweep_of(owner) >= 0 || in_unit(which.part) || in_unit(owner);
   }
 
@@ -429,7 +450,8 @@ class RowsWriter : KernelWriter {
   void write_finalise_units(Text& text) {
     for (int i = cut_.first; i <= cut_.last; ++i) {
       if (step(i).kind != StepKind::kFinalise && !writes_totals(i)) continue;
-      text.open("__device__ void finalise_" + number_text(i) + "(const Arguments& a, const Unit& unit, const Team& team) {");
+      text.open("__device__ void finalise_" + number_text(i) +
+                "(const Arguments& a, const Unit& unit, const Team& team) {");
       bool open = false;
       auto end_loop = [&] {
         if (open) text.close();
@@ -442,7 +464,8 @@ class RowsWriter : KernelWriter {
       if (step(i).kind == StepKind::kFinalise)
         for (int number : step(i).parts) {
           const Part& which = part(number);
-          if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup) continue;
+          if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup)
+            continue;
           if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
             end_loop();
             text.line("__syncthreads();");
@@ -452,8 +475,9 @@ class RowsWriter : KernelWriter {
             begin_loop();
             text.open("{  // " + narrator_.label(number));
             const std::string value =
-                write_statements(text, which.formula.steps(),
-                                 [&](int input) { return in_unit_text(which.operands[at(input)]); }, "real", single_)
+                write_statements(
+                    text, which.formula.steps(),
+                    [&](int input) { return in_unit_text(which.operands[at(input)]); }, "real", single_)
                     .back();
             text.line("unit.values->p" + number_text(number) + "[c] = " + value + ";");
             text.close();
@@ -512,8 +536,8 @@ class RowsWriter : KernelWriter {
     if (extents[0] == 1 && domain_[0] != 1) condition = "unit.n == 0";
     if (extents[1] != domain_[1]) {
       const std::int64_t group = domain_[1] / std::max<std::int64_t>(extents[1], 1);
-      condition += (condition.empty() ? "" : " && ") + std::string("(unit.first_channel + c) % ") + number_text(group) +
-                   " == 0";
+      condition += (condition.empty() ? "" : " && ") + std::string("(unit.first_channel + c) % ") +
+                   number_text(group) + " == 0";
       channel = "(unit.first_channel + c) / " + number_text(group);
     }
     const std::string name = tensor(to);
@@ -536,7 +560,8 @@ class RowsWriter : KernelWriter {
     } else {
       for (int k = 0; k < component_count(which.statistic); ++k)
         state += (k == 0 ? "" : ", ") + in_unit_text(which.operands[0], k);
-      if (which.statistic == Statistic::kMoments) state += ", " + literal(static_cast<double>(operand.count), single_);
+      if (which.statistic == Statistic::kMoments)
+        state += ", " + literal(static_cast<double>(operand.count), single_);
     }
     text.line("// " + narrator_.label(number));
     text.open("for (int group = threadIdx.x / 32; group < kUnitChannels / " + group + "; group += kWarps) {");
@@ -552,11 +577,11 @@ class RowsWriter : KernelWriter {
 
   void write_run_unit(Text& text) {
     text.line("// The plan's steps for one unit. `round` counts the team's units.");
-    text.line("__device__ inline void run_unit(const Arguments& a, const Shares& shares, const Team& team, const Unit& unit,");
+    text.line(
+        "__device__ inline void run_unit(const Arguments& a, const Shares& shares, const Team& team, const "
+        "Unit& unit,");
     text.open("                                Ring& ring, Shared& shared, unsigned int round) {");
     if (step(cut_.first).kind == StepKind::kFinalise) text.line("__syncthreads();");
-    const int barriers = barrier_count();
-    int barrier = 0;
     int which = 0;
     for (int i = cut_.first; i <= cut_.last; ++i) {
       if (step(i).kind == StepKind::kFinalise) {
@@ -567,30 +592,29 @@ class RowsWriter : KernelWriter {
       const bool statistics = has_statistics(which);
       const std::string list = statistics ? "shared.list" + name : "(Sums" + name + "*)0";
       const std::string channels = "<Sweep" + name + ">(a, unit, unit.values->channels" + name + ");";
-      // Behind a sweep with statistics they are prepared while its barrier is waited for.
+      // Behind a sweep with statistics they are prepared while the other blocks are waited for.
       if (has_channels(which) && (which == 0 || !has_statistics(which - 1))) {
         text.line("__syncthreads();  // the readers of the unit before are done");
         text.line("prepare_parameters" + channels);
       }
       if (has_channels(which)) text.line("prepare_statistics" + channels);
       text.line("sweep<Sweep" + name + ", " + (which == 0 ? "true" : "false") + ", " +
-                (which == sweep_count() - 1 ? "true" : "false") + ">(a, shares, team, unit, ring, " + list + ", " +
-                (has_channels(which) ? "unit.values->channels" + name : "(Channel" + name + "*)0") + ");");
+                (which == sweep_count() - 1 ? "true" : "false") + ">(a, shares, team, unit, ring, " + list +
+                ", " + (has_channels(which) ? "unit.values->channels" + name : "(Channel" + name + "*)0") +
+                ");");
       if (statistics) {
-        ++barrier;
         text.open("{");
-        text.line("Totals" + name + "* team_list = a.team_list" + name +
-                  " + (team.number * 2 + round % 2) * (kUnitChannels + team.size);");
-        text.line("merge_block(shares, team, shared.list" + name + ", unit.values->totals" + name + ", team_list);");
-        text.line("if (team.size > 1) team::arrive(a.arrived + team.number);");
+        // Lists in turn: who writes the next but one knows that this one is read.
+        text.line("uint2* team_list = a.team_list" + name +
+                  " + (team.number * 2 + round % 2) * (kUnitChannels + team.size) * team::kWordsOf<Sums" +
+                  name + ">;");
+        text.line("merge_block(shares, team, shared.list" + name + ", unit.values->totals" + name +
+                  ", team_list, round + 1);");
         if (which + 1 < sweep_count() && has_channels(which + 1))
           text.line("prepare_parameters<Sweep" + number_text(which + 1) + ">(a, unit, unit.values->channels" +
                     number_text(which + 1) + ");");
-        text.open("if (team.size > 1) {");
-        text.line("team::wait(a.arrived + team.number, (round * " + number_text(barriers) + " + " + number_text(barrier) +
-                  ") * team.size);");
-        text.line("merge_team(shares, team, team_list, unit.values->totals" + name + ");");
-        text.close();
+        text.line("if (team.size > 1) merge_team(shares, team_list, unit.values->totals" + name +
+                  ", round + 1);");
         text.close();
         text.line("__syncthreads();");
         if (writes_totals(i)) text.line("finalise_" + number_text(i) + "(a, unit, team);");
@@ -598,12 +622,6 @@ class RowsWriter : KernelWriter {
       ++which;
     }
     text.close();
-  }
-
-  int barrier_count() const {
-    int count = 0;
-    for (int i = 0; i < sweep_count(); ++i) count += has_statistics(i) ? 1 : 0;
-    return count;
   }
 
   RowsConstants constants_;

@@ -7,10 +7,10 @@ namespace fuseblock::cuda {
 
 struct RowsConstants {
   int threads = 256;
-  int blocks = 1;   // a multiprocessor
-  int vector = 8;   // elements a thread moves at once
-  int pieces = 1;   // such vectors of a thread in one step
-  int ring = 0;     // steps of a thread in its ring; 0: none, elements are read wherever they lie
+  int blocks = 1;     // a multiprocessor
+  int vector = 8;     // elements a thread moves at once
+  int pieces = 1;     // such vectors of a thread in one step
+  int ring = 0;       // steps of a thread in its ring; 0: none, elements are read wherever they lie
   bool again = true;  // some of a unit's chunks do not stay in the ring for later sweeps
 };
 
@@ -19,7 +19,9 @@ struct RowsText {
   int ring_inputs = 0;
   int ring_vector_bytes = 0;  // of all inputs in the ring, a thread
   int shared_bytes = 0;       // without the ring
-  std::vector<int> list_numbers = {};  // doubles of each statistics sweep for one channel of a unit, in a team's list
+  bool tail = false;          // the last block works statistics of all units out
+  std::vector<int> list_numbers =
+      {};  // numbers that a sweep's statistics of one channel are, in a team's list
 };
 
 // Inputs and outputs over positions are dense where there is a ring (`constants.ring` above 0), any views else.

@@ -69,7 +69,8 @@ std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, cons
 }
 
 std::unique_ptr<KernelLaunch> make_pool_launch(const Schedule& schedule, const KernelCut& /*cut*/) {
-  throw NotSupportedError("cuda: " + schedule.block.block().to_string() + ": there is no kernel for pools yet");
+  throw NotSupportedError("cuda: " + schedule.block.block().to_string() +
+                          ": there is no kernel for pools yet");
 }
 
 }  // namespace fuseblock::cuda

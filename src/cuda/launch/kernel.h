@@ -50,7 +50,7 @@ class KernelLaunch {
 
   // What is compiled before the first run.
   virtual std::vector<jit::KernelSource> sources() const = 0;
-  // Takes its places in the workspace; `counters` are four bytes each and zero when a run begins.
+  // Takes its places in the workspace; those of `counters` are zero when a run begins.
   virtual void reserve(WorkspaceLayout& layout, WorkspaceLayout& counters);
   // Compiles and loads in the current context.
   virtual void load(const Gpu& gpu) = 0;
@@ -63,9 +63,11 @@ jit::KernelSource source_of(const EmittedKernel& kernel, const Schedule& schedul
 // Statistics out of statistics, by one block.
 std::unique_ptr<KernelLaunch> make_finalise_launch(const Schedule& schedule, const KernelCut& cut);
 // A sweep with reductions over channels.
-std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu);
+std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, const KernelCut& cut,
+                                                  const Gpu& gpu);
 std::unique_ptr<KernelLaunch> make_pool_launch(const Schedule& schedule, const KernelCut& cut);
 // Sweeps unit by unit; see launch/rows.h.
-std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu);
+std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut,
+                                               const Gpu& gpu);
 
 }  // namespace fuseblock::cuda

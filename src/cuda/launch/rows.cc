@@ -27,15 +27,16 @@ int rows_vector(const KernelCut& cut, const Extents& domain, std::int64_t smalle
 
 int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, int shared_bytes) {
   const jit::Architecture& limits = *gpu.architecture;
-  const int block = std::min(limits.shared_bytes_block,
-                             limits.shared_bytes_multiprocessor / constants.blocks - limits.shared_bytes_reserved);
+  const int block =
+      std::min(limits.shared_bytes_block,
+               limits.shared_bytes_multiprocessor / constants.blocks - limits.shared_bytes_reserved);
   return std::max(0, (block - shared_bytes - kStaticBytes) / (vector_bytes * constants.threads));
 }
 
 // Tries every size of teams. The unit of cost is a step of all threads; what is read again costs less than a first read,
 // since it comes from L2, and a team's barrier as much as two steps.
-RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain, const RowsConstants& constants,
-                         int only_team) {
+RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
+                         const RowsConstants& constants, int only_team) {
   const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * constants.blocks;
   const std::int64_t units = domain[0] * (domain[1] / cut.unit_channels);
   const std::int64_t chunks = ceil_div(unit_elements(cut, domain), 32 * constants.vector * constants.pieces);
@@ -55,7 +56,8 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     const double cost = static_cast<double>(rounds) * (2 * static_cast<double>(steps) + again + barrier);
     if (best.units > 0 && cost >= least) continue;
     least = cost;
-    best = {static_cast<int>(team), static_cast<int>(teams), static_cast<int>(steps), static_cast<int>(kept), units};
+    best = {static_cast<int>(team), static_cast<int>(teams), static_cast<int>(steps), static_cast<int>(kept),
+            units};
   }
   return best;
 }

@@ -1,7 +1,5 @@
 // A kernel `rows` made ready: with a ring where tensors are dense, and for any views where a run brings others.
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <mutex>
 
 #include "cuda/jit/cache.h"
@@ -23,17 +21,12 @@ class RowsLaunch : public KernelLaunch {
     for (const Border& border : dense_) smallest = std::min(smallest, byte_size(border.dtype));
     const int vector = dense_.empty() || !by_type_dense_ ? 0 : rows_vector(cut, domain_, smallest);
     if (vector > 0) {
-      RowsConstants constants = {.threads = 256, .blocks = 2, .vector = vector, .pieces = inputs_ == 1 ? 2 : 1, .ring = 1};
-      int team = 0;
-      if (const char* tr = std::getenv("FB_ROWS")) std::sscanf(tr, "%d,%d,%d,%d", &constants.threads, &constants.blocks, &constants.pieces, &team);
+      RowsConstants constants = {
+          .threads = 256, .blocks = 2, .vector = vector, .pieces = inputs_ == 1 ? 2 : 1, .ring = 1};
       const RowsText trial = rows_text(schedule, cut, constants);
       constants.ring = rows_ring(gpu, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
       if (constants.ring > 1 && trial.ring_inputs > 0) {
-        dense_variant_ = make_variant(constants, team);
-        if (std::getenv("FB_ROWS")) {
-          const RowsDivision& d = dense_variant_->division;
-          std::fprintf(stderr, "[rows threads %d blocks %d pieces %d ring %d team %d teams %d steps %d kept %d units %ld]\n", constants.threads, constants.blocks, constants.pieces, constants.ring, d.team, d.teams, d.steps, d.kept, (long)d.units);
-        }
+        dense_variant_ = make_variant(constants);
         vector_bytes_ = static_cast<std::size_t>(vector);
       }
     }
@@ -43,20 +36,24 @@ class RowsLaunch : public KernelLaunch {
     return {dense_variant_ ? dense_variant_->source : strided_->source};
   }
 
-  void reserve(WorkspaceLayout& layout, WorkspaceLayout& counters) override {
+  void reserve(WorkspaceLayout& /*layout*/, WorkspaceLayout& counters) override {
+    bool tail = false;
     for (Variant* variant : {strided_.get(), dense_variant_.get()}) {
       if (variant == nullptr) continue;
       const RowsDivision& division = variant->division;
-      arrived_ = std::max(arrived_, at(division.teams));
+      if (variant->text.tail) tail = true;
       list_offsets_.resize(variant->text.list_numbers.size());
       list_bytes_.resize(variant->text.list_numbers.size());
+      if (division.team == 1) continue;
       for (std::size_t i = 0; i < list_bytes_.size(); ++i)
-        list_bytes_[i] = std::max(list_bytes_[i], 16 * at(division.teams) *
-                                                      (static_cast<std::size_t>(cut_.unit_channels) + at(division.team)) *
-                                                      at(variant->text.list_numbers[i]));
+        // Two lists in turn; a word and its tag are eight bytes.
+        list_bytes_[i] = std::max(
+            list_bytes_[i],
+            2 * at(division.teams) * (static_cast<std::size_t>(cut_.unit_channels) + at(division.team)) *
+                at(variant->text.list_numbers[i]) * 8 * (stored_type() == DType::kF64 ? 2 : 1));
     }
-    counters_ = counters.reserve(4 * (arrived_ + 1));
-    for (std::size_t i = 0; i < list_bytes_.size(); ++i) list_offsets_[i] = layout.reserve(list_bytes_[i]);
+    finished_ = counters.reserve(tail ? 4 : 0);
+    for (std::size_t i = 0; i < list_bytes_.size(); ++i) list_offsets_[i] = counters.reserve(list_bytes_[i]);
   }
 
   void load(const Gpu& /*gpu*/) override { loaded(dense_variant_ ? *dense_variant_ : *strided_); }
@@ -68,18 +65,25 @@ class RowsLaunch : public KernelLaunch {
     const RowsDivision& division = variant.division;
     Parameters parameters(variant.text.kernel);
     parameters.add_tensors(variant.text.kernel, *run.views);
-    std::byte* arrived = counters + counters_;
     for (const std::string& name : variant.text.kernel.scalars) {
-      if (name == "units") parameters.add(division.units);
-      else if (name == "positions") parameters.add(domain_[2] * domain_[3] * domain_[4]);
-      else if (name == "height") parameters.add(domain_[3]);
-      else if (name == "width") parameters.add(domain_[4]);
-      else if (name == "team") parameters.add(division.team);
-      else if (name == "steps") parameters.add(division.steps);
-      else if (name == "kept") parameters.add(division.kept);
-      else if (name == "arrived") parameters.add(arrived);
-      else if (name == "finished") parameters.add(arrived + 4 * arrived_);
-      else parameters.add(run.workspace + list_offsets_[at(std::stoi(name.substr(std::string("team_list").size())))]);
+      if (name == "units")
+        parameters.add(division.units);
+      else if (name == "positions")
+        parameters.add(domain_[2] * domain_[3] * domain_[4]);
+      else if (name == "height")
+        parameters.add(domain_[3]);
+      else if (name == "width")
+        parameters.add(domain_[4]);
+      else if (name == "team")
+        parameters.add(division.team);
+      else if (name == "steps")
+        parameters.add(division.steps);
+      else if (name == "kept")
+        parameters.add(division.kept);
+      else if (name == "finished")
+        parameters.add(counters + finished_);
+      else
+        parameters.add(counters + list_offsets_[at(std::stoi(name.substr(std::string("team_list").size())))]);
     }
     jit::Launch launch;
     launch.function = kernel.function;
@@ -115,10 +119,10 @@ class RowsLaunch : public KernelLaunch {
     throw InternalError("a kernel of sweeps without a sweep");
   }
 
-  std::unique_ptr<Variant> make_variant(const RowsConstants& constants, int team = 0) const {
+  std::unique_ptr<Variant> make_variant(const RowsConstants& constants) const {
     auto variant = std::make_unique<Variant>();
     variant->constants = constants;
-    variant->division = divide_rows(gpu_, cut_, domain_, constants, team);
+    variant->division = divide_rows(gpu_, cut_, domain_, constants);
     variant->constants.again = constants.ring == 0 || variant->division.kept < variant->division.steps;
     variant->text = rows_text(schedule_, cut_, variant->constants);
     variant->source = source_of(variant->text.kernel, schedule_);
@@ -139,7 +143,8 @@ class RowsLaunch : public KernelLaunch {
   void find_dense() {
     auto add = [&](int slot, bool read) {
       const Slot& which = schedule_.slots[at(slot)];
-      const bool known = std::any_of(dense_.begin(), dense_.end(), [&](const Border& b) { return b.slot == slot; });
+      const bool known =
+          std::any_of(dense_.begin(), dense_.end(), [&](const Border& b) { return b.slot == slot; });
       if (which.extents != domain_ || known) return;
       inputs_ += read ? 1 : 0;
       const TensorType* type = which.kind == SlotKind::kArgument ? &schedule_.inputs[at(which.number)].type
@@ -168,7 +173,8 @@ class RowsLaunch : public KernelLaunch {
     const Extents strides = dense_strides(domain_);
     return std::all_of(dense_.begin(), dense_.end(), [&](const Border& border) {
       const SlotView& view = views[at(border.slot)];
-      const std::size_t bytes = std::min<std::size_t>(16, vector_bytes_ * static_cast<std::size_t>(byte_size(border.dtype)));
+      const std::size_t bytes =
+          std::min<std::size_t>(16, vector_bytes_ * static_cast<std::size_t>(byte_size(border.dtype)));
       return view.strides == strides && reinterpret_cast<std::uintptr_t>(view.data) % bytes == 0;
     });
   }
@@ -179,19 +185,19 @@ class RowsLaunch : public KernelLaunch {
   Extents domain_;
   std::vector<Border> dense_;
   bool by_type_dense_ = true;
-  int inputs_ = 0;  // of these, those that are read
+  int inputs_ = 0;                // of these, those that are read
   std::size_t vector_bytes_ = 1;  // elements of a vector
   std::unique_ptr<Variant> strided_;
   std::unique_ptr<Variant> dense_variant_;
-  std::size_t arrived_ = 0;
-  std::size_t counters_ = 0;
+  std::size_t finished_ = 0;
   std::vector<std::size_t> list_bytes_;
   std::vector<std::size_t> list_offsets_;
 };
 
 }  // namespace
 
-std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu) {
+std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut,
+                                               const Gpu& gpu) {
   return std::make_unique<RowsLaunch>(schedule, cut, gpu);
 }
 

@@ -46,27 +46,23 @@ bool is_strided(const Tensor& tensor) {
 
 }  // namespace
 
-ArgumentTypes::ArgumentTypes(const Block& block, std::span<const Tensor> arguments, std::int64_t wanted) {
+std::optional<ArgumentTypes> ArgumentTypes::of(std::span<const Tensor> arguments, std::int64_t wanted) {
+  ArgumentTypes result;
+  std::vector<std::int64_t>& numbers = result.numbers_;
   std::size_t size = 1;
   for (const Tensor& tensor : arguments) size += 1 + static_cast<std::size_t>(tensor.dim());
-  numbers_.reserve(size);
-  numbers_.push_back(wanted);
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const Tensor& tensor = arguments[i];
+  numbers.reserve(size);
+  numbers.push_back(wanted);
+  for (const Tensor& tensor : arguments) {
     const std::optional<DType> dtype = find_dtype(tensor);
-    if (!dtype || !tensor.is_cpu() || !is_strided(tensor)) {
-      const std::vector<Value> values = block.arguments();
-      const std::string name =
-          i < values.size() ? block.value(values[i]).name : "argument " + std::to_string(i);
-      const char* expected = !dtype ? "a tensor of f64, f32, bf16 or f16" : "a dense tensor on the CPU";
-      throw UserError(name + ": expected " + expected + ", got " + type_text(tensor));
-    }
+    if (!dtype || !tensor.is_cpu() || !is_strided(tensor)) return std::nullopt;
     const auto extents = tensor.sizes();
     const auto strides = tensor.strides();
     const Layout layout = layout_of({extents.data(), extents.size()}, {strides.data(), strides.size()});
-    numbers_.push_back(head(*dtype, extents.size(), layout));
-    numbers_.insert(numbers_.end(), extents.begin(), extents.end());
+    numbers.push_back(head(*dtype, extents.size(), layout));
+    numbers.insert(numbers.end(), extents.begin(), extents.end());
   }
+  return result;
 }
 
 ArgumentTypes::ArgumentTypes(std::span<const std::int64_t> numbers)
@@ -117,7 +113,7 @@ std::shared_ptr<const Prepared> RegisteredBlock::find(const ArgumentTypes& types
 std::optional<Refusal> RegisteredBlock::prepare(const ArgumentTypes& types, int threads,
                                                 const std::string& refusal) {
   const std::lock_guard lock(mutex_);
-  const Entry* entry = lookup(types, threads);
+  Entry* entry = lookup(types, threads);
   if (entry == nullptr) {
     Entry made{types, threads, nullptr, {false, refusal}};
     if (refusal.empty()) {
@@ -138,6 +134,10 @@ std::optional<Refusal> RegisteredBlock::prepare(const ArgumentTypes& types, int 
     entries_.push_front(std::move(made));
     places_.emplace(entries_.front().types.numbers(), entries_.begin());
     entry = &entries_.front();
+  }
+  if (!refusal.empty()) {
+    entry->plans = nullptr;
+    entry->refusal = {false, refusal};
   }
   if (entry->plans) return std::nullopt;
   return entry->refusal;
@@ -190,7 +190,11 @@ Prepared RegisteredBlock::make(const ArgumentTypes& types, int threads) const {
   // tensors' device, with PyTorch's current stream, its workspace from PyTorch's allocator of that device.
   Plan plan = Plan::make(typed_block, Device::by_name("cpu"), options);
   Prepared result{plan, {}, {}, plan.outputs().size(), {}, {}, 0, 0};
-  if (types.wanted() != 0) {
+  if ((types.wanted() & kBackwardAlone) != 0) {
+    result.backward = plan.backward(wanted_names(types.wanted()));
+    result.gradients = result.backward->outputs();
+    result.backward_bytes = result.backward->workspace_bytes();
+  } else if (types.wanted() != 0) {
     TrainingPlans both = plan.for_training(wanted_names(types.wanted()));
     result.forward = both.forward;
     result.backward = both.backward;

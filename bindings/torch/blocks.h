@@ -21,12 +21,15 @@
 
 namespace fuseblock::torch_binding {
 
+// Beside the bits of wanted gradients: the backward plan takes nothing that forward saved.
+inline constexpr std::int64_t kBackwardAlone = std::int64_t{1} << 62;
+
 // What a plan depends on besides the block: the set of wanted gradients, bit i standing for argument i, and for each
 // argument dtype, rank and layout in one number, followed by the extents. The numbers can be kept in a tensor.
 class ArgumentTypes {
  public:
-  // Throws UserError for a tensor that no plan takes: of another dtype, on another device, sparse.
-  ArgumentTypes(const Block& block, std::span<const Tensor> arguments, std::int64_t wanted);
+  // Nothing where there is a tensor that no plan takes: of another dtype, on another device, sparse.
+  static std::optional<ArgumentTypes> of(std::span<const Tensor> arguments, std::int64_t wanted);
   // From numbers(). Throws UserError where they are no types of arguments.
   explicit ArgumentTypes(std::span<const std::int64_t> numbers);
 
@@ -38,6 +41,8 @@ class ArgumentTypes {
   bool operator==(const ArgumentTypes&) const = default;
 
  private:
+  ArgumentTypes() = default;
+
   std::vector<std::int64_t> numbers_;
 };
 
@@ -78,7 +83,7 @@ class RegisteredBlock {
 
   // The plans for these types on `threads` threads; none where prepare has not made them, or could not.
   std::shared_ptr<const Prepared> find(const ArgumentTypes& types, int threads);
-  // Makes the plans, or finds them. With a `refusal` none are made: it is what the next call answers.
+  // Makes the plans, or finds them. A `refusal` that is not empty takes their place.
   std::optional<Refusal> prepare(const ArgumentTypes& types, int threads, const std::string& refusal);
 
   TypedBlock typed(const ArgumentTypes& types) const;

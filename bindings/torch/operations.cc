@@ -36,36 +36,29 @@ std::string block_json(std::int64_t handle) {
   return with_errors([&] { return registered_block(handle).block().to_json(); });
 }
 
-// One line an argument: its name, a space and its type for an input of this type.
-std::string arguments(std::int64_t handle, const std::string& input) {
-  return with_errors([&] {
-    const TypedBlock typed = TypedBlock::infer(registered_block(handle).block(), TensorType::parse(input));
-    std::string lines;
-    for (const auto& [name, type] : typed.arguments()) lines += name + " " + to_string(type) + "\n";
-    return lines;
-  });
-}
-
+// Makes plans for these tensors, unless there are some: `ready`, the arguments that backward reads as bits, and the type
+// of each output and each saved value. Or `refused` or `mistake`, the caller's by fuseblock's rules, and why. A refusal
+// that is given takes the place of the plans.
 std::vector<std::string> prepare(std::int64_t handle, const std::vector<Tensor>& tensors, std::int64_t wanted,
                                  const std::string& refusal) {
   return with_errors([&]() -> std::vector<std::string> {
     RegisteredBlock& block = registered_block(handle);
-    try {
-      const ArgumentTypes types(block.block(), tensors, wanted);
-      if (const auto refused = block.prepare(types, thread_count(), refusal))
-        return {refused->users_mistake ? "mistake" : "refused", refused->reason};
-      return {"ready", std::to_string(block.find(types, thread_count())->needed())};
-    } catch (const UserError& error) {
-      return {"mistake", error.report()};
-    }
+    const auto types = ArgumentTypes::of(tensors, wanted);
+    if (!types) return {"mistake", "expected dense tensors of f64, f32, bf16 or f16 on the CPU"};
+    if (const auto refused = block.prepare(*types, thread_count(), refusal))
+      return {refused->users_mistake ? "mistake" : "refused", refused->reason};
+    const std::shared_ptr<const Prepared> plans = block.find(*types, thread_count());
+    std::vector<std::string> answer = {"ready", std::to_string(plans->needed())};
+    for (const NamedType& result : plans->results) answer.push_back(to_string(result.type));
+    return answer;
   });
 }
 
 std::vector<Tensor> forward(std::int64_t handle, const std::vector<Tensor>& tensors, std::int64_t wanted) {
   return with_errors([&]() -> std::vector<Tensor> {
     RegisteredBlock& block = registered_block(handle);
-    const ArgumentTypes types(block.block(), tensors, wanted);
-    const std::shared_ptr<const Prepared> plans = block.find(types, thread_count());
+    const auto types = ArgumentTypes::of(tensors, wanted);
+    const std::shared_ptr<const Prepared> plans = types ? block.find(*types, thread_count()) : nullptr;
     if (!plans) return {};
     std::vector<Tensor> results;
     results.reserve(plans->results.size() + 1);
@@ -79,7 +72,7 @@ std::vector<Tensor> forward(std::int64_t handle, const std::vector<Tensor>& tens
     }
     const WorkspaceTensor workspace(plans->forward_bytes);
     plans->forward.run(arguments, workspace.bytes());
-    if (wanted != 0) results.push_back(integers(types.numbers()));
+    if (wanted != 0) results.push_back(integers(types->numbers()));
     return results;
   });
 }
@@ -93,9 +86,43 @@ const Tensor& needed_argument(const std::vector<Tensor>& tensors, std::int64_t n
   return tensors[place];
 }
 
+std::vector<Tensor> run_backward_plan(const Prepared& plans, const std::vector<Tensor>& tensors,
+                                      std::int64_t needed, const std::vector<Tensor>& gradients,
+                                      const std::vector<Tensor>& saved) {
+  if (!plans.backward) throw UserError("backward: no gradients were wanted");
+  if (gradients.size() != plans.output_count)
+    throw UserError("backward: expected " + std::to_string(plans.output_count) + " gradients, got " +
+                    std::to_string(gradients.size()));
+  Arguments arguments;
+  arguments.inputs.reserve(plans.backward_inputs.size());
+  arguments.outputs.reserve(plans.gradients.size());
+  for (const BackwardInput& input : plans.backward_inputs) {
+    switch (input.kind) {
+      case BackwardInput::Kind::kArgument:
+        arguments.inputs.push_back(const_view(needed_argument(tensors, needed, input.index)));
+        break;
+      case BackwardInput::Kind::kGradient:
+        arguments.inputs.push_back(const_view(gradients[input.index]));
+        break;
+      case BackwardInput::Kind::kSaved: arguments.inputs.push_back(const_view(saved.at(input.index))); break;
+    }
+  }
+  std::vector<Tensor> results;
+  results.reserve(plans.gradients.size());
+  for (const NamedType& gradient : plans.gradients) {
+    results.push_back(empty(gradient.type));
+    arguments.outputs.push_back(view(results.back()));
+  }
+  const WorkspaceTensor workspace(plans.backward_bytes);
+  plans.backward->run(arguments, workspace.bytes());
+  return results;
+}
+
+// The gradients that `forward` was told are wanted. `tensors` are the arguments whose bits are set in `needed`, `saved` is
+// what stands behind the outputs in `forward`'s results.
 std::vector<Tensor> backward(std::int64_t handle, const std::vector<Tensor>& tensors, std::int64_t needed,
                              const std::vector<Tensor>& gradients, const std::vector<Tensor>& saved) {
-  return with_errors([&]() -> std::vector<Tensor> {
+  return with_errors([&] {
     RegisteredBlock& block = registered_block(handle);
     if (saved.empty()) throw UserError("backward: expected what `forward` saved, got nothing");
     const ArgumentTypes types(integers_of(saved.back()));
@@ -105,33 +132,19 @@ std::vector<Tensor> backward(std::int64_t handle, const std::vector<Tensor>& ten
       if (const auto refused = block.prepare(types, thread_count(), "")) throw UserError(refused->reason);
       plans = block.find(types, thread_count());
     }
-    if (!plans->backward) throw UserError("backward: `forward` was called without wanted gradients");
-    if (gradients.size() != plans->output_count ||
-        saved.size() != plans->results.size() - plans->output_count + 1)
-      throw UserError("backward: expected " + std::to_string(plans->output_count) + " gradients and " +
-                      std::to_string(plans->results.size() - plans->output_count + 1) +
-                      " saved tensors, got " + std::to_string(gradients.size()) + " and " +
-                      std::to_string(saved.size()));
-    Arguments arguments;
-    for (const BackwardInput& input : plans->backward_inputs) {
-      switch (input.kind) {
-        case BackwardInput::Kind::kArgument:
-          arguments.inputs.push_back(const_view(needed_argument(tensors, needed, input.index)));
-          break;
-        case BackwardInput::Kind::kGradient:
-          arguments.inputs.push_back(const_view(gradients[input.index]));
-          break;
-        case BackwardInput::Kind::kSaved: arguments.inputs.push_back(const_view(saved[input.index])); break;
-      }
-    }
-    std::vector<Tensor> results;
-    for (const NamedType& gradient : plans->gradients) {
-      results.push_back(empty(gradient.type));
-      arguments.outputs.push_back(view(results.back()));
-    }
-    const WorkspaceTensor workspace(plans->backward_bytes);
-    plans->backward->run(arguments, workspace.bytes());
-    return results;
+    return run_backward_plan(*plans, tensors, needed, gradients, saved);
+  });
+}
+
+// The wanted gradients from the arguments alone; nothing where there is no plan.
+std::vector<Tensor> backward_alone(std::int64_t handle, const std::vector<Tensor>& tensors,
+                                   const std::vector<Tensor>& gradients, std::int64_t wanted) {
+  return with_errors([&]() -> std::vector<Tensor> {
+    RegisteredBlock& block = registered_block(handle);
+    const auto types = ArgumentTypes::of(tensors, wanted | kBackwardAlone);
+    const std::shared_ptr<const Prepared> plans = types ? block.find(*types, thread_count()) : nullptr;
+    if (!plans) return {};
+    return run_backward_plan(*plans, tensors, (std::int64_t{1} << tensors.size()) - 1, gradients, {});
   });
 }
 
@@ -151,8 +164,8 @@ std::string backward_json(std::int64_t handle, const Tensor& saved_types) {
 std::string explain(std::int64_t handle, const std::vector<Tensor>& tensors, std::int64_t wanted) {
   return with_errors([&] {
     RegisteredBlock& block = registered_block(handle);
-    const ArgumentTypes types(block.block(), tensors, wanted);
-    const std::shared_ptr<const Prepared> plans = block.find(types, thread_count());
+    const auto types = ArgumentTypes::of(tensors, wanted);
+    const std::shared_ptr<const Prepared> plans = types ? block.find(*types, thread_count()) : nullptr;
     if (!plans) throw UserError("explain: `prepare` made no plan for these tensors");
     return plans->forward.explain() + (plans->backward ? "\n" + plans->backward->explain() : "");
   });
@@ -164,7 +177,6 @@ STABLE_TORCH_LIBRARY(fuseblock, m) {
   m.def("version() -> str");
   m.def("block(str notation, bool keep_convolutions) -> int");
   m.def("block_json(int block) -> str");
-  m.def("arguments(int block, str input) -> str");
   m.def("prepare(int block, Tensor[] arguments, int wanted, str refusal) -> str[]");
   m.def("explain(int block, Tensor[] arguments, int wanted) -> str");
   m.def("backward_json(int block, Tensor types) -> str");
@@ -181,7 +193,6 @@ STABLE_TORCH_LIBRARY_IMPL(fuseblock, CompositeExplicitAutograd, m) {
   m.impl("version", TORCH_BOX(&version));
   m.impl("block", TORCH_BOX(&block));
   m.impl("block_json", TORCH_BOX(&block_json));
-  m.impl("arguments", TORCH_BOX(&arguments));
   m.impl("prepare", TORCH_BOX(&prepare));
   m.impl("explain", TORCH_BOX(&explain));
   m.impl("backward_json", TORCH_BOX(&backward_json));
@@ -190,6 +201,7 @@ STABLE_TORCH_LIBRARY_IMPL(fuseblock, CompositeExplicitAutograd, m) {
 STABLE_TORCH_LIBRARY_IMPL(fuseblock, CPU, m) {
   m.impl("forward", TORCH_BOX(&forward));
   m.impl("backward", TORCH_BOX(&backward));
+  m.impl("backward_alone", TORCH_BOX(&backward_alone));
 }
 
 }  // namespace

@@ -183,6 +183,7 @@ STABLE_TORCH_LIBRARY(fuseblock, m) {
   m.def("forward(int block, Tensor[] arguments, int wanted) -> Tensor[]");
   m.def(
       "backward(int block, Tensor[] arguments, int needed, Tensor[] gradients, Tensor[] saved) -> Tensor[]");
+  m.def("backward_alone(int block, Tensor[] arguments, Tensor[] gradients, int wanted) -> Tensor[]");
   m.def("run(str notation, bool keep_convolutions, Tensor[] arguments) -> Tensor[]");
   m.def(
       "run_backward(str notation, bool keep_convolutions, Tensor[] arguments, Tensor[] gradients, "

@@ -17,10 +17,11 @@ Which way a call takes:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +31,12 @@ from torch import Tensor
 from fuseblock import _ops, aten, aten_operations
 from fuseblock._capi import Plan
 
-__all__ = ["Block", "NamedType", "block"]
+__all__ = ["Block", "NamedType", "block", "disabled", "pytorch_operators"]
 
 _DTYPES = aten_operations.DTYPES
 _DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_DISABLED = os.environ.get("FUSEBLOCK_DISABLE", "0") not in ("", "0")
+# Whether PyTorch's operators run every block.
+_disabled = os.environ.get("FUSEBLOCK_DISABLE", "0") not in ("", "0")
 _PLAIN = {Tensor, torch.nn.Parameter}
 
 _forward = torch.ops.fuseblock.forward.default
@@ -113,9 +115,9 @@ class Block:
             for each in described[kind]
         ]
 
-    def graph(self, input_type: str) -> Mapping[str, Any]:
-        """The block's JSON (docs/notation.md); the input's type is only checked."""
-        graph: Mapping[str, Any] = self._described(input_type, {})["graph"]
+    def graph(self, input_type: str, others: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+        """The block's JSON (docs/notation.md); the types are only checked."""
+        graph: Mapping[str, Any] = self._described(input_type, others or {})["graph"]
         return graph
 
     def __call__(self, x: Tensor, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
@@ -126,7 +128,7 @@ class Block:
         arguments = (x, *others)
         wanted = 0
         bit = 1
-        usual = x.is_cpu and not (_DISABLED or _is_autocast_enabled("cpu") or _in_transform())
+        usual = x.is_cpu and not (_disabled or _is_autocast_enabled("cpu") or _in_transform())
         for argument in arguments:
             if type(argument) not in _PLAIN:
                 usual = False
@@ -218,8 +220,8 @@ class Block:
 
     def _why_not(self, arguments: Sequence[Tensor]) -> str:
         """Why no plan is looked for; empty where one is."""
-        if _DISABLED:
-            return "FUSEBLOCK_DISABLE is set"
+        if _disabled:
+            return "they were asked for, by FUSEBLOCK_DISABLE or `pytorch_operators`"
         for name, argument in zip(self._graph.names, arguments, strict=False):
             # A plan of the CUDA engine will be looked for where the tensors are on its device.
             if not argument.is_cpu:
@@ -363,7 +365,27 @@ def _one_or_all(outputs: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-@functools.cache
-def block(notation: str, keep: tuple[str, ...] = ()) -> Block:
+def block(notation: str, keep: Sequence[str] = ()) -> Block:
     """The block of a notation, made once."""
+    return _block(notation, tuple(keep))
+
+
+@functools.cache
+def _block(notation: str, keep: tuple[str, ...]) -> Block:
     return Block(notation, keep=keep)
+
+
+def disabled() -> bool:
+    """Whether PyTorch's operators run every block: FUSEBLOCK_DISABLE=1, or inside `pytorch_operators`."""
+    return _disabled
+
+
+@contextlib.contextmanager
+def pytorch_operators() -> Iterator[None]:
+    """Inside, PyTorch's operators run every block, in all threads: for comparison."""
+    global _disabled
+    before, _disabled = _disabled, True
+    try:
+        yield
+    finally:
+        _disabled = before

@@ -47,7 +47,7 @@ target_link_options(fuseblock_torch PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(fuseblock_torch PROPERTIES
   CXX_VISIBILITY_PRESET hidden
   VISIBILITY_INLINES_HIDDEN ON
+  INSTALL_RPATH "$ORIGIN"
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}"
   # PyTorch's own libraries are in the process before this one.
-  BUILD_RPATH_USE_ORIGIN ON
   SKIP_BUILD_RPATH ON)

@@ -128,9 +128,9 @@ class Block:
         arguments = (x, *others)
         wanted = 0
         bit = 1
-        usual = x.is_cpu and not (_disabled or _is_autocast_enabled("cpu") or _in_transform())
+        usual = not (_disabled or _is_autocast_enabled("cpu") or _in_transform())
         for argument in arguments:
-            if type(argument) not in _PLAIN:
+            if not argument.is_cpu or type(argument) not in _PLAIN:
                 usual = False
             if argument.requires_grad:
                 wanted |= bit
@@ -149,7 +149,7 @@ class Block:
         except NotImplementedError:  # no kernel for the kind of an argument
             if not self._why_not(arguments):
                 raise
-            outputs = _ops.decomposed(self._graph, arguments)
+            outputs = self._decomposed(arguments)
         return _one_or_all(outputs)
 
     def explain(self, x: Tensor, *others: Tensor) -> str:
@@ -176,7 +176,7 @@ class Block:
         """The outputs, without autograd and autocast."""
         self._register()
         if self._why_not(arguments):
-            return _ops.decomposed(self._graph, arguments)
+            return self._decomposed(arguments)
         try:
             return _forward(self._handle, arguments, 0) or self._prepared(arguments, 0)
         except _NoPlan as refused:
@@ -209,7 +209,7 @@ class Block:
         """A first call, autocast, or tensors that no plan takes."""
         self._register()
         if self._why_not(arguments):
-            return _ops.decomposed(self._graph, arguments)
+            return self._decomposed(arguments)
         if _is_autocast_enabled("cpu"):
             cast = self._for_autocast(arguments)
             with torch.autocast("cpu", enabled=False):
@@ -296,6 +296,17 @@ class Block:
         self._prepare(arguments, wanted)
         results: list[Tensor] = _forward(self._handle, arguments, wanted)
         return results
+
+    def _decomposed(self, arguments: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs by PyTorch's operators. These do not notice every mix of devices."""
+        devices: dict[torch.device, str] = {}
+        for name, argument in self._graph.named(arguments).items():
+            if argument.dim() > 0:
+                devices.setdefault(argument.device, name)
+        if len(devices) > 1:
+            places = " and ".join(f"{name} on {device}" for device, name in devices.items())
+            raise RuntimeError(f"expected all tensors to be on the same device, got {places}")
+        return _ops.decomposed(self._graph, arguments)
 
     def _by_torch(self, arguments: Sequence[Tensor], refused: _NoPlan) -> list[Tensor]:
         """The outputs by PyTorch's operators; where these refuse too, the library's message tells more."""

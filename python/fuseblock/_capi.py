@@ -5,8 +5,8 @@
     call = plan.bind(inputs, outputs)   # prepared once,
     call()                              # then only a call by handle
 
-Tensors are on the CPU, or on the GPU for the device `cuda`, in any strides. The library is $FUSEBLOCK_LIBRARY, or libfuseblock_c.so beside this
-file, or that of the checkout's build folder.
+Tensors are on the CPU, or on the GPU for the device `cuda`, in any strides. The library is
+$FUSEBLOCK_LIBRARY, or libfuseblock_c.so beside this file, or that of the checkout's build folder.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -37,6 +37,12 @@ double operation_count(const TypedBlock& block) {
   return sum;
 }
 
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+MadeTensor made(const TensorType& type) { return {type, type.strides(), 0}; }
+
 bool is_strided(const Tensor& tensor) {
   static const std::int32_t kStrided = aoti_torch_layout_strided();
   std::int32_t layout = 0;
@@ -189,39 +195,44 @@ Prepared RegisteredBlock::make(const ArgumentTypes& types, int threads) const {
   // Tensors of other devices do not come here. A plan of the CUDA engine will be made and run here too: on the
   // tensors' device, with PyTorch's current stream, its workspace from PyTorch's allocator of that device.
   Plan plan = Plan::make(typed_block, Device::by_name("cpu"), options);
-  Prepared result{plan, {}, {}, plan.outputs().size(), {}, {}, 0, 0};
+  Prepared result{plan, {}, {}, {}, {}, {}, 0, 0, 0};
   if ((types.wanted() & kBackwardAlone) != 0) {
     result.backward = plan.backward(wanted_names(types.wanted()));
-    result.gradients = result.backward->outputs();
-    result.backward_bytes = result.backward->workspace_bytes();
   } else if (types.wanted() != 0) {
     TrainingPlans both = plan.for_training(wanted_names(types.wanted()));
     result.forward = both.forward;
     result.backward = both.backward;
-    result.gradients = both.backward.outputs();
-    result.backward_bytes = both.backward.workspace_bytes();
+    result.saved_bytes = aligned((1 + types.numbers().size()) * sizeof(std::int64_t));
   }
-  result.results = result.forward.outputs();
   result.forward_bytes = result.forward.workspace_bytes();
-  if (!result.backward) return result;
+  for (const NamedType& output : plan.outputs()) result.outputs.push_back(made(output.type));
+  for (const NamedType& value : result.forward.saved()) {
+    result.saved.push_back(made(value.type));
+    result.saved.back().offset = result.saved_bytes;
+    result.saved_bytes += aligned(static_cast<std::size_t>(value.type.byte_count()));
+  }
+  if (result.backward) add_backward(result);
+  return result;
+}
 
+void RegisteredBlock::add_backward(Prepared& plans) const {
   using Kind = BackwardInput::Kind;
+  plans.backward_bytes = plans.backward->workspace_bytes();
+  for (const NamedType& gradient : plans.backward->outputs()) plans.gradients.push_back(made(gradient.type));
   std::vector<std::string> gradients;
   std::vector<std::string> saved;
-  for (std::size_t i = 0; i < result.results.size(); ++i)
-    (i < result.output_count ? gradients : saved).push_back(result.results[i].name);
-  for (std::string& name : gradients) name.insert(0, "d_");
-  for (const auto& [name, type] : result.backward->inputs()) {
+  for (const NamedType& output : plans.forward.block().outputs()) gradients.push_back("d_" + output.name);
+  for (const NamedType& value : plans.forward.saved()) saved.push_back(value.name);
+  for (const auto& [name, type] : plans.backward->inputs()) {
     if (const std::size_t argument = index_of(names_, name); argument < names_.size())
-      result.backward_inputs.push_back({Kind::kArgument, argument});
+      plans.backward_inputs.push_back({Kind::kArgument, argument});
     else if (const std::size_t output = index_of(gradients, name); output < gradients.size())
-      result.backward_inputs.push_back({Kind::kGradient, output});
+      plans.backward_inputs.push_back({Kind::kGradient, output});
     else if (const std::size_t value = index_of(saved, name); value < saved.size())
-      result.backward_inputs.push_back({Kind::kSaved, value});
+      plans.backward_inputs.push_back({Kind::kSaved, value});
     else
       throw InternalError("the backward plan has an input of unknown origin: " + name);
   }
-  return result;
 }
 
 std::size_t RegisteredBlock::Hash::operator()(std::span<const std::int64_t> numbers) const {

@@ -52,15 +52,24 @@ struct BackwardInput {
   std::size_t index = 0;  // among all arguments of the block, its outputs, the saved values
 };
 
-// The plans of a block for one set of argument types; `backward` where gradients are wanted.
+// A tensor that is made when plans run: its type, and where it lies among the saved bytes if it is saved.
+struct MadeTensor {
+  TensorType type;
+  std::vector<std::int64_t> strides;
+  std::size_t offset = 0;
+};
+
+// The plans of a block for one set of argument types; `backward` where gradients are wanted. What forward saves is one
+// piece of memory: the types of the arguments (how many numbers, then ArgumentTypes::numbers), then the values.
 struct Prepared {
   Plan forward;
   std::optional<Plan> backward;
   // What the plans say of themselves, kept because Plan gives copies.
-  std::vector<NamedType> results;  // outputs, then what is saved
-  std::size_t output_count = 0;
-  std::vector<NamedType> gradients;
+  std::vector<MadeTensor> outputs;
+  std::vector<MadeTensor> saved;
+  std::vector<MadeTensor> gradients;
   std::vector<BackwardInput> backward_inputs;
+  std::size_t saved_bytes = 0;  // 0 where nothing is saved, not even the types
   std::size_t forward_bytes = 0;
   std::size_t backward_bytes = 0;
 
@@ -107,6 +116,8 @@ class RegisteredBlock {
   // The entry, moved to the front; null where there is none. The mutex must be held.
   Entry* lookup(const ArgumentTypes& types, int threads);
   Prepared make(const ArgumentTypes& types, int threads) const;
+  // What the backward plan takes and gives.
+  void add_backward(Prepared& plans) const;
 
   Block block_;
   bool keep_convolutions_;

@@ -33,11 +33,6 @@ DType dtype_of(const Tensor& tensor) {
   throw UserError("expected a tensor of f64, f32, bf16 or f16, got " + type_text(tensor));
 }
 
-template <class Range>
-std::vector<std::int64_t> list(const Range& range) {
-  return {range.begin(), range.end()};
-}
-
 Tensor empty_strided(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides,
                      std::int32_t dtype) {
   static const std::int32_t kCpu = aoti_torch_device_type_cpu();
@@ -87,16 +82,30 @@ std::string type_text(const Tensor& tensor) {
   return text + "]";
 }
 
-ConstTensorView const_view(const Tensor& tensor) {
-  return {tensor.const_data_ptr(), dtype_of(tensor), list(tensor.sizes()), list(tensor.strides())};
+void set_view(ConstTensorView& view, const Tensor& tensor) {
+  const auto extents = tensor.sizes();
+  const auto strides = tensor.strides();
+  view.data = tensor.const_data_ptr();
+  view.dtype = dtype_of(tensor);
+  view.extents.assign(extents.begin(), extents.end());
+  view.strides.assign(strides.begin(), strides.end());
 }
 
-TensorView view(const Tensor& tensor) {
-  return {tensor.mutable_data_ptr(), dtype_of(tensor), list(tensor.sizes()), list(tensor.strides())};
+Tensor empty(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides, DType dtype) {
+  return empty_strided(extents, strides, torch_dtype(dtype));
 }
 
-Tensor empty(const TensorType& type) {
-  return empty_strided(type.extents, type.strides(), torch_dtype(type.dtype));
+Tensor empty_bytes(std::size_t count) {
+  const std::array<std::int64_t, 1> extents = {static_cast<std::int64_t>(count)};
+  const std::array<std::int64_t, 1> strides = {1};
+  return empty_strided(extents, strides, aoti_torch_dtype_uint8());
+}
+
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  if (dtype_number(tensor) != aoti_torch_dtype_uint8() || tensor.dim() != 1 || !tensor.is_cpu() ||
+      !tensor.is_contiguous())
+    throw UserError("saved: expected the bytes that `forward` saved, got " + type_text(tensor));
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
 
 Tensor borrow(const ConstTensorView& view) {
@@ -114,29 +123,11 @@ Tensor borrow(const ConstTensorView& view) {
 
 WorkspaceTensor::WorkspaceTensor(std::size_t bytes) {
   if (bytes == 0) return;
-  const std::array<std::int64_t, 1> extents = {static_cast<std::int64_t>(bytes + kAlignment)};
-  const std::array<std::int64_t, 1> strides = {1};
-  memory_ = empty_strided(extents, strides, aoti_torch_dtype_uint8());
+  memory_ = empty_bytes(bytes + kAlignment);
   void* begin = memory_->mutable_data_ptr();
   std::size_t space = bytes + kAlignment;
   begin = std::align(kAlignment, bytes, begin, space);
   bytes_ = {static_cast<std::byte*>(begin), bytes};
-}
-
-Tensor integers(std::span<const std::int64_t> values) {
-  const std::array<std::int64_t, 1> extents = {static_cast<std::int64_t>(values.size())};
-  const std::array<std::int64_t, 1> strides = {1};
-  Tensor tensor = empty_strided(extents, strides, aoti_torch_dtype_int64());
-  std::copy(values.begin(), values.end(), static_cast<std::int64_t*>(tensor.mutable_data_ptr()));
-  return tensor;
-}
-
-std::span<const std::int64_t> integers_of(const Tensor& tensor) {
-  if (dtype_number(tensor) != aoti_torch_dtype_int64() || tensor.dim() != 1 || !tensor.is_cpu() ||
-      !tensor.is_contiguous())
-    throw UserError("types: expected the last tensor that `forward` gave, got " + type_text(tensor));
-  return {static_cast<const std::int64_t*>(tensor.const_data_ptr()),
-          static_cast<std::size_t>(tensor.numel())};
 }
 
 }  // namespace fuseblock::torch_binding

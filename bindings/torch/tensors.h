@@ -28,12 +28,16 @@ Layout layout_of(std::span<const std::int64_t> extents, std::span<const std::int
 // `f32[2,8,16,16]:cl`, or PyTorch's number of the dtype where fuseblock does not have it; for messages.
 std::string type_text(const Tensor& tensor);
 
-// A tensor's memory; the dtype must be one of fuseblock's.
-ConstTensorView const_view(const Tensor& tensor);
-TensorView view(const Tensor& tensor);
+// Makes a view that of a tensor's memory; the dtype must be one of fuseblock's. Views are used again, so that their
+// lists need no memory of their own each time.
+void set_view(ConstTensorView& view, const Tensor& tensor);
 
-// A tensor on the CPU, not filled, dense in the layout of the type.
-Tensor empty(const TensorType& type);
+// A tensor on the CPU, not filled.
+Tensor empty(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides, DType dtype);
+// Bytes on the CPU, not filled, aligned for any tensor of a plan.
+Tensor empty_bytes(std::size_t count);
+// The memory of what empty_bytes gave. Throws UserError for any other tensor.
+std::span<std::byte> bytes_of(const Tensor& tensor);
 // A tensor on the CPU over memory that somebody else owns and keeps.
 Tensor borrow(const ConstTensorView& view);
 
@@ -48,10 +52,5 @@ class WorkspaceTensor {
   std::optional<Tensor> memory_;
   std::span<std::byte> bytes_;
 };
-
-// Whole numbers on the CPU.
-Tensor integers(std::span<const std::int64_t> values);
-// Throws UserError for anything but a dense tensor of whole numbers of one dimension on the CPU.
-std::span<const std::int64_t> integers_of(const Tensor& tensor);
 
 }  // namespace fuseblock::torch_binding

@@ -82,7 +82,7 @@ class Block:
         self.notation = notation
         self.keep = keep
         self._handle = -1
-        self._output_count = 1
+        self._all = 0  # a bit for each argument
         self._known: dict[Any, Mapping[str, Any]] = {}
         # Arguments that backward reads, as bits, by the bits of the wanted gradients.
         self._needed: dict[int, int] = {}
@@ -139,9 +139,7 @@ class Block:
             return _one_or_all(self._unusual(arguments))
         try:
             if wanted and _is_grad_enabled():
-                result: Tensor | tuple[Tensor, ...] = _Apply.apply(  # type: ignore[no-untyped-call]
-                    self, wanted, *arguments
-                )
+                result: Tensor | tuple[Tensor, ...] = _apply(self, wanted, *arguments)
                 return result
             outputs = _forward(self._handle, arguments, 0) or self._prepared(arguments, 0)
         except _NoPlan as refused:
@@ -203,7 +201,7 @@ class Block:
         if self._handle < 0:
             self._handle = _ops.handle_of(self.notation, bool(self.keep))
             self._graph = _ops.graph_of(self._handle)
-            self._output_count = len(self._graph.outputs)
+            self._all = (1 << len(self._graph.names)) - 1
 
     def _unusual(self, arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         """A first call, autocast, or tensors that no plan takes."""
@@ -267,7 +265,7 @@ class Block:
                 )
         kind, *answer = prepare(self._handle, arguments, wanted, "")
         if kind == "ready":
-            own = [_DTYPES[text.split("[")[0]] for text in answer[1 : 1 + self._output_count]]
+            own = [_DTYPES[text.split("[")[0]] for text in answer[1:-1]]
             if reason := self._dtypes_differ(arguments, own):
                 kind, *answer = prepare(self._handle, arguments, wanted, reason)
         if kind != "ready":
@@ -333,37 +331,41 @@ class _Apply(torch.autograd.Function):
     def forward(ctx: Any, owner: Block, wanted: int, *arguments: Tensor) -> Any:
         """The outputs; what the backward plan reads is saved."""
         results = _forward(owner._handle, arguments, wanted) or owner._prepared(arguments, wanted)
-        if wanted not in owner._needed:
-            owner._prepare(arguments, wanted)
-        needed = owner._needed[wanted]
-        kept = [argument for i, argument in enumerate(arguments) if needed >> i & 1]
-        count = owner._output_count
-        ctx.save_for_backward(*kept, *results[count:])
-        ctx.state = owner, wanted, needed, len(kept), len(arguments)
-        return results[0] if count == 1 else tuple(results[:count])
+        ctx.owner = owner
+        ctx.wanted = wanted
+        ctx.needed = needed = owner._needed[wanted]
+        if needed == owner._all:
+            ctx.save_for_backward(*arguments, results[-1])
+        else:
+            ctx.save_for_backward(
+                *[argument for i, argument in enumerate(arguments) if needed >> i & 1], results[-1]
+            )
+        return results[0] if len(results) == 2 else tuple(results[:-1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         """The wanted gradients; by PyTorch's operators where they are to be differentiated again."""
-        owner, wanted, needed, kept_count, count = ctx.state
-        saved = ctx.saved_tensors
-        kept, rest = saved[:kept_count], saved[kept_count:]
+        owner, wanted, needed = ctx.owner, ctx.wanted, ctx.needed
+        *kept, saved = ctx.saved_tensors
         if _is_grad_enabled():
-            found = _differentiable_gradients(owner, kept, needed, gradients, rest[-1])
+            found = _differentiable_gradients(owner, kept, needed, gradients, saved)
         else:
-            found = _backward(owner._handle, kept, needed, gradients, rest)
-        result: list[Any] = [None, None]
+            found = _backward(owner._handle, kept, needed, gradients, saved)
+        if wanted == owner._all:
+            return None, None, *found
         place = iter(found)
-        for i in range(count):
-            result.append(next(place) if wanted >> i & 1 else None)
-        return tuple(result)
+        return None, None, *[next(place) if wanted >> i & 1 else None for i in range(len(owner._graph.names))]
+
+
+# Function.apply without what it does inside transforms of torch.func, where blocks do not come here.
+_apply: Any = super(torch.autograd.Function, _Apply).apply
 
 
 def _differentiable_gradients(
-    owner: Block, kept: Sequence[Tensor], needed: int, gradients: Sequence[Tensor], types: Tensor
+    owner: Block, kept: Sequence[Tensor], needed: int, gradients: Sequence[Tensor], saved: Tensor
 ) -> list[Tensor]:
     """The gradients with a graph behind them: the block of the gradients, run by PyTorch's operators."""
-    text, *lines = torch.ops.fuseblock.backward_json(owner._handle, types).split("\n")
+    text, *lines = torch.ops.fuseblock.backward_json(owner._handle, saved).split("\n")
     names = owner._graph.names
     arguments = dict(zip((n for i, n in enumerate(names) if needed >> i & 1), kept, strict=True))
     for name, gradient in zip(owner._graph.outputs, gradients, strict=True):

@@ -53,7 +53,7 @@ def test_opcheck_by_handle(name: str) -> None:
     count = len(as_tuple(own(*arguments)))
     results = ops.forward(handle, arguments, wanted)
     incoming = [torch.randn_like(output) for output in results[:count]]
-    saved = results[count:]
+    saved = results[count]
     opcheck(ops.backward.default, (handle, arguments, wanted, incoming, saved), test_utils="test_schema")
     alone = wanted | 1 << 62
     assert ops.prepare(handle, arguments, alone, "")[0] == "ready"
@@ -67,10 +67,11 @@ def test_handles_are_checked() -> None:
     with pytest.raises(ValueError, match="no operation `sillu`"):
         ops.block("sillu", False)
     handle = ops.block("silu", False)
-    with pytest.raises(ValueError, match="expected what `forward` saved"):
-        ops.backward(handle, [x], 1, [x], [])
-    with pytest.raises(ValueError, match="types: expected the last tensor"):
-        ops.backward(handle, [x], 1, [x], [x])
+    with pytest.raises(ValueError, match="saved: expected the bytes that `forward` saved"):
+        ops.backward(handle, [x], 1, [x], x)
+    for made in (torch.zeros(8, dtype=torch.uint8), torch.full([80], 3, dtype=torch.uint8)):
+        with pytest.raises(ValueError, match="expected the"):
+            ops.backward(handle, [x], 1, [x], made)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -48,12 +48,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder)]
-    if not os.environ.get("FUSEBLOCK_LONG"):
-        options += [
-            f"--config-settings=build-dir={BUILD}",
-            "--config-settings=cmake.define.FUSEBLOCK_BUILD_TESTS=ON",
-        ]
-    run(sys.executable, "-m", "pip", "wheel", *options, str(ROOT))
+    if os.environ.get("FUSEBLOCK_LONG"):
+        run(sys.executable, "-m", "pip", "wheel", *options, ROOT)
+    else:
+        settings = {"build-dir": BUILD, "cmake.define.FUSEBLOCK_BUILD_TESTS": "ON"}
+        options += [f"--config-settings={name}={value}" for name, value in settings.items()]
+        before = re.search(r"^CMAKE_INSTALL_PREFIX:PATH=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)
+        assert before is not None
+        run(sys.executable, "-m", "pip", "wheel", *options, ROOT)
+        run("cmake", BUILD, "-USKBUILD*", "-DFUSEBLOCK_TORCH=AUTO", f"-DCMAKE_INSTALL_PREFIX={before[1]}")
     (made,) = folder.glob("*.whl")
     return made
 

@@ -1,8 +1,9 @@
 """Compares a module with itself run by PyTorch's operators and in float64: outputs and every gradient.
 
 The bar for each tensor is `max|e| <= 2 max|e_torch| + 4 ulp(max|reference|)`: e is the error against float64,
-e_torch that of PyTorch's operators on the same data, ulp that of the tensor's dtype. Where float64 and
-PyTorch are finite the result must be.
+e_torch that of PyTorch's operators on the same data, ulp that of the tensor's dtype. Tensors of float64 are
+compared with PyTorch's own: `max|e| <= 1e-10 (1 + max|reference|)`. Where float64 and PyTorch are finite the
+result must be.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 from fuseblock import _blocks
 
-__all__ = ["Row", "Verification", "ulp", "verify"]
+__all__ = ["Row", "Verification", "error_bar", "verify"]
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,13 @@ def verify(
     return result
 
 
-def ulp(value: float, dtype: torch.dtype) -> float:
-    """The distance of neighbouring numbers of a dtype around a value."""
+def error_bar(torch_error: float, largest: float, dtype: torch.dtype) -> float:
+    """The largest error that a tensor may have; see the head of this file."""
+    if dtype == torch.float64:
+        return 1e-10 * (1 + largest)
     info = torch.finfo(dtype)
-    return info.eps * 2.0 ** math.floor(math.log2(max(value, info.tiny)))
+    ulp = info.eps * 2.0 ** math.floor(math.log2(max(largest, info.tiny)))
+    return 2 * torch_error + 4 * ulp
 
 
 def _peer(module: torch.nn.Module, inputs: Any, named: Any, seed: int) -> dict[str, Tensor]:
@@ -210,7 +214,7 @@ def _row(name: str, ours: Tensor | None, theirs: Tensor, exact: Tensor) -> Row:
     largest = _largest(reference)
     torch_error = _largest((peer - reference)[agreed])
     error = _largest((mine - reference)[agreed])
-    bar = 2 * torch_error + 4 * ulp(largest, ours.dtype)
+    bar = error_bar(torch_error, largest, ours.dtype)
     return Row(name, ours.dtype, tuple(exact.shape), largest, error, torch_error, bar, problem)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import fuseblock
 import pytest
 import torch
+from cli_support import fuseblock as command
 from fuseblock import nn as fused
 from torch import Tensor, nn
 from torch.nn import functional
@@ -80,9 +81,8 @@ def test_a_reference_block_is_its_module(name: str) -> None:
     theirs(x).square().sum().backward()
     torch.testing.assert_close(ours(x), theirs(x), atol=1e-5, rtol=1e-4)
     for (key, one), two in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(
-            one.grad, two.grad, atol=2e-4, rtol=1e-3, msg=lambda m, key=key: f"{key}: {m}"
-        )
+        assert one.grad is not None and two.grad is not None, key  # noqa: PT018
+        assert torch.allclose(one.grad, two.grad, atol=2e-4, rtol=1e-3), key
 
 
 @pytest.mark.parametrize("name", REFERENCE)
@@ -246,12 +246,12 @@ NORMS: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module], tuple[i
     "LayerNorm": (lambda: fused.LayerNorm(8), lambda: nn.LayerNorm(8), (5, 8)),
     "LayerNorm_last": (
         lambda: fused.LayerNorm((6,), 0.1, bias=False, dim=-1),
-        lambda: nn.LayerNorm((6,), 0.1, bias=False),
+        lambda: nn.LayerNorm([6], 0.1, bias=False),
         (2, 4, 6),
     ),
     "LayerNorm_two": (
         lambda: fused.LayerNorm((5, 6), elementwise_affine=False, dim=(-2, -1)),
-        lambda: nn.LayerNorm((5, 6), elementwise_affine=False),
+        lambda: nn.LayerNorm([5, 6], elementwise_affine=False),
         (2, 4, 5, 6),
     ),
     "RMSNorm": (lambda: fused.RMSNorm(8), lambda: nn.RMSNorm(8), (5, 8)),
@@ -280,7 +280,7 @@ def test_a_norm_is_that_of_torch(name: str) -> None:
 def test_what_stands_around_a_norm(name: str) -> None:
     make_ours, make_theirs, shape = NORMS[name]
     ours, theirs = make_ours(), make_theirs()
-    ours.act = "silu"
+    ours.__dict__["act"] = "silu"
     x, residual = torch.randn(shape), torch.randn(shape)
     n, c, *positions = shape
     scale, shift = torch.randn(n, c), torch.randn(c)
@@ -364,9 +364,9 @@ def test_copies_and_pickles(called: bool) -> None:
         torch.load(saved, weights_only=False),
     ):
         assert torch.equal(other(x), expected)
-        assert other[1].act == "relu"
+        assert getattr(other[1], "act", None) == "relu"
         with torch.no_grad():
-            other[0].conv.weight.zero_()
+            other.get_parameter("0.conv.weight").zero_()
         assert torch.equal(model(x), expected), "the copy shares parameters"
 
 
@@ -391,9 +391,8 @@ def test_dtypes_at_construction_and_later() -> None:
     assert block(x.double()).dtype == torch.float64
     assert block.to(torch.bfloat16)(x.bfloat16()).dtype == torch.bfloat16
     assert block.half()(x.half()).dtype == torch.float16
-    assert block.to(memory_format=torch.channels_last).conv2d.weight.is_contiguous(
-        memory_format=torch.channels_last
-    )
+    block.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    assert block.get_parameter("conv2d.weight").is_contiguous(memory_format=torch.channels_last)
 
 
 def test_memory_format_in_is_memory_format_out() -> None:
@@ -426,9 +425,7 @@ def test_repr() -> None:
         "  (group_norm): GroupNorm(4, 8, eps=1e-05, affine=True)\n"
         ")"
     )
-    assert repr(fused.LayerNorm(4, act="relu")) == (
-        "LayerNorm((4,), eps=1e-05, elementwise_affine=True, bias=True, act='relu', dim=1)"
-    )
+    assert repr(fused.LayerNorm(4, act="relu")) == repr(nn.LayerNorm(4))[:-1] + ", act='relu', dim=1)"
     kept = fused.Conv3dGnMean(3, 8, 3, 4, keep=("conv",))
     assert "mean(c,d,h,w)', in_channels=3, keep=('conv',)" in repr(kept)
 
@@ -444,13 +441,13 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     block(x)
     block.explain()
     assert capsys.readouterr().out == given
-    norm = fused.GroupNorm(2, 3, act="relu")
+    norm = fused.GroupNorm(3, 3, act="relu")
     norm(x, x, scale=torch.randn(2, 3))
     norm.explain()
-    assert "group_norm(2) as norm | mul(scale) | add(norm) | add(residual) | relu" in capsys.readouterr().out
+    assert "group_norm(3) as norm | mul(scale) | add(norm) | add(residual) | relu" in capsys.readouterr().out
     norm.explain(x)
-    assert "group_norm(2) as norm | relu" in capsys.readouterr().out
+    assert "group_norm(3) as norm | relu" in capsys.readouterr().out
 
 
 def test_version() -> None:
-    assert fuseblock.__version__ == "0.1.0"
+    assert fuseblock.__version__ == command("--version").stdout.split()[-1]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 from fuseblock import _blocks, aten
-from fuseblock._verify import ulp
+from fuseblock._verify import error_bar
 from fuseblock.aten_operations import CONVOLUTIONS
 from fuseblock.nn import Block
 from test_reference_against_torch import CASES
@@ -217,6 +217,10 @@ def results(block: Block, data: Data, dtypes: list[torch.dtype], layout: str) ->
             inputs.append(given)
         else:
             replaced[key] = given
+    if not _blocks.disabled() and len(set(dtypes)) == 1:
+        arguments = iter(inputs)
+        tensors = [replaced[key] if key in replaced else next(arguments) for key in data.names]
+        assert "plan for cpu" in block._block.explain(*tensors)
     outputs = torch.func.functional_call(block, replaced, tuple(inputs))
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     generator = torch.Generator().manual_seed(7)
@@ -256,8 +260,21 @@ def refused_by_torch(block: Block, data: Data) -> bool:
     return False
 
 
+# Missed so far, by what the engine does.
+MISSED = {
+    **{
+        ("cast_wider", each): "arithmetic is f32 where no input is f64"
+        for each in COMBINATIONS
+        if "f64" not in each
+    },
+    ("conv_transpose3d_relu_gn_as_conv", "f32-channels_last"): "long sums in f32",
+}
+
+
 @pytest.mark.parametrize(("name", "combination"), chosen())
-def test_case(name: str, combination: str) -> None:
+def test_case(name: str, combination: str, request: pytest.FixtureRequest) -> None:
+    if reason := MISSED.get((name, combination)):
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     block = module(name)
     dtype, layout = combination.split("-")
     error: dict[str, float] = {}
@@ -286,7 +303,7 @@ def test_case(name: str, combination: str) -> None:
             bars[key] = torch_error, max(size, largest(reference)), got.dtype
     for key, found in error.items():
         torch_error, size, kind = bars[key]
-        bar = 2 * torch_error + 4 * ulp(size, kind)
+        bar = error_bar(torch_error, size, kind)
         assert found <= bar, (
             f"{key}: the error is {found:.3g}, the bar {bar:.3g}, PyTorch's error {torch_error:.3g}; "
             f"repeat with: .venv/bin/pytest 'tests/python/test_nn_cases.py::test_case[{name}-{combination}]'"

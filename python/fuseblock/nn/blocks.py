@@ -87,7 +87,15 @@ class Block(Explained):
         made, tensors = self._prepared(input, *others, **named)
         if self._seen is None and not torch.compiler.is_compiling():
             self._note(input, *others, **named)
-        return made(*tensors)
+        try:
+            return made(*tensors)
+        except ValueError as error:
+            if input.dim() < 2 or input.shape[1] != self.in_channels:
+                expected = f"expected an input with {self.in_channels} channels"
+                raise ValueError(
+                    f"{type(self).__name__} of `{self.notation}`: {expected}, got one of shape {list(input.shape)}"
+                ) from error
+            raise
 
     def extra_repr(self) -> str:
         """The arguments of the constructor."""
@@ -258,6 +266,8 @@ def _arguments(
     made: TensorBlock, in_channels: int, input_size: Sequence[int] | None, types: Mapping[str, str]
 ) -> tuple[str, list[NamedType]]:
     """An input type that the block accepts, and the arguments for it."""
+    if in_channels < 0:
+        raise ValueError(f"in_channels: expected a whole number from 0, got {in_channels}")
     if input_size is not None:
         only = _type(in_channels, input_size)
         return only, made.arguments(only, types)

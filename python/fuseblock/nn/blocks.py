@@ -91,10 +91,8 @@ class Block(Explained):
             return made(*tensors)
         except ValueError as error:
             if input.dim() < 2 or input.shape[1] != self.in_channels:
-                expected = f"expected an input with {self.in_channels} channels"
-                raise ValueError(
-                    f"{type(self).__name__} of `{self.notation}`: {expected}, got one of shape {list(input.shape)}"
-                ) from error
+                expected = f"{type(self).__name__}: expected an input with {self.in_channels} channels"
+                raise ValueError(f"{expected}, got one of shape {list(input.shape)}") from error
             raise
 
     def extra_repr(self) -> str:

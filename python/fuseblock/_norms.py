@@ -20,6 +20,8 @@ from fuseblock._blocks import Block, block
 from fuseblock.aten import DEFAULT_AXES
 
 Prepared: TypeAlias = tuple[Block, tuple[Tensor, ...]]
+# An operation's name and its items, such as ("group_norm", 4, 1e-05).
+Call: TypeAlias = tuple[str | float, ...]
 
 # PyTorch's activations by name, with what the notation calls them and their arguments.
 _MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -67,9 +69,9 @@ def group_norm(
 ) -> Prepared:
     """Over each group of channels."""
     if weight is None and bias is None:
-        return _prepared(f"group_norm({groups}, eps={eps}, affine=false)", x, (), act, residual, scale, shift)
+        return _prepared(("group_norm", groups, eps, "affine=false"), x, (), act, residual, scale, shift)
     affine = _both(weight, bias)
-    return _prepared(f"group_norm({groups}, eps={eps})", x, affine, act, residual, scale, shift)
+    return _prepared(("group_norm", groups, eps), x, affine, act, residual, scale, shift)
 
 
 def instance_norm(
@@ -84,9 +86,9 @@ def instance_norm(
 ) -> Prepared:
     """Over the positions of each channel."""
     if weight is None and bias is None:
-        return _prepared(f"instance_norm(eps={eps})", x, (), act, residual, scale, shift)
+        return _prepared(("instance_norm", eps), x, (), act, residual, scale, shift)
     affine = _both(weight, bias)
-    return _prepared(f"instance_norm(eps={eps}, affine)", x, affine, act, residual, scale, shift)
+    return _prepared(("instance_norm", eps, "affine"), x, affine, act, residual, scale, shift)
 
 
 def layer_norm(
@@ -104,13 +106,11 @@ def layer_norm(
     """Over some dimensions."""
     axes = _axes("layer_norm", x, normalized_shape, dim)
     if weight is None and bias is None:
-        call = f"layer_norm({axes}, eps={eps}, affine=false)"
-        return _prepared(call, x, (), act, residual, scale, shift)
+        return _prepared(("layer_norm", *axes, eps, "affine=false"), x, (), act, residual, scale, shift)
     if bias is None and weight is not None:
-        call = f"layer_norm({axes}, eps={eps}, bias=false)"
-        return _prepared(call, x, (weight,), act, residual, scale, shift)
+        return _prepared(("layer_norm", *axes, eps, "bias=false"), x, (weight,), act, residual, scale, shift)
     affine = _both(weight, bias)
-    return _prepared(f"layer_norm({axes}, eps={eps})", x, affine, act, residual, scale, shift)
+    return _prepared(("layer_norm", *axes, eps), x, affine, act, residual, scale, shift)
 
 
 def rms_norm(
@@ -128,9 +128,8 @@ def rms_norm(
     axes = _axes("rms_norm", x, normalized_shape, dim)
     spacing = "none" if eps is None else eps
     if weight is None:
-        call = f"rms_norm({axes}, eps={spacing}, affine=false)"
-        return _prepared(call, x, (), act, residual, scale, shift)
-    return _prepared(f"rms_norm({axes}, eps={spacing})", x, (weight,), act, residual, scale, shift)
+        return _prepared(("rms_norm", *axes, spacing, "affine=false"), x, (), act, residual, scale, shift)
+    return _prepared(("rms_norm", *axes, spacing), x, (weight,), act, residual, scale, shift)
 
 
 def _both(weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -143,7 +142,7 @@ def _both(weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     return torch.ones_like(bias), bias
 
 
-def _axes(name: str, x: Tensor, normalized_shape: Sequence[int], dim: int | Sequence[int]) -> str:
+def _axes(name: str, x: Tensor, normalized_shape: Sequence[int], dim: int | Sequence[int]) -> list[str]:
     """The letters of some dimensions, which must have the extents of `normalized_shape`."""
     dims = (dim,) if isinstance(dim, int) else tuple(dim)
     rank = x.dim()
@@ -154,11 +153,11 @@ def _axes(name: str, x: Tensor, normalized_shape: Sequence[int], dim: int | Sequ
         raise ValueError(
             f"{name}: expected {list(normalized_shape)} at dim={dim}, got an input of shape {list(x.shape)}"
         )
-    return ",".join([DEFAULT_AXES[rank][each] for each in dims])
+    return [DEFAULT_AXES[rank][each] for each in dims]
 
 
 def _prepared(
-    call: str,
+    call: Call,
     x: Tensor,
     parameters: tuple[Tensor, ...],
     act: str | None,
@@ -182,17 +181,19 @@ def _prepared(
     return _norm_block(call, act, tail), (x, *others, *parameters)
 
 
-def _norm_block(call: str, act: str | None, tail: str = "") -> Block:
+def _norm_block(call: Call, act: str | None, tail: str = "") -> Block:
     # torch.compile would warn that it looks through a cache.
-    return _text_block(call, act, tail) if torch.compiler.is_compiling() else _cached(call, act, tail)
+    return _make_block(call, act, tail) if torch.compiler.is_compiling() else _cached(call, act, tail)
 
 
-def _text_block(call: str, act: str | None, tail: str) -> Block:
-    notation = f"{call} as norm{tail}" + (f" | {act}" if act is not None else "")
+def _make_block(call: Call, act: str | None, tail: str) -> Block:
+    name, *items = call
+    stage = f"{name}({', '.join([str(item) for item in items])}) as norm"
+    notation = stage + tail + (f" | {act}" if act is not None else "")
     return Block(notation) if torch.compiler.is_compiling() else block(notation)
 
 
-_cached = functools.cache(_text_block)
+_cached = functools.cache(_make_block)
 
 
 def _per_channel(name: str, value: Tensor, x: Tensor) -> Tensor:

@@ -30,6 +30,9 @@ LAYOUTS = ("contiguous", "channels_last")
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 COMBINATIONS = [f"{dtype}-{layout}" for dtype, layout in product(DTYPES, LAYOUTS)]
 
+# PyTorch's gradient is rounded where the value is cast to f32, so in f64 it is no reference.
+ROUNDED_IN_F64 = {"cast_and_back"}
+
 # A tensor has no names for its axes, so these cannot be said by tensors.
 WITH_NAMED_AXES = {"labelled_input", "labelled_reduction", "extra_input_into_linear", "adagn_from_embedding"}
 
@@ -149,7 +152,11 @@ def chosen() -> list[tuple[str, str]]:
     pairs = []
     for i, (name, case) in enumerate(PARSED.items()):
         combinations = COMBINATIONS if name in everywhere else [COMBINATIONS[i % len(COMBINATIONS)]]
-        pairs += [(name, combination) for combination in combinations]
+        pairs += [
+            (name, combination)
+            for combination in combinations
+            if not (name in ROUNDED_IN_F64 and combination.startswith("f64"))
+        ]
         if case.is_mixed:
             pairs.append((name, "mixed-contiguous"))
     return pairs
@@ -267,6 +274,7 @@ MISSED = {
         for each in COMBINATIONS
         if "f64" not in each
     },
+    ("conv_transpose3d_relu_gn_as_conv", "f32-contiguous"): "long sums in f32",
     ("conv_transpose3d_relu_gn_as_conv", "f32-channels_last"): "long sums in f32",
 }
 

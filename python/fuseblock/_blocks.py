@@ -129,12 +129,16 @@ class Block:
         wanted = 0
         bit = 1
         usual = not (_disabled or _is_autocast_enabled("cpu") or _in_transform())
-        for argument in arguments:
-            if not argument.is_cpu or type(argument) not in _PLAIN:
-                usual = False
-            if argument.requires_grad:
-                wanted |= bit
-            bit <<= 1
+        try:
+            for argument in arguments:
+                if not argument.is_cpu or type(argument) not in _PLAIN:
+                    usual = False
+                if argument.requires_grad:
+                    wanted |= bit
+                bit <<= 1
+        except AttributeError:
+            self._check_tensors(arguments)
+            raise
         if not usual or self._handle < 0:
             return _one_or_all(self._unusual(arguments))
         try:
@@ -149,6 +153,13 @@ class Block:
                 raise
             outputs = self._decomposed(arguments)
         return _one_or_all(outputs)
+
+    def _check_tensors(self, arguments: Sequence[object]) -> None:
+        self._register()
+        for i, argument in enumerate(arguments):
+            if not isinstance(argument, Tensor):
+                name = self._graph.names[i] if i < len(self._graph.names) else f"argument {i + 1}"
+                raise TypeError(f"{name}: expected a tensor, got {type(argument).__name__}")
 
     def explain(self, x: Tensor, *others: Tensor) -> str:
         """The plan that will run for these tensors, or that PyTorch's operators run and why."""

@@ -127,8 +127,6 @@ def test_instance_norm_and_layer_norm_check_their_shapes() -> None:
         fused.InstanceNorm2d(4)(torch.randn(1, 3, 5, 5))
     with pytest.raises(ValueError, match="expected 3D or 4D input"):
         fused.InstanceNorm2d(4)(torch.randn(1, 4))
-    with pytest.raises(NotImplementedError, match="expected a batch of 4 dimensions"):
-        fused.InstanceNorm2d(4)(torch.randn(4, 5, 5))
     with pytest.raises(ValueError, match=r"layer_norm: expected \[4\] at dim=1, got .* \[2, 5, 4\]"):
         fused.LayerNorm(4)(torch.randn(2, 5, 4))
     with pytest.raises(ValueError, match="do not fit dim=1"):
@@ -143,6 +141,16 @@ def test_functional() -> None:
         fuseblock.functional.block("group_norm(2) | relu", x)
     with pytest.raises(ValueError, match="no operation"):
         fuseblock.functional.block("grup_norm(2)", x)
+
+
+@pytest.mark.parametrize("value", [None, [1.0], 3.0, "x"])
+def test_what_is_no_tensor(value: object) -> None:
+    block = fused.Block(NOTATION, in_channels=4)
+    x, skip = good()
+    with pytest.raises(TypeError, match=f"x: expected a tensor, got {type(value).__name__}"):
+        block(value, skip)
+    with pytest.raises(TypeError, match=f"skip: expected a tensor, got {type(value).__name__}"):
+        block(x, value)
 
 
 def test_meta_tensors_with_a_module_on_meta_give_shapes() -> None:

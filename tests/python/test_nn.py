@@ -331,6 +331,15 @@ def test_attributes_that_change_later_count() -> None:
     torch.testing.assert_close(norm(x), functional.group_norm(x, 2, eps=1.0))
 
 
+def test_instance_norm_of_one_sample() -> None:
+    norm = fused.InstanceNorm2d(4, affine=True, act="relu")
+    x, residual, scale = torch.randn(4, 5, 6), torch.randn(4, 5, 6), torch.randn(4)
+    normed = nn.InstanceNorm2d(4)(x)
+    torch.testing.assert_close(norm(x), functional.relu(normed))
+    expected = functional.relu(normed * (1 + scale.view(4, 1, 1)) + residual)
+    torch.testing.assert_close(norm(x, residual, scale=scale), expected)
+
+
 def test_layer_norm_over_channels() -> None:
     norm = fused.LayerNorm(6, act="relu")
     x = torch.randn(2, 6, 4, 5)

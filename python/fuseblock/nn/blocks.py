@@ -85,15 +85,16 @@ class Block(Explained):
         others, named: the block's extra inputs in the order of first use, or by name.
         """
         made, tensors = self._prepared(input, *others, **named)
-        if self._seen is None and not torch.compiler.is_compiling():
-            self._note(input, *others, **named)
         try:
-            return made(*tensors)
+            outputs = made(*tensors)
         except ValueError as error:
             if input.dim() < 2 or input.shape[1] != self.in_channels:
                 expected = f"{type(self).__name__}: expected an input with {self.in_channels} channels"
                 raise ValueError(f"{expected}, got one of shape {list(input.shape)}") from error
             raise
+        if self._seen is None and not torch.compiler.is_compiling():
+            self._note(input, *others, **named)
+        return outputs
 
     def extra_repr(self) -> str:
         """The arguments of the constructor."""

@@ -35,9 +35,10 @@ class _Norm(Explained):
         scale, shift: [n,c], [c], or as many dimensions as the input has.
         """
         block, tensors = self._prepared(input, residual, scale, shift)
+        output = block(*tensors)
         if self._seen is None and not torch.compiler.is_compiling():
             self._note(input, residual=residual, scale=scale, shift=shift)
-        return cast(Tensor, block(*tensors))
+        return cast(Tensor, output)
 
     def extra_repr(self) -> str:
         """PyTorch's, and the activation."""
@@ -111,6 +112,20 @@ class _InstanceNorm(_Norm, torch.nn.modules.instancenorm._InstanceNorm):
         )
         self.act = act_text(act)
 
+    def forward(
+        self,
+        input: Tensor,  # noqa: A002
+        residual: Tensor | None = None,
+        *,
+        scale: Tensor | None = None,
+        shift: Tensor | None = None,
+    ) -> Tensor:
+        """See the norms' own; one sample without the dimension of the batch is taken too."""
+        if input.dim() == self._get_no_batch_dim():  # type: ignore[no-untyped-call]
+            residual = residual if residual is None else residual[None]
+            return super().forward(input[None], residual, scale=scale, shift=shift)[0]
+        return super().forward(input, residual, scale=scale, shift=shift)
+
     def _prepared(  # type: ignore[override]
         self,
         x: Tensor,
@@ -119,10 +134,6 @@ class _InstanceNorm(_Norm, torch.nn.modules.instancenorm._InstanceNorm):
         shift: Tensor | None = None,
     ) -> Prepared:
         self._check_input_dim(x)  # type: ignore[no-untyped-call]
-        if x.dim() == self._get_no_batch_dim():  # type: ignore[no-untyped-call]
-            raise NotImplementedError(
-                f"{type(self).__name__}: expected a batch of {x.dim() + 1} dimensions, got {x.dim()}"
-            )
         channels = x.shape[1]
         if channels != self.num_features:
             raise ValueError(
@@ -133,7 +144,7 @@ class _InstanceNorm(_Norm, torch.nn.modules.instancenorm._InstanceNorm):
 
 
 class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):
-    """torch.nn.InstanceNorm1d, for batches and without running statistics, with an activation behind it.
+    """torch.nn.InstanceNorm1d, without running statistics, with an activation behind it.
 
     >>> import torch, fuseblock
     >>> fuseblock.nn.InstanceNorm1d(8, act="relu")(torch.randn(2, 8, 6)).shape
@@ -142,7 +153,7 @@ class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):
 
 
 class InstanceNorm2d(_InstanceNorm, torch.nn.InstanceNorm2d):
-    """torch.nn.InstanceNorm2d, for batches and without running statistics, with an activation behind it.
+    """torch.nn.InstanceNorm2d, without running statistics, with an activation behind it.
 
     >>> import torch, fuseblock
     >>> fuseblock.nn.InstanceNorm2d(8, affine=True, act="relu")(torch.randn(2, 8, 6, 6)).shape
@@ -151,7 +162,7 @@ class InstanceNorm2d(_InstanceNorm, torch.nn.InstanceNorm2d):
 
 
 class InstanceNorm3d(_InstanceNorm, torch.nn.InstanceNorm3d):
-    """torch.nn.InstanceNorm3d, for batches and without running statistics, with an activation behind it.
+    """torch.nn.InstanceNorm3d, without running statistics, with an activation behind it.
 
     >>> import torch, fuseblock
     >>> fuseblock.nn.InstanceNorm3d(8, affine=True, act="leaky_relu(0.01)")(torch.randn(2, 8, 3, 6, 6)).shape

@@ -391,6 +391,8 @@ def _one_or_all(outputs: Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
 
 def block(notation: str, keep: Sequence[str] = ()) -> Block:
     """The block of a notation, made once."""
+    if torch.compiler.is_compiling():  # which would warn that it looks through a cache
+        return Block(notation, keep=tuple(keep))
     return _block(notation, tuple(keep))
 
 

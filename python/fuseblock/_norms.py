@@ -190,7 +190,7 @@ def _make_block(call: Call, act: str | None, tail: str) -> Block:
     name, *items = call
     stage = f"{name}({', '.join([str(item) for item in items])}) as norm"
     notation = stage + tail + (f" | {act}" if act is not None else "")
-    return Block(notation) if torch.compiler.is_compiling() else block(notation)
+    return block(notation)
 
 
 _cached = functools.cache(_make_block)

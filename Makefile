@@ -35,14 +35,14 @@ lint: ## Formatting, linters, types, include rules, a warning-free build by clan
 format: ## Format the C++ and Python sources in place
 	@tools/format
 
-bench: ## Time the reference blocks, their tails and GroupNorm+SiLU beside PyTorch; BENCH='--quick' passes options
+bench: ## Time the reference blocks, their tails, GroupNorm+SiLU and tiny tensors beside PyTorch; BENCH='--quick' passes options
 	@tools/install_packages bench
 	@tools/python_env test
 	@$(configure_release)
-	@cmake --build build --parallel $(jobs) --target fuseblock_c
+	@cmake --build build --parallel $(jobs) --target fuseblock_c fuseblock_torch
 	@tools/bench $(BENCH)
 
-test-long: ## All C++ tests under sanitizers in their long form, and the examples against an installed tree
+test-long: ## All C++ tests under sanitizers in their long form, every case in Python, the examples against an installed tree
 	@tools/test_long
 
 clean: ## Remove the build folders; .venv stays

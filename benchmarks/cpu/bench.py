@@ -4,7 +4,8 @@
 
 Cases: the reference blocks with their batch divided, their tails, GroupNorm+SiLU. Directions: forward
 (PyTorch under no_grad), and forward with the gradients of the weights, of tails and norms also of the input.
-The peer of a row is the fastest of PyTorch eager and compiled, in both layouts.
+The peer of a row is the fastest of PyTorch eager and compiled, in both layouts. Then fuseblock.nn on tensors
+of a few elements: what a call costs the host, beside PyTorch's modules run eagerly.
 
 The table: medians in milliseconds with fuseblock's quartiles; ratio = PyTorch's time over fuseblock's; errors
 against float64, relative to the largest value of each tensor; GEMM: the convolution's operations a second as
@@ -35,12 +36,21 @@ from benchmarks.cpu.contenders import (
     output_gradient,
     relative_error,
 )
+from benchmarks.cpu.overhead import (
+    CASES,
+    OverheadCase,
+    OverheadRow,
+    measure_overhead,
+    overhead_header,
+    overhead_line,
+)
 from benchmarks.cpu.report import (
     ROOT,
     Row,
     geometric_means,
     table_header,
     table_line,
+    write_overhead,
     write_results,
 )
 from benchmarks.cpu.timing import MachineRates, allocated_peak_bytes, machine_rates, measure
@@ -95,6 +105,16 @@ def chosen(arguments: argparse.Namespace) -> Iterator[tuple[Case, str]]:
         for direction in DIRECTIONS:
             if re.search(arguments.filter, f"{case.name} {direction} {case.dtype} {case.layout}"):
                 yield case, direction
+
+
+def chosen_overhead(arguments: argparse.Namespace) -> list[tuple[OverheadCase, str]]:
+    """The cases and directions of tiny tensors to measure."""
+    return [
+        (case, direction)
+        for case in CASES
+        for direction in DIRECTIONS
+        if re.search(arguments.filter, f"{case.name} {direction} f32 contiguous")
+    ]
 
 
 def make_contenders(case: Case, direction: str, arguments: argparse.Namespace) -> list[Contender]:
@@ -211,20 +231,10 @@ def measure_row(case: Case, direction: str, arguments: argparse.Namespace, rates
     )
 
 
-def main() -> int:
-    """Measures, prints and writes."""
-    arguments = read_arguments()
-    torch.set_num_threads(arguments.threads)
-    warnings.filterwarnings("ignore", module="torch")
-    todo = list(chosen(arguments))
-    if not todo:
-        print(f"tools/bench: no row matches {arguments.filter}", file=sys.stderr)
-        return 2
-    if arguments.list:
-        for case, direction in todo:
-            print(case.name, direction, case.dtype, case.layout)
-        return 0
-    rates = machine_rates()
+def measure_blocks(
+    todo: list[tuple[Case, str]], arguments: argparse.Namespace, rates: MachineRates
+) -> list[Row]:
+    """The rows of blocks, tails and norms, printed as they come."""
     peers = "eager alone" if arguments.no_compile else "eager and compiled"
     print(
         f"{arguments.threads} threads, torch {torch.__version__} {peers}, batch of the reference blocks / "
@@ -240,12 +250,51 @@ def main() -> int:
     means = geometric_means(rows)
     if means:
         print("\n" + "\n".join(means))
+    return rows
+
+
+def measure_tiny(todo: list[tuple[OverheadCase, str]], seconds: float) -> list[OverheadRow]:
+    """The rows of tiny tensors, printed as they come."""
+    print("\n" + overhead_header(), flush=True)
+    rows = []
+    for case, direction in todo:
+        rows.append(measure_overhead(case, direction, seconds))
+        print(overhead_line(rows[-1]), flush=True)
+    return rows
+
+
+def main() -> int:
+    """Measures, prints and writes."""
+    arguments = read_arguments()
+    torch.set_num_threads(arguments.threads)
+    warnings.filterwarnings("ignore", module="torch")
+    todo = list(chosen(arguments))
+    tiny = chosen_overhead(arguments)
+    if not todo and not tiny:
+        print(f"tools/bench: no row matches {arguments.filter}", file=sys.stderr)
+        return 2
+    if arguments.list:
+        for case, direction in todo:
+            print(case.name, direction, case.dtype, case.layout)
+        for tiny_case, direction in tiny:
+            print(tiny_case.name, direction, "f32 contiguous")
+        return 0
     folder = arguments.output
     if folder is None and not (arguments.filter or arguments.quick or arguments.no_compile):
         folder = RESULTS
-    if folder is not None:
-        for path in write_results(folder, rows, rates, arguments.threads):
-            print(f"wrote {path}")
+    written = []
+    if todo:
+        rates = machine_rates()
+        rows = measure_blocks(todo, arguments, rates)
+        if folder is not None:
+            written += write_results(folder, rows, rates, arguments.threads)
+    if tiny:
+        torch.set_num_threads(1)
+        overhead_rows = measure_tiny(tiny, arguments.seconds)
+        if folder is not None:
+            written.append(write_overhead(folder, overhead_rows, 1))
+    for path in written:
+        print(f"wrote {path}")
     return 0
 
 

@@ -16,6 +16,7 @@ import torch
 from fuseblock import _capi
 
 from benchmarks.cpu.cases import DIRECTIONS, WANTED_TAILS_AND_NORMS
+from benchmarks.cpu.overhead import OverheadRow
 from benchmarks.cpu.timing import MachineRates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,9 +76,11 @@ def device_name(threads: int) -> str:
     return f"{names[0] if names else platform.processor()}, {threads} threads"
 
 
-def results_file(rows: Iterable[Row], rates: MachineRates, threads: int) -> dict[str, Any]:
-    """A results file as an object."""
-    return {
+def results_file(
+    rows: Iterable[Row | OverheadRow], rates: MachineRates | None, threads: int
+) -> dict[str, Any]:
+    """A results file as an object; the rates of the machine where rows refer to them."""
+    content = {
         "device": device_name(threads),
         "versions": {
             "fuseblock": _capi.version(),
@@ -86,9 +89,10 @@ def results_file(rows: Iterable[Row], rates: MachineRates, threads: int) -> dict
         },
         "digest": source_digest(),
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "rates": {"gemm_gflops": rates.gemm_flops / 1e9, "copy_gb_per_s": rates.copy_bytes / 1e9},
-        "rows": [asdict(row) for row in rows],
     }
+    if rates is not None:
+        content["rates"] = {"gemm_gflops": rates.gemm_flops / 1e9, "copy_gb_per_s": rates.copy_bytes / 1e9}
+    return content | {"rows": [asdict(row) for row in rows]}
 
 
 def write_results(folder: Path, rows: Sequence[Row], rates: MachineRates, threads: int) -> list[Path]:
@@ -96,11 +100,20 @@ def write_results(folder: Path, rows: Sequence[Row], rates: MachineRates, thread
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for group in dict.fromkeys(row.group for row in rows):
-        path = folder / f"{group}.json"
         content = results_file([row for row in rows if row.group == group], rates, threads)
-        path.write_text(json.dumps(content, indent=1) + "\n")
-        written.append(path)
+        written.append(_write(folder / f"{group}.json", content))
     return written
+
+
+def write_overhead(folder: Path, rows: Sequence[OverheadRow], threads: int) -> Path:
+    """Writes the rows of tiny tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return _write(folder / "overhead.json", results_file(rows, None, threads))
+
+
+def _write(path: Path, content: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
 
 
 _HEADER = (

@@ -1,1 +1,19 @@
-"""fuseblock: convolution blocks in one or two trips over memory."""
+"""fuseblock: convolution blocks in one or two trips over memory.
+
+    fuseblock.nn           modules: norms with what stands around them, the reference blocks, any block
+    fuseblock.functional   the same as functions
+    fuseblock.verify       compares a module with PyTorch's operators and float64
+
+>>> import torch, fuseblock
+>>> block = fuseblock.nn.Block("conv2d(16, k=3) | group_norm(4) | silu", in_channels=3)
+>>> block(torch.randn(1, 3, 8, 8)).shape
+torch.Size([1, 16, 6, 6])
+"""
+
+from fuseblock import functional, nn
+from fuseblock._capi import version
+from fuseblock._verify import verify
+
+__all__ = ["__version__", "functional", "nn", "verify"]
+
+__version__ = version()

@@ -5,8 +5,8 @@
     call = plan.bind(inputs, outputs)   # prepared once,
     call()                              # then only a call by handle
 
-Tensors are on the CPU, or on the GPU for the device `cuda`, in any strides. The library is $FUSEBLOCK_LIBRARY, or libfuseblock_c.so beside this
-file, or that of the checkout's build folder.
+Tensors are on the CPU, or on the GPU for the device `cuda`, in any strides. The library is
+$FUSEBLOCK_LIBRARY, or libfuseblock_c.so beside this file, or that of the checkout's build folder.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from fuseblock import _library
 
 __all__ = ["BoundCall", "Plan", "TensorInfo", "library", "library_path", "type_text", "version"]
 
@@ -77,15 +79,7 @@ class _TensorInfo(ctypes.Structure):
 
 def library_path() -> Path:
     """The shared library. Raises FileNotFoundError that says how to build it."""
-    if chosen := os.environ.get("FUSEBLOCK_LIBRARY"):
-        places = [Path(chosen)]
-    else:
-        here = Path(__file__).resolve().parent
-        places = [here / "libfuseblock_c.so", here.parents[1] / "build" / "libfuseblock_c.so"]
-    for place in places:
-        if place.is_file():
-            return place
-    raise FileNotFoundError(f"{places[-1]} is missing: run `make build`, or set FUSEBLOCK_LIBRARY")
+    return _library.find("libfuseblock_c.so", "FUSEBLOCK_LIBRARY")
 
 
 def _wheels_folder() -> Path | None:

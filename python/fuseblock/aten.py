@@ -17,14 +17,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fuseblock import aten_formula
-from fuseblock.aten_operations import CONVOLUTIONS, OPERATIONS, Value, union
+from fuseblock.aten_operations import CONVOLUTIONS, DTYPES, OPERATIONS, Value, union
 
-__all__ = ["DEFAULT_AXES", "OPERATIONS", "run"]
+__all__ = ["DEFAULT_AXES", "OPERATIONS", "autocast_block", "run"]
 
 DEFAULT_AXES = ("", "c", "nc", "ncw", "nchw", "ncdhw")
+
+_DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 # The first of the operands that lie on c, by operation.
 _FIRST_PER_CHANNEL = {"group_norm": 1, "instance_norm": 1, "batch_norm": 1, **dict.fromkeys(CONVOLUTIONS, 2)}
@@ -40,12 +43,57 @@ def run(
     axes: the axes of arguments, such as {"d_y": "nhw"}, where the rules above do not find them.
 
     Returns the outputs in the block's order. Raises ValueError for a missing argument and for an operand that
-    does not fit, NotImplementedError for an operation that is not in `OPERATIONS`.
+    does not fit, NotImplementedError for an operation that is not in `OPERATIONS`, and what PyTorch raises
+    with the operation in front of its message.
     """
     scope = _Scope(block, arguments, axes or {})
     for statement in block["statements"]:
-        scope.values[statement["name"]] = _evaluate(statement, scope)
+        scope.values[statement["name"]] = _evaluate_named(statement, scope)
     return {name: scope.value(name).tensor for name in block["outputs"]}
+
+
+def autocast_block(block: Mapping[str, Any], arguments: Mapping[str, Tensor], device: str) -> dict[str, Any]:
+    """The block with a cast wherever PyTorch's autocast, which must be on, would put one for these arguments.
+
+    Each statement runs under autocast and without. A convolution's operands are cast to the dtype of its
+    result; so are those of another operation where its result would else have another dtype.
+    """
+    scope = _Scope(block, arguments, {})
+    statements: list[Mapping[str, Any]] = []
+    for statement in block["statements"]:
+        value = _evaluate_named(statement, scope)
+        dtype = value.tensor.dtype
+        cast = statement.get("op") in CONVOLUTIONS
+        if not cast:
+            with torch.autocast(device, enabled=False):
+                cast = _dtype_without_autocast(statement, scope) != dtype
+        names: dict[str, str] = {}
+        for operand in statement["operands"]:
+            if cast and not _is_number(operand) and scope.value(operand).tensor.dtype != dtype:
+                name = f"{operand}_{_DTYPE_NAMES[dtype]}".replace(".", "_")
+                names[operand] = name
+                if all(name != each["name"] for each in statements):
+                    args = {"dtype": _DTYPE_NAMES[dtype]}
+                    statements.append({"name": name, "op": "cast", "operands": [operand], "args": args})
+        statements.append(_renamed(statement, names))
+        scope.values[statement["name"]] = value
+    return {**block, "statements": statements}
+
+
+def _renamed(statement: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The statement with other names for operands."""
+    renamed = {**statement, "operands": [names.get(operand, operand) for operand in statement["operands"]]}
+    if "formula" in statement:
+        renamed["formula"] = aten_formula.rename(statement["formula"], names)
+    return renamed
+
+
+def _dtype_without_autocast(statement: Mapping[str, Any], scope: _Scope) -> torch.dtype | None:
+    """The dtype of a statement's result; None where PyTorch refuses these operands."""
+    try:
+        return _evaluate(statement, scope).tensor.dtype
+    except (RuntimeError, ValueError):
+        return None
 
 
 class _Scope:
@@ -80,6 +128,17 @@ class _Scope:
         if name in self.unlabelled:
             self.label(name, DEFAULT_AXES[self.unlabelled[name].dim()])
         return self.values[name]
+
+
+def _evaluate_named(statement: Mapping[str, Any], scope: _Scope) -> Value:
+    """As `_evaluate`; what PyTorch refuses is refused with the operation in front of the message."""
+    try:
+        return _evaluate(statement, scope)
+    except Exception as error:
+        # Not of subclasses, which carry more than a message.
+        if type(error) in (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
+            raise type(error)(f"{statement.get('op', 'formula')}: {error}") from error
+        raise
 
 
 def _evaluate(statement: Mapping[str, Any], scope: _Scope) -> Value:

@@ -60,6 +60,11 @@ def evaluate(text: str, tensors: Mapping[str, Tensor]) -> Tensor:
     return _evaluate(tree, named, like).expand(_common_shape(values))
 
 
+def rename(text: str, names: Mapping[str, str]) -> str:
+    """The formula with other names."""
+    return _NAME.sub(lambda match: names.get(match.group(), match.group()), text)
+
+
 def _common_shape(values: list[Tensor]) -> list[int]:
     shapes = zip(*(value.shape for value in values), strict=True)
     return [next((extent for extent in extents if extent != 1), 1) for extents in shapes]

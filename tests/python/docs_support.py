@@ -216,7 +216,7 @@ def comparable(text: str) -> list[str]:
             plain = re.sub(r"\b\d+(\.\d+)? (B|kB|MB|GB)\b", "SIZE", plain)
             plain = re.sub(r"\b0\.0e\+00\b", "TINY", plain)
         plain = re.sub(r"\b[0-9a-f]{16}\b", "DIGEST", plain)
-        plain = re.sub(r"-?\b\d(\.\d+)?e-(0[7-9]|[1-9]\d)\b", "TINY", plain)
+        plain = re.sub(r"-?\b\d(\.\d+)?e-(0[5-9]|[1-9]\d)\b", "TINY", plain)
         lines.append(re.sub(r"(?<=\S)\s+", " ", plain).rstrip())
     return lines
 

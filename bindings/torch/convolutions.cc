@@ -1,0 +1,135 @@
+#include "convolutions.h"
+
+#include <torch/csrc/stable/ops.h>
+
+#include <array>
+
+#include "tensors.h"
+
+namespace fuseblock::torch_binding {
+namespace {
+
+using torch::headeronly::HeaderOnlyArrayRef;
+using torch::headeronly::IntHeaderOnlyArrayRef;
+using torch::stable::detail::from;
+using torch::stable::detail::to;
+using Integers = std::vector<std::int64_t>;
+
+bool plain_padding(const HostConvolution& convolution) {
+  return convolution.pad_mode == "zeros" && convolution.pad == convolution.pad_back;
+}
+
+// Positions in front of and behind each axis, the last axis first, as aten::pad takes them.
+Integers pad_amounts(const HostConvolution& convolution) {
+  Integers amounts;
+  for (std::size_t i = convolution.pad.size(); i-- > 0;) {
+    amounts.push_back(convolution.pad[i]);
+    amounts.push_back(convolution.pad_back[i]);
+  }
+  return amounts;
+}
+
+Tensor forward(const HostConvolution& convolution, Tensor x, const Tensor& weight,
+               const std::optional<Tensor>& bias) {
+  Integers pad = convolution.pad;
+  if (!plain_padding(convolution)) {
+    const bool zeros = convolution.pad_mode == "zeros";
+    x = torch::stable::pad(x, pad_amounts(convolution), zeros ? "constant" : convolution.pad_mode, 0);
+    pad.assign(pad.size(), 0);
+  }
+  const Integers output_pad =
+      convolution.output_pad.empty() ? Integers(pad.size(), 0) : convolution.output_pad;
+  std::array<StableIValue, 9> stack = {from(x),
+                                       from(weight),
+                                       from(bias),
+                                       from(convolution.stride),
+                                       from(pad),
+                                       from(convolution.dilation),
+                                       from(convolution.transposed),
+                                       from(output_pad),
+                                       from(convolution.groups)};
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::convolution", "", stack.data(), TORCH_ABI_VERSION));
+  return to<Tensor>(stack[0]);
+}
+
+// The gradient by x or by weight; the other is read for its extents alone.
+Tensor gradient(const HostConvolution& convolution, const Tensor& d_y, const Tensor& x,
+                const Tensor& weight) {
+  const bool by_input = convolution.piece == ConvolutionPiece::kGradInput;
+  const std::array<bool, 3> wanted = {by_input, !by_input, false};
+  const Integers output_pad =
+      convolution.output_pad.empty() ? Integers(convolution.pad.size(), 0) : convolution.output_pad;
+  std::array<StableIValue, 11> stack = {from(d_y),
+                                        from(x),
+                                        from(weight),
+                                        from(std::nullopt),
+                                        from(convolution.stride),
+                                        from(convolution.pad),
+                                        from(convolution.dilation),
+                                        from(convolution.transposed),
+                                        from(output_pad),
+                                        from(convolution.groups),
+                                        from(HeaderOnlyArrayRef<bool>(wanted.data(), wanted.size()))};
+  TORCH_ERROR_CODE_CHECK(
+      torch_call_dispatcher("aten::convolution_backward", "", stack.data(), TORCH_ABI_VERSION));
+  std::array<Tensor, 3> gradients = {to<Tensor>(stack[0]), to<Tensor>(stack[1]), to<Tensor>(stack[2])};
+  return gradients[by_input ? 0 : 1];
+}
+
+Tensor linear(const HostConvolution& convolution, std::span<const Tensor> operands) {
+  switch (convolution.piece) {
+    case ConvolutionPiece::kForward: {
+      std::array<StableIValue, 3> stack = {
+          from(operands[0]), from(operands[1]),
+          from(operands.size() > 2 ? std::optional(operands[2]) : std::nullopt)};
+      TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linear", "", stack.data(), TORCH_ABI_VERSION));
+      return to<Tensor>(stack[0]);
+    }
+    case ConvolutionPiece::kGradInput: return torch::stable::matmul(operands[0], operands[1]);
+    case ConvolutionPiece::kGradWeight: break;
+  }
+  return torch::stable::matmul(torch::stable::transpose(operands[0], 0, 1), operands[1]);
+}
+
+void convolve(const HostConvolution& convolution, std::span<const ConstTensorView> views,
+              const TensorView& result_view) {
+  std::vector<Tensor> operands;
+  operands.reserve(views.size());
+  for (const ConstTensorView& view : views) operands.push_back(borrow(view));
+  Tensor result = borrow(result_view);
+  if (convolution.operation == "linear") {
+    torch::stable::copy_(result, linear(convolution, operands));
+    return;
+  }
+  switch (convolution.piece) {
+    case ConvolutionPiece::kForward:
+      torch::stable::copy_(result, forward(convolution, operands[0], operands[1],
+                                           operands.size() > 2 ? std::optional(operands[2]) : std::nullopt));
+      break;
+    case ConvolutionPiece::kGradInput:
+      torch::stable::copy_(result, gradient(convolution, operands[0], result, operands[1]));
+      break;
+    case ConvolutionPiece::kGradWeight:
+      torch::stable::copy_(result, gradient(convolution, operands[0], operands[1], result));
+      break;
+  }
+}
+
+std::string refuses(const HostConvolution& convolution) {
+  if (convolution.piece == ConvolutionPiece::kForward || plain_padding(convolution)) return "";
+  return "PyTorch's gradient of a convolution takes padding by zeros, as much in front as behind";
+}
+
+}  // namespace
+
+std::shared_ptr<const HostFunctions> torch_convolutions() {
+  static const std::shared_ptr<const HostFunctions> kFunctions = [] {
+    auto functions = std::make_shared<HostFunctions>();
+    functions->convolution = convolve;
+    functions->refuses = refuses;
+    return functions;
+  }();
+  return kFunctions;
+}
+
+}  // namespace fuseblock::torch_binding

@@ -1,0 +1,15 @@
+// PyTorch's convolutions for plans that leave convolutions to the program around them.
+#pragma once
+
+#include <memory>
+
+#include "fuseblock/host.h"
+
+namespace fuseblock::torch_binding {
+
+// aten::convolution and aten::convolution_backward, aten::linear and matrix products, with whatever PyTorch's switches
+// (deterministic algorithms, oneDNN) say when they are called. Refused: gradients of a convolution whose padding is not
+// zeros, or not the same in front and behind.
+std::shared_ptr<const HostFunctions> torch_convolutions();
+
+}  // namespace fuseblock::torch_binding

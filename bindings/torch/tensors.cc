@@ -1,0 +1,133 @@
+#include "tensors.h"
+
+#include <torch/csrc/stable/ops.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "fuseblock/error.h"
+
+namespace fuseblock::torch_binding {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::array kDTypes = {DType::kF64, DType::kF32, DType::kBF16, DType::kF16};
+
+// PyTorch's numbers of kDTypes.
+const std::array<std::int32_t, kDTypes.size()>& torch_dtypes() {
+  static const std::array<std::int32_t, kDTypes.size()> kNumbers = {
+      aoti_torch_dtype_float64(), aoti_torch_dtype_float32(), aoti_torch_dtype_bfloat16(),
+      aoti_torch_dtype_float16()};
+  return kNumbers;
+}
+
+std::int32_t dtype_number(const Tensor& tensor) {
+  std::int32_t number = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor.get(), &number));
+  return number;
+}
+
+DType dtype_of(const Tensor& tensor) {
+  if (const std::optional<DType> found = find_dtype(tensor)) return *found;
+  throw UserError("expected a tensor of f64, f32, bf16 or f16, got " + type_text(tensor));
+}
+
+Tensor empty_strided(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides,
+                     std::int32_t dtype) {
+  static const std::int32_t kCpu = aoti_torch_device_type_cpu();
+  AtenTensorHandle handle = nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<std::int64_t>(extents.size()), extents.data(),
+                                                  strides.data(), dtype, kCpu, 0, &handle));
+  return Tensor(handle);
+}
+
+}  // namespace
+
+std::optional<DType> find_dtype(const Tensor& tensor) {
+  const std::int32_t number = dtype_number(tensor);
+  for (std::size_t i = 0; i < kDTypes.size(); ++i)
+    if (torch_dtypes()[i] == number) return kDTypes[i];
+  return std::nullopt;
+}
+
+std::int32_t torch_dtype(DType dtype) {
+  for (std::size_t i = 0; i < kDTypes.size(); ++i)
+    if (kDTypes[i] == dtype) return torch_dtypes()[i];
+  throw InternalError("a dtype that PyTorch does not have");
+}
+
+Layout layout_of(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides) {
+  const std::size_t rank = extents.size();
+  if ((rank != 4 && rank != 5) || strides[1] == 0) return Layout::kContiguous;
+  // From the fastest axis of channels last to the slowest: c, then the positions from the last to the first, n. Each
+  // must step over all that the faster ones span.
+  std::int64_t least = 0;
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::size_t axis = i == 0 ? 1 : i == rank - 1 ? 0 : rank - i;
+    if (extents[axis] == 0 || strides[axis] < least) return Layout::kContiguous;
+    // One channel at one position: both layouts fit, and PyTorch takes it for the usual one.
+    if (axis == 0 && least == strides[1]) return Layout::kContiguous;
+    least = strides[axis] * std::max<std::int64_t>(extents[axis], 1);
+  }
+  return Layout::kChannelsLast;
+}
+
+std::string type_text(const Tensor& tensor) {
+  const auto extents = tensor.sizes();
+  const std::optional<DType> dtype = find_dtype(tensor);
+  std::string text = dtype ? std::string(to_string(*dtype)) : "dtype " + std::to_string(dtype_number(tensor));
+  text += "[";
+  for (std::size_t i = 0; i < extents.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(extents[i]);
+  return text + "]";
+}
+
+void set_view(ConstTensorView& view, const Tensor& tensor) {
+  const auto extents = tensor.sizes();
+  const auto strides = tensor.strides();
+  view.data = tensor.const_data_ptr();
+  view.dtype = dtype_of(tensor);
+  view.extents.assign(extents.begin(), extents.end());
+  view.strides.assign(strides.begin(), strides.end());
+}
+
+Tensor empty(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides, DType dtype) {
+  return empty_strided(extents, strides, torch_dtype(dtype));
+}
+
+Tensor empty_bytes(std::size_t count) {
+  const std::array<std::int64_t, 1> extents = {static_cast<std::int64_t>(count)};
+  const std::array<std::int64_t, 1> strides = {1};
+  return empty_strided(extents, strides, aoti_torch_dtype_uint8());
+}
+
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  if (dtype_number(tensor) != aoti_torch_dtype_uint8() || tensor.dim() != 1 || !tensor.is_cpu() ||
+      !tensor.is_contiguous())
+    throw UserError("saved: expected the bytes that `forward` saved, got " + type_text(tensor));
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<std::size_t>(tensor.numel())};
+}
+
+Tensor borrow(const ConstTensorView& view) {
+  static const std::int32_t kCpu = aoti_torch_device_type_cpu();
+  static const std::int32_t kStrided = aoti_torch_layout_strided();
+  AtenTensorHandle handle = nullptr;
+  // PyTorch has no tensors of constant memory; whoever borrows for reading reads only.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
+  void* data = const_cast<void*>(view.data);
+  TORCH_ERROR_CODE_CHECK(aoti_torch_create_tensor_from_blob_v2(
+      data, static_cast<std::int64_t>(view.extents.size()), view.extents.data(), view.strides.data(), 0,
+      torch_dtype(view.dtype), kCpu, 0, &handle, kStrided, nullptr, 0));
+  return Tensor(handle);
+}
+
+WorkspaceTensor::WorkspaceTensor(std::size_t bytes) {
+  if (bytes == 0) return;
+  memory_ = empty_bytes(bytes + kAlignment);
+  void* begin = memory_->mutable_data_ptr();
+  std::size_t space = bytes + kAlignment;
+  begin = std::align(kAlignment, bytes, begin, space);
+  bytes_ = {static_cast<std::byte*>(begin), bytes};
+}
+
+}  // namespace fuseblock::torch_binding

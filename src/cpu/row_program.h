@@ -56,7 +56,7 @@ class RowProgram {
   };
   struct Action {
     TileFunction<T> function = nullptr;
-    std::array<Place, 4> operands;
+    std::array<Place, kMostOperands> operands;
     Place out;
     bool uniform = false;
     int target = -1;  // the wanted result that it makes

@@ -323,8 +323,8 @@ void SweepRunner<T>::visit(const Task& task, Range positions, const T* source, s
 }
 
 template <class T>
-void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, Range positions, Range tile, const T* source,
-                               const Context& context) const {
+void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, const Range& positions, const Range& tile,
+                               const T* source, const Context& context) const {
   std::vector<TileOperand<T>>& inputs = *context.inputs;
   T* buffers = elements(context, buffers_offset_);
   T* uniforms = elements(context, uniforms_offset_);

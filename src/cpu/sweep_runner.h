@@ -77,14 +77,14 @@ class SweepRunner {
   const T* compute_tile(const Task& task, Range rows, const Context& context) const;
   void visit(const Task& task, Range positions, const T* source, std::int64_t pitch,
              const Context& context) const;
-  void visit_row(const Task& task, std::int64_t c, Range positions, Range tile, const T* source,
+  void visit_row(const Task& task, std::int64_t c, const Range& positions, const Range& tile, const T* source,
                  const Context& context) const;
   void begin_across(Range positions, const Context& context) const;
   void end_across(const Task& task, Range positions, const Context& context) const;
   // The array of a component of a reduction over channels; null for any other slot.
   const T* own_component(int slot, const Context& context) const;
-  void take(const SinkPlan& plan, const Task& task, std::int64_t c, Range positions, TileOperand<T> value,
-            const Context& context) const;
+  void take(const SinkPlan& plan, const Task& task, std::int64_t c, const Range& positions,
+            TileOperand<T> value, const Context& context) const;
   void contract(const Task& task, Range rows, const Context& context) const;
   void join(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace) const;
   void pack(const std::vector<SlotView>& views, std::byte* workspace) const;

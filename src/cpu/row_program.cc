@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -52,11 +51,11 @@ struct Instruction {
 template <class T>
 class Selector {
  public:
-  Selector(std::vector<Formula::Step>& steps, const std::vector<bool>& varies, const std::vector<int>& uses,
-           const std::vector<bool>& repeatable)
+  Selector(const std::vector<Formula::Step>& steps, const std::vector<bool>& varies,
+           const std::vector<int>& uses, const std::vector<bool>& repeatable)
       : steps_(steps), varies_(varies), uses_(uses), repeatable_(repeatable), inside_(steps.size(), false) {}
 
-  // In the order of the steps. Constants that are needed in addition are appended to the steps.
+  // In the order of the steps.
   std::vector<Instruction<T>> run() {
     std::vector<Instruction<T>> chosen;
     for (std::size_t i = inside_.size(); i-- > 0;) {
@@ -84,7 +83,9 @@ class Selector {
         case Primitive::kSub: several = choose_difference(step); break;
         case Primitive::kMul: several = choose_product(step); break;
         case Primitive::kSelect: several = choose_select(step); break;
-        case Primitive::kDiv: several = choose_quotient(step); break;
+        case Primitive::kTanh:
+          if (const auto c = absorb_centred(step.a, 1)) return fused(FusedSteps::kTanhOfCentred, *c);
+          break;
         default: break;
       }
       if (several) return *several;
@@ -112,8 +113,7 @@ class Selector {
   std::optional<Instruction<T>> choose_product(const Formula::Step& step) {
     for (const auto& [x, y] : orders(step))
       if (steps_[at(y)].a == x && absorb(y, Primitive::kSigmoid)) {
-        if (const auto c = absorb_centred(x))
-          return fused(FusedSteps::kSiluOfCentred, {(*c)[0], (*c)[1], (*c)[2], (*c)[3]});
+        if (const auto c = absorb_centred(x, 2)) return fused(FusedSteps::kSiluOfCentred, *c);
         return fused(FusedSteps::kSilu, {x});
       }
     for (const auto& [slope, y] : orders(step)) {
@@ -121,8 +121,10 @@ class Selector {
       const auto x = silu_slope_of(slope);
       if (!x) continue;
       inside_[at(slope)] = true;
-      if (const auto c = absorb_centred(*x))
-        return fused(FusedSteps::kSiluSlopeOfCentredMultiply, {(*c)[0], (*c)[1], (*c)[2], (*c)[3], y});
+      if (auto c = absorb_centred(*x, 2)) {
+        c->push_back(y);
+        return fused(FusedSteps::kSiluSlopeOfCentredMultiply, *c);
+      }
       return fused(FusedSteps::kSiluSlopeMultiply, {*x, y});
     }
     for (const auto& [x, y] : orders(step))
@@ -136,6 +138,14 @@ class Selector {
         return fused(FusedSteps::kCentredMultiplyTwice, {steps_[at(x)].a, steps_[at(x)].b, y, other});
       }
     }
+    for (const auto& [sum, other] : orders(step)) {
+      // A sum of a product is better one step with the latter.
+      if (!is_used_once(sum, Primitive::kAdd) || is_used_once(steps_[at(sum)].a, Primitive::kMul) ||
+          is_used_once(steps_[at(sum)].b, Primitive::kMul))
+        continue;
+      inside_[at(sum)] = true;
+      return fused(FusedSteps::kSumMultiply, {steps_[at(sum)].a, steps_[at(sum)].b, other});
+    }
     return {};
   }
 
@@ -144,15 +154,6 @@ class Selector {
     if (!is_comparison(condition.primitive) || !absorb(step.a, condition.primitive)) return {};
     return Instruction<T>{select_where_function<T>(condition.primitive),
                           {condition.a, condition.b, step.b, step.c, -1}};
-  }
-
-  std::optional<Instruction<T>> choose_quotient(const Formula::Step& step) {
-    if (!has_reciprocal(steps_[at(step.b)])) return {};
-    Formula::Step reciprocal = steps_[at(step.b)];
-    reciprocal.constant = 1 / reciprocal.constant;
-    steps_.push_back(reciprocal);
-    return Instruction<T>{tile_function<T>(Primitive::kMul),
-                          {step.a, static_cast<std::int32_t>(steps_.size() - 1), -1, -1, -1}};
   }
 
   // Where a sum is s + x * (s * (1 - s)) with s = sigmoid(x): x, and the steps that the sum is made of disappear.
@@ -177,15 +178,15 @@ class Selector {
     return {};
   }
 
-  // Takes (a - b) * c + d into a function that uses it twice, if nothing else does: a, b, c, d.
-  std::optional<std::array<std::int32_t, 4>> absorb_centred(std::int32_t sum) {
-    if (!is_free(sum, Primitive::kAdd) || uses_[at(sum)] != 2) return {};
+  // Takes (a - b) * c + d into a function that has all its uses: a, b, c, d.
+  std::optional<std::vector<std::int32_t>> absorb_centred(std::int32_t sum, int uses) {
+    if (!is_free(sum, Primitive::kAdd) || uses_[at(sum)] != uses) return {};
     for (const auto& [product, other] : orders(steps_[at(sum)])) {
       if (!is_used_once(product, Primitive::kMul)) continue;
       for (const auto& [x, y] : orders(steps_[at(product)])) {
         if (!absorb_difference(x)) continue;
         inside_[at(sum)] = inside_[at(product)] = true;
-        return std::array{steps_[at(x)].a, steps_[at(x)].b, y, other};
+        return std::vector{steps_[at(x)].a, steps_[at(x)].b, y, other};
       }
     }
     return {};
@@ -218,14 +219,14 @@ class Selector {
     return true;
   }
 
-  static Instruction<T> fused(FusedSteps steps, std::initializer_list<std::int32_t> operands) {
+  static Instruction<T> fused(FusedSteps steps, const std::vector<std::int32_t>& operands) {
     Instruction<T> result;
     result.function = fused_function<T>(steps);
     std::copy(operands.begin(), operands.end(), result.operands.begin());
     return result;
   }
 
-  std::vector<Formula::Step>& steps_;
+  const std::vector<Formula::Step>& steps_;
   const std::vector<bool>& varies_;
   std::vector<int> uses_;  // that are left: those inside others count no more
   const std::vector<bool>& repeatable_;
@@ -252,8 +253,20 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> given, const std::vecto
     }
   }
   for (int step : wanted) uses[at(step)] += 2;  // a wanted step must not disappear into another
-  const std::vector<Instruction<T>> instructions =
-      Selector<T>(steps, varies, uses, find_repeatable(given, repeatable)).run();
+  std::vector<bool> is_repeatable = find_repeatable(given, repeatable);
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (steps[i].primitive != Primitive::kDiv || !varies[i] || is_repeatable[i]) continue;
+    Formula::Step divisor = steps[at(steps[i].b)];
+    if (!has_reciprocal(divisor)) continue;
+    divisor.constant = 1 / divisor.constant;
+    steps[i].primitive = Primitive::kMul;
+    steps[i].b = static_cast<std::int32_t>(steps.size());
+    steps.push_back(divisor);
+    varies.push_back(false);
+    uses.push_back(1);
+    is_repeatable.push_back(false);
+  }
+  const std::vector<Instruction<T>> instructions = Selector<T>(steps, varies, uses, is_repeatable).run();
 
   // The last instruction that reads each step; wanted steps are read after all of them.
   std::vector<std::size_t> last(steps.size(), 0);

@@ -15,7 +15,7 @@
 namespace fuseblock::cpu {
 
 // Elements a program works on at once: a handful of such arrays fits L1.
-inline constexpr std::int64_t kChunk = 1024;
+inline constexpr std::int64_t kChunk = 2048;
 // From one such array to the next. A multiple of 4 KB would make a load wait for the store to another array at the
 // same place of its page.
 inline constexpr std::int64_t kChunkPitch = kChunk + 16;

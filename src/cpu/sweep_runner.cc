@@ -140,9 +140,8 @@ void SweepRunner<T>::reserve(Layout& layout) {
     } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kPerChannel) {
       plan.scratch_offset = scratch.reserve(channel_count * sizeof(State));
     } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kAcrossChannels) {
-      const bool keeps_rows = plan.statistic == Statistic::kExpSum;
       plan.scratch_offset =
-          reserve_elements(at(kChunkPitch) * 3 + (keeps_rows ? channel_count * at(chunk_) : 0));
+          reserve_elements(at(kChunkPitch) * 3 + (keeps_rows(plan) ? channel_count * at(chunk_) : 0));
     }
   }
   if (conv_) {
@@ -347,14 +346,17 @@ void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, const Range& po
   for (std::size_t i = 0; i < sinks_.size(); ++i) {
     const Sink& sink = *sinks_[i].sink;
     targets[i] = nullptr;
-    if (sinks_[i].in_place && program_.is_written(i))
+    if (!program_.is_written(i)) continue;
+    if (sinks_[i].in_place)
       targets[i] =
           positions_in_place<T>((*context.views)[at(sink.slots[0])], extents_, task.n, c, positions.begin);
+    else if (keeps_rows(sinks_[i]))
+      targets[i] = kept_row(sinks_[i], task, c, context);
   }
   program_.run(inputs, at(positions.size()), scratch, targets);
   for (std::size_t i = 0; i < sinks_.size(); ++i) {
     const SinkPlan& plan = sinks_[i];
-    if (targets[i] != nullptr) continue;
+    if (targets[i] != nullptr && plan.in_place) continue;
     const T* made = targets[plan.taker];
     const TileOperand<T> value =
         made != nullptr ? TileOperand<T>{made, false} : program_.result(i, inputs, scratch);

@@ -92,6 +92,14 @@ class SweepRunner {
   T* elements(const Context& context, std::size_t offset) const {
     return elements_at<T>(context.scratch + offset);
   }
+  // Whether a sink needs all channels of a chunk once more: sums of exponentials, when their maximum is known.
+  static bool keeps_rows(const SinkPlan& plan) {
+    return plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kAcrossChannels &&
+           plan.statistic == Statistic::kExpSum;
+  }
+  T* kept_row(const SinkPlan& plan, const Task& task, std::int64_t c, const Context& context) const {
+    return elements(context, plan.scratch_offset) + 2 * kChunkPitch + (c - task.channels.begin) * chunk_;
+  }
   State* states(const Context& context, const SinkPlan& plan) const {
     return elements_at<State>(context.scratch + plan.scratch_offset);
   }

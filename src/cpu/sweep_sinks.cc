@@ -45,10 +45,10 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
     case Statistic::kMin: apply(Primitive::kMinimum, before, value, unused, first, count); return;
     case Statistic::kMoments:
     case Statistic::kExpSum: {
-      T* row = rows + (plan.statistic == Statistic::kExpSum ? (c - task.channels.begin) * chunk_ : 0);
+      T* row = plan.statistic == Statistic::kExpSum ? kept_row(plan, task, c, context) : rows;
       if (value.uniform)
         std::fill_n(row, count, *value.data);
-      else
+      else if (value.data != row)
         std::copy_n(value.data, count, row);
       if (plan.statistic == Statistic::kExpSum)
         apply(Primitive::kMaximum, before, value, unused, first, count);

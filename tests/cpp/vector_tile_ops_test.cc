@@ -213,6 +213,10 @@ class SeveralSteps {
            times(times(minus(a(), b()), c()), b()));
     const TileOperand<T> centred = add_product(minus(a(), b()), c(), b());
     expect("(a - b) * c + b", FusedSteps::kCentredMultiplyAdd, {a(), b(), c(), b()}, centred);
+    expect("(a + b) * c", FusedSteps::kSumMultiply, {a(), b(), c()},
+           times(step(Primitive::kAdd, a(), b()), c()));
+    expect("tanh((a - b) * c + b)", FusedSteps::kTanhOfCentred, {a(), b(), c(), b()},
+           step(Primitive::kTanh, centred));
     expect("silu(a)", FusedSteps::kSilu, {a()}, silu(a()));
     expect("silu((a - b) * c + b)", FusedSteps::kSiluOfCentred, {a(), b(), c(), b()}, silu(centred));
     expect("slope(a)", FusedSteps::kSiluSlope, {a()}, slope(a()));

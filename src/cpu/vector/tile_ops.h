@@ -39,6 +39,8 @@ enum class FusedSteps : std::uint8_t {
   kCentredMultiply,             // (a - b) * c
   kCentredMultiplyTwice,        // (a - b) * c * d
   kCentredMultiplyAdd,          // (a - b) * c + d
+  kSumMultiply,                 // (a + b) * c
+  kTanhOfCentred,               // tanh((a - b) * c + d)
   kSilu,                        // a * sigmoid(a)
   kSiluOfCentred,               // silu((a - b) * c + d)
   kSiluSlope,                   // s + a * (s * (1 - s)), s = sigmoid(a)

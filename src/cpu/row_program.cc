@@ -127,6 +127,13 @@ class Selector {
       }
       return fused(FusedSteps::kSiluSlopeMultiply, {*x, y});
     }
+    for (const auto& [exponential, y] : orders(step)) {
+      if (!is_used_once(exponential, Primitive::kExp)) continue;
+      const std::int32_t x = steps_[at(exponential)].a;
+      if (!absorb_difference(x)) continue;
+      inside_[at(exponential)] = true;
+      return fused(FusedSteps::kExpOfDifferenceMultiply, {steps_[at(x)].a, steps_[at(x)].b, y});
+    }
     for (const auto& [x, y] : orders(step))
       if (absorb_difference(x))
         return fused(FusedSteps::kCentredMultiply, {steps_[at(x)].a, steps_[at(x)].b, y});

@@ -217,6 +217,8 @@ class SeveralSteps {
            times(step(Primitive::kAdd, a(), b()), c()));
     expect("tanh((a - b) * c + b)", FusedSteps::kTanhOfCentred, {a(), b(), c(), b()},
            step(Primitive::kTanh, centred));
+    expect("exp(a - b) * c", FusedSteps::kExpOfDifferenceMultiply, {a(), b(), c()},
+           times(step(Primitive::kExp, minus(a(), b())), c()));
     expect("silu(a)", FusedSteps::kSilu, {a()}, silu(a()));
     expect("silu((a - b) * c + b)", FusedSteps::kSiluOfCentred, {a(), b(), c(), b()}, silu(centred));
     expect("slope(a)", FusedSteps::kSiluSlope, {a()}, slope(a()));

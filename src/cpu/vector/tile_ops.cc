@@ -165,6 +165,7 @@ TileFunction<T> fused_any(FusedSteps steps) {
     case FusedSteps::kCentredMultiplyAdd: FUSEBLOCK_QUATERNARY(fused(d, hn::Sub(x, y), z, w));
     case FusedSteps::kSumMultiply: FUSEBLOCK_TERNARY(hn::Mul(hn::Add(x, y), z));
     case FusedSteps::kTanhOfCentred: FUSEBLOCK_QUATERNARY(tanh(d, fused(d, hn::Sub(x, y), z, w)));
+    case FusedSteps::kExpOfDifferenceMultiply: FUSEBLOCK_TERNARY(hn::Mul(exp(d, hn::Sub(x, y)), z));
     case FusedSteps::kSilu: FUSEBLOCK_UNARY(silu(d, x));
     case FusedSteps::kSiluOfCentred: FUSEBLOCK_QUATERNARY(silu(d, fused(d, hn::Sub(x, y), z, w)));
     case FusedSteps::kSiluSlope: FUSEBLOCK_UNARY(silu_slope(d, x));

@@ -41,6 +41,7 @@ enum class FusedSteps : std::uint8_t {
   kCentredMultiplyAdd,          // (a - b) * c + d
   kSumMultiply,                 // (a + b) * c
   kTanhOfCentred,               // tanh((a - b) * c + d)
+  kExpOfDifferenceMultiply,     // exp(a - b) * c
   kSilu,                        // a * sigmoid(a)
   kSiluOfCentred,               // silu((a - b) * c + d)
   kSiluSlope,                   // s + a * (s * (1 - s)), s = sigmoid(a)

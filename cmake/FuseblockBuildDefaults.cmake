@@ -1,5 +1,5 @@
 # What holds for the whole build folder when fuseblock is the project being built, and not a part of another one:
-# the build type, ccache, the compile database, the sanitizers.
+# the build type, ccache, the compile database, the sanitizers, the instruction sets.
 
 if(NOT PROJECT_IS_TOP_LEVEL)
   return()
@@ -22,4 +22,10 @@ if(FUSEBLOCK_SANITIZE)
   set(sanitize "-fsanitize=${FUSEBLOCK_SANITIZE}" -fno-sanitize-recover=all)
   add_compile_options(${sanitize} -fno-omit-frame-pointer)
   add_link_options(${sanitize})
+endif()
+
+# SSE4 shares each of its lines with AVX2 or the baseline, and threads do not know instruction sets: builds that look for
+# mistakes and not for speed compile less and see the same code. See src/cpu/vector/targets.h.
+if(FUSEBLOCK_LEFT_OUT_TARGETS)
+  add_compile_definitions("FUSEBLOCK_LEFT_OUT_TARGETS=(${FUSEBLOCK_LEFT_OUT_TARGETS})")
 endif()

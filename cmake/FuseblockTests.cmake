@@ -68,6 +68,11 @@ foreach(source IN LISTS c_test_sources)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${FUSEBLOCK_TEST_TIMEOUT})
 endforeach()
 
+# All that ctest runs, and nothing else.
+set(test_programs ${test_sources} ${c_test_sources})
+list(TRANSFORM test_programs REPLACE "^.*/([^/]*)[.]cc?$" "\\1")
+add_custom_target(fuseblock_tests DEPENDS ${test_programs})
+
 foreach(source IN LISTS tool_sources)
   get_filename_component(name "${source}" NAME_WE)
   add_executable(${name} "${source}")

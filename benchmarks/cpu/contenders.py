@@ -18,6 +18,12 @@ from benchmarks.cpu.cases import Case, memory_format
 Results = dict[str, Tensor]
 
 
+def in_layout(tensor: Tensor, layout: str) -> Tensor:
+    """A tensor in a layout, where it has enough axes for one."""
+    rank = tensor.dim()
+    return tensor.to(memory_format=memory_format(rank, layout)) if rank > 3 else tensor
+
+
 class FuseblockContender:
     """fuseblock on one case."""
 
@@ -44,7 +50,7 @@ class FuseblockContender:
         self._keep_outputs = keep_outputs
         self._forward = self.plan.bind(inputs)
         if len(plans) > 1:
-            gradient = {f"d_{self.result_name}": d_output}
+            gradient = {f"d_{self.result_name}": in_layout(d_output, case.layout)}
             self._backward = plans[1].bind({**inputs, **gradient, **self._forward.outputs})
         # One workspace would serve both in turn.
         self.workspace_bytes = max(p.workspace_bytes for p in plans) + sum(info.bytes for info in self.saved)
@@ -96,8 +102,7 @@ class TorchContender:
             for name, value in module.named_parameters():
                 self._names.append("d_" + name.removeprefix("_orig_mod."))
                 self._wanted.append(value)
-        rank = d_output.dim()
-        self._d_output = d_output.to(memory_format=memory_format(rank, layout)) if rank > 3 else d_output
+        self._d_output = in_layout(d_output, layout)
 
     def run(self) -> Results:
         """The output, and the gradients as `d_` + name."""

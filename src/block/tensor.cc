@@ -75,7 +75,10 @@ double load_element(const void* data, DType dtype, std::int64_t offset) {
   switch (dtype) {
     case DType::kF64: return read<double>(data, offset);
     case DType::kF32: return static_cast<double>(read<float>(data, offset));
-    case DType::kBF16: return decode(read<std::uint16_t>(data, offset), kBFloat16);
+    // The upper half of a float.
+    case DType::kBF16:
+      return static_cast<double>(
+          std::bit_cast<float>(std::uint32_t{read<std::uint16_t>(data, offset)} << 16));
     case DType::kF16: return decode(read<std::uint16_t>(data, offset), kFloat16);
   }
   throw InternalError("load_element: unknown dtype");

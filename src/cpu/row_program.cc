@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 namespace fuseblock::cpu {
@@ -37,11 +38,11 @@ std::vector<bool> find_repeatable(std::span<const Formula::Step> steps, const st
   return found;
 }
 
-// What is done on arrays: one function, with up to four steps as operands.
+// What is done on arrays: one function, with steps as operands.
 template <class T>
 struct Instruction {
   TileFunction<T> function = nullptr;
-  std::array<std::int32_t, 4> operands = {-1, -1, -1, -1};
+  std::array<std::int32_t, kMostOperands> operands = {-1, -1, -1, -1, -1};
   std::size_t step = 0;  // whose value it makes
 };
 
@@ -50,11 +51,11 @@ struct Instruction {
 template <class T>
 class Selector {
  public:
-  Selector(std::vector<Formula::Step>& steps, const std::vector<bool>& varies, const std::vector<int>& uses,
-           const std::vector<bool>& repeatable)
+  Selector(const std::vector<Formula::Step>& steps, const std::vector<bool>& varies,
+           const std::vector<int>& uses, const std::vector<bool>& repeatable)
       : steps_(steps), varies_(varies), uses_(uses), repeatable_(repeatable), inside_(steps.size(), false) {}
 
-  // In the order of the steps. Constants that are needed in addition are appended to the steps.
+  // In the order of the steps.
   std::vector<Instruction<T>> run() {
     std::vector<Instruction<T>> chosen;
     for (std::size_t i = inside_.size(); i-- > 0;) {
@@ -68,55 +69,173 @@ class Selector {
   }
 
  private:
+  // The operands of a sum or product in both orders.
+  static std::array<std::pair<std::int32_t, std::int32_t>, 2> orders(const Formula::Step& step) {
+    return {std::pair(step.a, step.b), std::pair(step.b, step.a)};
+  }
+
   Instruction<T> choose(std::size_t i) {
     const Formula::Step step = steps_[i];
     if (varies_[i] && !repeatable_[i]) {
-      if (step.primitive == Primitive::kAdd) {
-        for (const auto& [product, other] : {std::pair(step.a, step.b), std::pair(step.b, step.a)})
-          if (absorb(product, Primitive::kMul)) return sum_with(steps_[at(product)], other);
+      std::optional<Instruction<T>> several;
+      switch (step.primitive) {
+        case Primitive::kAdd: several = choose_sum(static_cast<std::int32_t>(i)); break;
+        case Primitive::kSub: several = choose_difference(step); break;
+        case Primitive::kMul: several = choose_product(step); break;
+        case Primitive::kSelect: several = choose_select(step); break;
+        case Primitive::kTanh:
+          if (const auto c = absorb_centred(step.a, 1)) return fused(FusedSteps::kTanhOfCentred, *c);
+          break;
+        default: break;
       }
-      if (step.primitive == Primitive::kMul) {
-        for (const auto& [x, y] : {std::pair(step.a, step.b), std::pair(step.b, step.a)}) {
-          if (steps_[at(y)].a == x && absorb(y, Primitive::kSigmoid))
-            return {silu_function<T>(), {x, -1, -1, -1}};
-          if (absorb(x, Primitive::kSub))
-            return {centred_multiply_function<T>(), {steps_[at(x)].a, steps_[at(x)].b, y, -1}};
-        }
-      }
-      if (step.primitive == Primitive::kSelect) {
-        const Formula::Step& condition = steps_[at(step.a)];
-        if (is_comparison(condition.primitive) && absorb(step.a, condition.primitive))
-          return {select_where_function<T>(condition.primitive), {condition.a, condition.b, step.b, step.c}};
-      }
-      if (step.primitive == Primitive::kDiv && has_reciprocal(steps_[at(step.b)])) {
-        Formula::Step reciprocal = steps_[at(step.b)];
-        reciprocal.constant = 1 / reciprocal.constant;
-        steps_.push_back(reciprocal);
-        return {tile_function<T>(Primitive::kMul),
-                {step.a, static_cast<std::int32_t>(steps_.size() - 1), -1, -1}};
-      }
+      if (several) return *several;
     }
-    return {tile_function<T>(step.primitive), {step.a, step.b, step.c, -1}};
+    return {tile_function<T>(step.primitive), {step.a, step.b, step.c, -1, -1}};
   }
 
-  Instruction<T> sum_with(const Formula::Step& product, std::int32_t other) {
-    for (const auto& [x, y] : {std::pair(product.a, product.b), std::pair(product.b, product.a)})
-      if (absorb(x, Primitive::kSub))
-        return {centred_multiply_add_function<T>(), {steps_[at(x)].a, steps_[at(x)].b, y, other}};
-    return {multiply_add_function<T>(), {product.a, product.b, other, -1}};
+  std::optional<Instruction<T>> choose_sum(std::int32_t sum) {
+    if (const auto x = silu_slope_of(sum)) return fused(FusedSteps::kSiluSlope, {*x});
+    for (const auto& [product, other] : orders(steps_[at(sum)])) {
+      if (!absorb(product, Primitive::kMul)) continue;
+      for (const auto& [x, y] : orders(steps_[at(product)]))
+        if (absorb_difference(x))
+          return fused(FusedSteps::kCentredMultiplyAdd, {steps_[at(x)].a, steps_[at(x)].b, y, other});
+      return fused(FusedSteps::kMultiplyAdd, {steps_[at(product)].a, steps_[at(product)].b, other});
+    }
+    return {};
+  }
+
+  std::optional<Instruction<T>> choose_difference(const Formula::Step& step) {
+    if (!absorb(step.a, Primitive::kMul)) return {};
+    return fused(FusedSteps::kMultiplySubtract, {steps_[at(step.a)].a, steps_[at(step.a)].b, step.b});
+  }
+
+  std::optional<Instruction<T>> choose_product(const Formula::Step& step) {
+    for (const auto& [x, y] : orders(step))
+      if (steps_[at(y)].a == x && absorb(y, Primitive::kSigmoid)) {
+        if (const auto c = absorb_centred(x, 2)) return fused(FusedSteps::kSiluOfCentred, *c);
+        return fused(FusedSteps::kSilu, {x});
+      }
+    for (const auto& [slope, y] : orders(step)) {
+      if (uses_[at(slope)] != 1) continue;
+      const auto x = silu_slope_of(slope);
+      if (!x) continue;
+      inside_[at(slope)] = true;
+      if (auto c = absorb_centred(*x, 2)) {
+        c->push_back(y);
+        return fused(FusedSteps::kSiluSlopeOfCentredMultiply, *c);
+      }
+      return fused(FusedSteps::kSiluSlopeMultiply, {*x, y});
+    }
+    for (const auto& [exponential, y] : orders(step)) {
+      if (!is_used_once(exponential, Primitive::kExp)) continue;
+      const std::int32_t x = steps_[at(exponential)].a;
+      if (!absorb_difference(x)) continue;
+      inside_[at(exponential)] = true;
+      return fused(FusedSteps::kExpOfDifferenceMultiply, {steps_[at(x)].a, steps_[at(x)].b, y});
+    }
+    for (const auto& [x, y] : orders(step))
+      if (absorb_difference(x))
+        return fused(FusedSteps::kCentredMultiply, {steps_[at(x)].a, steps_[at(x)].b, y});
+    for (const auto& [product, other] : orders(step)) {
+      if (!is_used_once(product, Primitive::kMul)) continue;
+      for (const auto& [x, y] : orders(steps_[at(product)])) {
+        if (!absorb_difference(x)) continue;
+        inside_[at(product)] = true;
+        return fused(FusedSteps::kCentredMultiplyTwice, {steps_[at(x)].a, steps_[at(x)].b, y, other});
+      }
+    }
+    for (const auto& [sum, other] : orders(step)) {
+      // A sum of a product is better one step with the latter.
+      if (!is_used_once(sum, Primitive::kAdd) || is_used_once(steps_[at(sum)].a, Primitive::kMul) ||
+          is_used_once(steps_[at(sum)].b, Primitive::kMul))
+        continue;
+      inside_[at(sum)] = true;
+      return fused(FusedSteps::kSumMultiply, {steps_[at(sum)].a, steps_[at(sum)].b, other});
+    }
+    return {};
+  }
+
+  std::optional<Instruction<T>> choose_select(const Formula::Step& step) {
+    const Formula::Step& condition = steps_[at(step.a)];
+    if (!is_comparison(condition.primitive) || !absorb(step.a, condition.primitive)) return {};
+    return Instruction<T>{select_where_function<T>(condition.primitive),
+                          {condition.a, condition.b, step.b, step.c, -1}};
+  }
+
+  // Where a sum is s + x * (s * (1 - s)) with s = sigmoid(x): x, and the steps that the sum is made of disappear.
+  std::optional<std::int32_t> silu_slope_of(std::int32_t sum) {
+    if (!is_free(sum, Primitive::kAdd)) return {};
+    for (const auto& [s, product] : orders(steps_[at(sum)])) {
+      if (!is_free(s, Primitive::kSigmoid) || uses_[at(s)] != 3 || !is_used_once(product, Primitive::kMul))
+        continue;
+      const std::int32_t x = steps_[at(s)].a;
+      for (const auto& [factor, rest] : orders(steps_[at(product)])) {
+        if (factor != x || !is_used_once(rest, Primitive::kMul)) continue;
+        for (const auto& [again, complement] : orders(steps_[at(rest)])) {
+          if (again != s || !is_used_once(complement, Primitive::kSub)) continue;
+          const Formula::Step& one = steps_[at(steps_[at(complement)].a)];
+          if (one.primitive != Primitive::kConstant || one.constant != 1 || steps_[at(complement)].b != s)
+            continue;
+          for (std::int32_t step : {s, product, rest, complement}) inside_[at(step)] = true;
+          return x;
+        }
+      }
+    }
+    return {};
+  }
+
+  // Takes (a - b) * c + d into a function that has all its uses: a, b, c, d.
+  std::optional<std::vector<std::int32_t>> absorb_centred(std::int32_t sum, int uses) {
+    if (!is_free(sum, Primitive::kAdd) || uses_[at(sum)] != uses) return {};
+    for (const auto& [product, other] : orders(steps_[at(sum)])) {
+      if (!is_used_once(product, Primitive::kMul)) continue;
+      for (const auto& [x, y] : orders(steps_[at(product)])) {
+        if (!absorb_difference(x)) continue;
+        inside_[at(sum)] = inside_[at(product)] = true;
+        return std::vector{steps_[at(x)].a, steps_[at(x)].b, y, other};
+      }
+    }
+    return {};
+  }
+
+  // Whether a step is of this kind and may be computed inside another.
+  bool is_free(std::int32_t operand, Primitive primitive) const {
+    const std::size_t i = at(operand);
+    return steps_[i].primitive == primitive && varies_[i] && !repeatable_[i];
+  }
+  bool is_used_once(std::int32_t operand, Primitive primitive) const {
+    return is_free(operand, primitive) && uses_[at(operand)] == 1;
   }
 
   // Takes a step into the one that uses it, if it is of this kind.
   bool absorb(std::int32_t operand, Primitive primitive) {
-    const std::size_t i = at(operand);
-    if (steps_[i].primitive != primitive || uses_[i] != 1 || !varies_[i] || repeatable_[i]) return false;
-    inside_[i] = true;
+    if (!is_used_once(operand, primitive)) return false;
+    inside_[at(operand)] = true;
+    return true;
+  }
+  // A difference may be in several: taking it again costs less than an array for it.
+  bool absorb_difference(std::int32_t operand) {
+    if (!is_free(operand, Primitive::kSub)) return false;
+    if (--uses_[at(operand)] == 0) {
+      inside_[at(operand)] = true;
+    } else {
+      ++uses_[at(steps_[at(operand)].a)];
+      ++uses_[at(steps_[at(operand)].b)];
+    }
     return true;
   }
 
-  std::vector<Formula::Step>& steps_;
+  static Instruction<T> fused(FusedSteps steps, const std::vector<std::int32_t>& operands) {
+    Instruction<T> result;
+    result.function = fused_function<T>(steps);
+    std::copy(operands.begin(), operands.end(), result.operands.begin());
+    return result;
+  }
+
+  const std::vector<Formula::Step>& steps_;
   const std::vector<bool>& varies_;
-  const std::vector<int>& uses_;
+  std::vector<int> uses_;  // that are left: those inside others count no more
   const std::vector<bool>& repeatable_;
   std::vector<bool> inside_;
 };
@@ -141,8 +260,20 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> given, const std::vecto
     }
   }
   for (int step : wanted) uses[at(step)] += 2;  // a wanted step must not disappear into another
-  const std::vector<Instruction<T>> instructions =
-      Selector<T>(steps, varies, uses, find_repeatable(given, repeatable)).run();
+  std::vector<bool> is_repeatable = find_repeatable(given, repeatable);
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (steps[i].primitive != Primitive::kDiv || !varies[i] || is_repeatable[i]) continue;
+    Formula::Step divisor = steps[at(steps[i].b)];
+    if (!has_reciprocal(divisor)) continue;
+    divisor.constant = 1 / divisor.constant;
+    steps[i].primitive = Primitive::kMul;
+    steps[i].b = static_cast<std::int32_t>(steps.size());
+    steps.push_back(divisor);
+    varies.push_back(false);
+    uses.push_back(1);
+    is_repeatable.push_back(false);
+  }
+  const std::vector<Instruction<T>> instructions = Selector<T>(steps, varies, uses, is_repeatable).run();
 
   // The last instruction that reads each step; wanted steps are read after all of them.
   std::vector<std::size_t> last(steps.size(), 0);
@@ -223,10 +354,10 @@ void RowProgram<T>::run(std::span<const TileOperand<T>> inputs, std::size_t coun
     T* out = action.uniform ? values + action.out.index : scratch + at(action.out.index) * pitch_;
     if (action.target >= 0 && !targets.empty() && targets[at(action.target)] != nullptr)
       out = targets[at(action.target)];
-    action.function(operand(action.operands[0], inputs, scratch),
-                    operand(action.operands[1], inputs, scratch),
-                    operand(action.operands[2], inputs, scratch),
-                    operand(action.operands[3], inputs, scratch), out, action.uniform ? 1 : count);
+    std::array<TileOperand<T>, kMostOperands> operands;
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      operands[i] = operand(action.operands[i], inputs, scratch);
+    action.function(operands.data(), out, action.uniform ? 1 : count);
   }
 }
 

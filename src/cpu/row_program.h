@@ -15,7 +15,7 @@
 namespace fuseblock::cpu {
 
 // Elements a program works on at once: a handful of such arrays fits L1.
-inline constexpr std::int64_t kChunk = 1024;
+inline constexpr std::int64_t kChunk = 2048;
 // From one such array to the next. A multiple of 4 KB would make a load wait for the store to another array at the
 // same place of its page.
 inline constexpr std::int64_t kChunkPitch = kChunk + 16;
@@ -56,7 +56,7 @@ class RowProgram {
   };
   struct Action {
     TileFunction<T> function = nullptr;
-    std::array<Place, 4> operands;
+    std::array<Place, kMostOperands> operands;
     Place out;
     bool uniform = false;
     int target = -1;  // the wanted result that it makes

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cpu/program_split.h"
 #include "cpu/vector/convert.h"
 #include "cpu/vector/reduce.h"
 #include "plan/borrow.h"
@@ -26,6 +27,14 @@ ConvDirection direction_of(const Node& node) {
                                                                : ConvDirection::kForward;
 }
 
+// Whether elements are looked for by their values: what is computed must not depend on how a program is cut then.
+bool looks_for_inputs(std::span<const Formula::Step> steps) {
+  const auto is_input = [&](std::int32_t i) { return steps[at(i)].primitive == Primitive::kInput; };
+  return std::any_of(steps.begin(), steps.end(), [&](const Formula::Step& step) {
+    return step.primitive == Primitive::kEqual && (is_input(step.a) || is_input(step.b));
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -35,7 +44,6 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
       batch_(sweep.domain[0]),
       channels_(sweep.domain[1]),
       extents_{sweep.domain[2], sweep.domain[3], sweep.domain[4]} {
-  for (int slot : sweep.inputs) varies_.push_back(slot < 0 || slot_varies(schedule, slot));
   std::vector<int> wanted;
   std::vector<int> extrema;  // elements that are looked for by their values later
   for (const Sink& sink : sweep.sinks) {
@@ -61,7 +69,7 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
     }
     sinks_.push_back(std::move(plan));
   }
-  program_ = RowProgram<T>(sweep.steps, varies_, wanted, extrema);
+  make_programs(wanted, extrema);
   if (!sweep.epilogue.sinks.empty()) epilogue_.emplace(schedule, sweep.epilogue, extents_);
   for (const Prologue& prologue : sweep.staged) prologues_.emplace_back(schedule, prologue);
   if (sweep.source >= 0) {
@@ -76,6 +84,41 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
   }
   cut_domain();
   reserve(layout);
+}
+
+// What all channels of a position share is worked out once for all of them, where it is more than a load.
+template <class T>
+void SweepRunner<T>::make_programs(const std::vector<int>& wanted, const std::vector<int>& extrema) {
+  std::vector<bool> varies;
+  std::vector<Variation> variations;
+  for (int slot : sweep_->inputs) {
+    varies.push_back(slot < 0 || slot_varies(*schedule_, slot));
+    variations.push_back({slot < 0 || !varies.back() || slot_extents(*schedule_, slot)[1] != 1, true});
+  }
+  ProgramSplit split;
+  if (channels_ > 1 && extrema.empty() && !looks_for_inputs(sweep_->steps))
+    split = split_program(sweep_->steps, variations, wanted);
+  const bool shares =
+      split.by_channel.wanted.empty() &&
+      std::any_of(split.by_position.steps.begin(), split.by_position.steps.end(),
+                  [](const Formula::Step& step) {
+                    return step.primitive != Primitive::kInput && step.primitive != Primitive::kConstant;
+                  });
+  if (!shares) {
+    for (std::size_t i = 0; i < varies.size(); ++i) row_inputs_.push_back(static_cast<int>(i));
+    varies_ = varies;
+    program_ = RowProgram<T>(sweep_->steps, varies_, wanted, extrema);
+    return;
+  }
+  position_inputs_ = split.by_position.inputs;
+  shared_ = split.by_position.wanted.size();
+  by_position_ = RowProgram<T>(split.by_position.steps, std::vector<bool>(position_inputs_.size(), true),
+                               split.by_position.wanted);
+  row_inputs_ = split.rest.inputs;
+  for (int input : row_inputs_) varies_.push_back(varies[at(input)]);
+  std::vector<bool> rest_varies = varies_;
+  rest_varies.insert(rest_varies.end(), shared_, true);
+  program_ = RowProgram<T>(split.rest.steps, rest_varies, split.rest.wanted);
 }
 
 template <class T>
@@ -129,8 +172,10 @@ void SweepRunner<T>::reserve(Layout& layout) {
   Layout scratch;
   auto reserve_elements = [&](std::size_t count) { return scratch.reserve(count * sizeof(T)); };
   program_offset_ = reserve_elements(program_.scratch_elements());
-  buffers_offset_ = reserve_elements((sweep_->inputs.size() + 1) * at(kChunkPitch));
-  uniforms_offset_ = reserve_elements(sweep_->inputs.size() + 1);
+  buffers_offset_ = reserve_elements((row_inputs_.size() + 1) * at(kChunkPitch));
+  uniforms_offset_ = reserve_elements(row_inputs_.size() + 1);
+  position_buffers_offset_ = reserve_elements(position_inputs_.size() * at(kChunkPitch));
+  position_program_offset_ = reserve_elements(shared_ > 0 ? by_position_.scratch_elements() : 0);
   for (SinkPlan& plan : sinks_) {
     if (plan.contraction) {
       plan.scratch_offset = reserve_elements(channel_count * at(tile_rows_ * extents_.w));
@@ -140,9 +185,8 @@ void SweepRunner<T>::reserve(Layout& layout) {
     } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kPerChannel) {
       plan.scratch_offset = scratch.reserve(channel_count * sizeof(State));
     } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kAcrossChannels) {
-      const bool keeps_rows = plan.statistic == Statistic::kExpSum;
       plan.scratch_offset =
-          reserve_elements(at(kChunkPitch) * 3 + (keeps_rows ? channel_count * at(chunk_) : 0));
+          reserve_elements(at(kChunkPitch) * 3 + (keeps_rows(plan) ? channel_count * at(chunk_) : 0));
     }
   }
   if (conv_) {
@@ -194,10 +238,11 @@ void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& vi
   const std::int64_t tasks = batch_ * channel_blocks_ * splits_;
   const std::int64_t units = contracts_ ? bins_ : tasks;
   workers.run(units, [&](std::int64_t unit, int worker) {
-    std::vector<TileOperand<T>> inputs(sweep_->inputs.size());
+    std::vector<TileOperand<T>> inputs(row_inputs_.size() + shared_);
     std::vector<T*> targets(sinks_.size());
-    const Context context = {&views, workspace, scratch + at(worker) * scratch_stride, &inputs, &targets,
-                             unit,   true};
+    std::vector<TileOperand<T>> shared(position_inputs_.size());
+    const Context context = {
+        &views, workspace, scratch + at(worker) * scratch_stride, &inputs, &shared, &targets, unit, true};
     if (!contracts_) {
       run_task(task(unit), context);
       return;
@@ -217,9 +262,10 @@ void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& vi
 template <class T>
 void SweepRunner<T>::run_unit(std::int64_t n, Range channels, const std::vector<SlotView>& views,
                               std::byte* workspace, std::byte* scratch) const {
-  std::vector<TileOperand<T>> inputs(sweep_->inputs.size());
+  std::vector<TileOperand<T>> inputs(row_inputs_.size() + shared_);
   std::vector<T*> targets(sinks_.size());
-  const Context context = {&views, workspace, scratch, &inputs, &targets, 0, false};
+  std::vector<TileOperand<T>> shared(position_inputs_.size());
+  const Context context = {&views, workspace, scratch, &inputs, &shared, &targets, 0, false};
   run_task({n, 0, channels, {0, extents_.count()}}, context);
 }
 
@@ -306,10 +352,11 @@ void SweepRunner<T>::visit(const Task& task, Range positions, const T* source, s
     return source == nullptr ? nullptr
                              : source + (c - task.channels.begin) * pitch + (position - positions.begin);
   };
-  if (across_ || whole_channels_) {
+  if (across_ || whole_channels_ || shared_ > 0) {
     for (std::int64_t begin = positions.begin; begin < positions.end; begin += chunk_) {
       const Range chunk = {begin, std::min(begin + chunk_, positions.end)};
       if (across_) begin_across(chunk, context);
+      if (shared_ > 0) share_positions(task, chunk, context);
       for (std::int64_t c = task.channels.begin; c < task.channels.end; ++c)
         visit_row(task, c, chunk, positions, row_of(c, begin), context);
       if (across_) end_across(task, chunk, context);
@@ -322,14 +369,32 @@ void SweepRunner<T>::visit(const Task& task, Range positions, const T* source, s
                 context);
 }
 
+// The results that all channels of a chunk share become the last inputs of the program.
 template <class T>
-void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, Range positions, Range tile, const T* source,
-                               const Context& context) const {
+void SweepRunner<T>::share_positions(const Task& task, const Range& positions, const Context& context) const {
+  T* buffers = elements(context, position_buffers_offset_);
+  std::vector<TileOperand<T>>& inputs = *context.inputs;
+  std::vector<TileOperand<T>>& own = *context.shared;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const int slot = sweep_->inputs[at(position_inputs_[i])];
+    own[i] = {load_positions((*context.views)[at(slot)], extents_, task.n, 0, positions.begin,
+                             positions.size(), buffers + i * at(kChunkPitch)),
+              false};
+  }
+  T* scratch = elements(context, position_program_offset_);
+  by_position_.run(own, at(positions.size()), scratch);
+  for (std::size_t i = 0; i < shared_; ++i)
+    inputs[row_inputs_.size() + i] = by_position_.result(i, own, scratch);
+}
+
+template <class T>
+void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, const Range& positions, const Range& tile,
+                               const T* source, const Context& context) const {
   std::vector<TileOperand<T>>& inputs = *context.inputs;
   T* buffers = elements(context, buffers_offset_);
   T* uniforms = elements(context, uniforms_offset_);
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const int slot = sweep_->inputs[i];
+  for (std::size_t i = 0; i < row_inputs_.size(); ++i) {
+    const int slot = sweep_->inputs[at(row_inputs_[i])];
     if (slot < 0) {
       inputs[i] = {source, false};
     } else if (varies_[i]) {
@@ -347,14 +412,19 @@ void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, Range positions
   for (std::size_t i = 0; i < sinks_.size(); ++i) {
     const Sink& sink = *sinks_[i].sink;
     targets[i] = nullptr;
-    if (sinks_[i].in_place && program_.is_written(i))
+    if (!program_.is_written(i)) continue;
+    if (sinks_[i].in_place)
       targets[i] =
           positions_in_place<T>((*context.views)[at(sink.slots[0])], extents_, task.n, c, positions.begin);
+    else if (keeps_rows(sinks_[i]))
+      targets[i] = kept_row(sinks_[i], task, c, context);
+    else if (sink.kind == SinkKind::kContract)
+      targets[i] = contracted_row(sinks_[i], c, positions, tile, context);
   }
   program_.run(inputs, at(positions.size()), scratch, targets);
   for (std::size_t i = 0; i < sinks_.size(); ++i) {
     const SinkPlan& plan = sinks_[i];
-    if (targets[i] != nullptr) continue;
+    if (targets[i] != nullptr && plan.in_place) continue;
     const T* made = targets[plan.taker];
     const TileOperand<T> value =
         made != nullptr ? TileOperand<T>{made, false} : program_.result(i, inputs, scratch);
@@ -362,10 +432,10 @@ void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, Range positions
       store_positions((*context.views)[at(plan.sink->slots[0])], extents_, task.n, c, positions.begin,
                       positions.size(), value);
     } else if (plan.sink->kind == SinkKind::kContract) {
-      T* row = elements(context, plan.scratch_offset) + c * tile.size() + (positions.begin - tile.begin);
+      T* row = contracted_row(plan, c, positions, tile, context);
       if (value.uniform)
         std::fill_n(row, positions.size(), *value.data);
-      else
+      else if (value.data != row)
         std::copy_n(value.data, positions.size(), row);
     } else {
       take(plan, task, c, positions, value, context);

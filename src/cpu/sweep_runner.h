@@ -64,11 +64,13 @@ class SweepRunner {
     std::byte* workspace = nullptr;
     std::byte* scratch = nullptr;
     std::vector<TileOperand<T>>* inputs = nullptr;
-    std::vector<T*>* targets = nullptr;  // one for each sink
+    std::vector<TileOperand<T>>* shared = nullptr;  // inputs of what all channels share
+    std::vector<T*>* targets = nullptr;             // one for each sink
     std::int64_t bin = 0;
     bool joins = true;  // statistics of a part of the positions go to where `join` finds them
   };
 
+  void make_programs(const std::vector<int>& wanted, const std::vector<int>& extrema);
   void cut_domain();
   void reserve(Layout& layout);
   Task task(std::int64_t number) const;
@@ -77,20 +79,34 @@ class SweepRunner {
   const T* compute_tile(const Task& task, Range rows, const Context& context) const;
   void visit(const Task& task, Range positions, const T* source, std::int64_t pitch,
              const Context& context) const;
-  void visit_row(const Task& task, std::int64_t c, Range positions, Range tile, const T* source,
+  void share_positions(const Task& task, const Range& positions, const Context& context) const;
+  void visit_row(const Task& task, std::int64_t c, const Range& positions, const Range& tile, const T* source,
                  const Context& context) const;
   void begin_across(Range positions, const Context& context) const;
   void end_across(const Task& task, Range positions, const Context& context) const;
   // The array of a component of a reduction over channels; null for any other slot.
   const T* own_component(int slot, const Context& context) const;
-  void take(const SinkPlan& plan, const Task& task, std::int64_t c, Range positions, TileOperand<T> value,
-            const Context& context) const;
+  void take(const SinkPlan& plan, const Task& task, std::int64_t c, const Range& positions,
+            TileOperand<T> value, const Context& context) const;
   void contract(const Task& task, Range rows, const Context& context) const;
   void join(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace) const;
   void pack(const std::vector<SlotView>& views, std::byte* workspace) const;
 
   T* elements(const Context& context, std::size_t offset) const {
     return elements_at<T>(context.scratch + offset);
+  }
+  // Whether a sink needs all channels of a chunk once more: sums of exponentials, when their maximum is known.
+  static bool keeps_rows(const SinkPlan& plan) {
+    return plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kAcrossChannels &&
+           plan.statistic == Statistic::kExpSum;
+  }
+  T* kept_row(const SinkPlan& plan, const Task& task, std::int64_t c, const Context& context) const {
+    return elements(context, plan.scratch_offset) + 2 * kChunkPitch + (c - task.channels.begin) * chunk_;
+  }
+  // A channel of the tile that a contraction takes.
+  T* contracted_row(const SinkPlan& plan, std::int64_t c, const Range& positions, const Range& tile,
+                    const Context& context) const {
+    return elements(context, plan.scratch_offset) + c * tile.size() + (positions.begin - tile.begin);
   }
   State* states(const Context& context, const SinkPlan& plan) const {
     return elements_at<State>(context.scratch + plan.scratch_offset);
@@ -101,8 +117,12 @@ class SweepRunner {
   std::int64_t batch_ = 1;
   std::int64_t channels_ = 1;
   PositionExtents extents_;
-  std::vector<bool> varies_;
-  RowProgram<T> program_;
+  std::vector<int> row_inputs_;  // inputs of the sweep that the program takes for each channel
+  std::vector<bool> varies_;     // each of them, along positions
+  RowProgram<T> program_;        // its inputs are those, then what all channels share
+  std::vector<int> position_inputs_;
+  RowProgram<T> by_position_;
+  std::size_t shared_ = 0;  // results of by_position_
   std::optional<EpilogueRunner<T>> epilogue_;
   std::vector<SinkPlan> sinks_;
   std::optional<ConvSource<T>> conv_;
@@ -124,6 +144,8 @@ class SweepRunner {
   std::size_t program_offset_ = 0;  // worker's scratch
   std::size_t buffers_offset_ = 0;
   std::size_t uniforms_offset_ = 0;
+  std::size_t position_buffers_offset_ = 0;
+  std::size_t position_program_offset_ = 0;
   std::size_t tile_offset_ = 0;
   std::size_t staged_offset_ = 0;
   std::size_t conv_offset_ = 0;

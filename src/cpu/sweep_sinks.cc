@@ -13,7 +13,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 template <class T>
-void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c, Range positions,
+void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c, const Range& positions,
                           TileOperand<T> value, const Context& context) const {
   const auto count = at(positions.size());
   if (plan.manner == Manner::kPerChannel) {
@@ -45,10 +45,10 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
     case Statistic::kMin: apply(Primitive::kMinimum, before, value, unused, first, count); return;
     case Statistic::kMoments:
     case Statistic::kExpSum: {
-      T* row = rows + (plan.statistic == Statistic::kExpSum ? (c - task.channels.begin) * chunk_ : 0);
+      T* row = plan.statistic == Statistic::kExpSum ? kept_row(plan, task, c, context) : rows;
       if (value.uniform)
         std::fill_n(row, count, *value.data);
-      else
+      else if (value.data != row)
         std::copy_n(value.data, count, row);
       if (plan.statistic == Statistic::kExpSum)
         apply(Primitive::kMaximum, before, value, unused, first, count);
@@ -104,11 +104,11 @@ const T* SweepRunner<T>::own_component(int slot, const Context& context) const {
 }
 
 // The other members are instantiated where they are defined.
-#define FUSEBLOCK_INSTANTIATE(T)                                                                        \
-  template void SweepRunner<T>::take(const SinkPlan&, const Task&, std::int64_t, Range, TileOperand<T>, \
-                                     const Context&) const;                                             \
-  template void SweepRunner<T>::begin_across(Range, const Context&) const;                              \
-  template void SweepRunner<T>::end_across(const Task&, Range, const Context&) const;                   \
+#define FUSEBLOCK_INSTANTIATE(T)                                                               \
+  template void SweepRunner<T>::take(const SinkPlan&, const Task&, std::int64_t, const Range&, \
+                                     TileOperand<T>, const Context&) const;                    \
+  template void SweepRunner<T>::begin_across(Range, const Context&) const;                     \
+  template void SweepRunner<T>::end_across(const Task&, Range, const Context&) const;          \
   template const T* SweepRunner<T>::own_component(int, const Context&) const;
 FUSEBLOCK_INSTANTIATE(float)
 FUSEBLOCK_INSTANTIATE(double)

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "cpu/vector/tile_ops.h"
@@ -16,6 +18,7 @@
 namespace fuseblock {
 namespace {
 
+using cpu::FusedSteps;
 using cpu::TileOperand;
 
 // Elements that stand behind an array and must stay as they are.
@@ -139,8 +142,9 @@ void expect_select_where(const Operands<T>& x) {
   for (Primitive comparison : {Primitive::kLess, Primitive::kLessEqual, Primitive::kGreater,
                                Primitive::kGreaterEqual, Primitive::kEqual}) {
     std::vector<T> out(count + kGuards, guard<T>());
-    cpu::select_where_function<T>(comparison)({x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false},
-                                              {other.data(), false}, out.data(), count);
+    const TileOperand<T> operands[] = {
+        {x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false}, {other.data(), false}};
+    cpu::select_where_function<T>(comparison)(operands, out.data(), count);
     for (std::size_t i = 0; i < count; ++i) {
       const bool holds =
           evaluate(comparison, static_cast<double>(x.a[i]), static_cast<double>(x.b[i]), 0) != 0;
@@ -151,16 +155,20 @@ void expect_select_where(const Operands<T>& x) {
   }
 }
 
+// A product and a sum or difference, rounded once.
 template <class T>
 void expect_multiply_add(const Operands<T>& x) {
   const std::size_t count = x.a.size();
-  std::vector<T> out(count + kGuards, guard<T>());
-  cpu::multiply_add_function<T>()({x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false},
-                                  {nullptr, true}, out.data(), count);
-  for (std::size_t i = 0; i < count; ++i)
-    ASSERT_TRUE(same(out[i], std::fma(x.a[i], x.b[i], x.c[i])))
-        << x.a[i] << " * " << x.b[i] << " + " << x.c[i];
-  for (std::size_t i = count; i < out.size(); ++i) ASSERT_EQ(out[i], guard<T>());
+  for (T sign : {T{1}, T{-1}}) {
+    std::vector<T> out(count + kGuards, guard<T>());
+    const TileOperand<T> operands[] = {{x.a.data(), false}, {x.b.data(), false}, {x.c.data(), false}};
+    const FusedSteps steps = sign > 0 ? FusedSteps::kMultiplyAdd : FusedSteps::kMultiplySubtract;
+    cpu::fused_function<T>(steps)(operands, out.data(), count);
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_TRUE(same(out[i], std::fma(x.a[i], x.b[i], sign * x.c[i])))
+          << x.a[i] << " * " << x.b[i] << " + " << sign << " * " << x.c[i];
+    for (std::size_t i = count; i < out.size(); ++i) ASSERT_EQ(out[i], guard<T>());
+  }
 }
 
 template <class T>
@@ -195,36 +203,78 @@ TYPED_TEST(VectorTileOps, ResultsMayReplaceAnOperand) {
 
 // Functions that do several steps give the bits of the steps one by one.
 template <class T>
-void expect_several_steps(const Operands<T>& x) {
-  const std::size_t count = x.a.size();
-  const TileOperand<T> a = {x.a.data(), false};
-  const TileOperand<T> b = {x.b.data(), false};
-  const TileOperand<T> c = {x.c.data(), false};
-  const TileOperand<T> none = {nullptr, true};
-  std::vector<T> first(count), steps(count), out(count);
-  const auto expect_equal = [&](const char* what) {
-    for (std::size_t i = 0; i < count; ++i)
-      ASSERT_TRUE(same(out[i], steps[i])) << what << " of " << x.a[i] << ", " << x.b[i] << ", " << x.c[i];
-  };
-  cpu::apply<T>(Primitive::kSub, a, b, none, first.data(), count);
-  cpu::apply<T>(Primitive::kMul, {first.data(), false}, c, none, steps.data(), count);
-  cpu::centred_multiply_function<T>()(a, b, c, none, out.data(), count);
-  expect_equal("(a - b) * c");
-  cpu::multiply_add_function<T>()({first.data(), false}, c, b, none, steps.data(), count);
-  cpu::centred_multiply_add_function<T>()(a, b, c, b, out.data(), count);
-  expect_equal("(a - b) * c + b");
-  cpu::apply<T>(Primitive::kSigmoid, a, none, none, first.data(), count);
-  cpu::apply<T>(Primitive::kMul, a, {first.data(), false}, none, steps.data(), count);
-  cpu::silu_function<T>()(a, none, none, none, out.data(), count);
-  expect_equal("silu");
-}
+class SeveralSteps {
+ public:
+  explicit SeveralSteps(Operands<T> x) : x_(std::move(x)), count_(x_.a.size()) {}
+
+  void run() {
+    expect("(a - b) * c", FusedSteps::kCentredMultiply, {a(), b(), c()}, times(minus(a(), b()), c()));
+    expect("(a - b) * c * b", FusedSteps::kCentredMultiplyTwice, {a(), b(), c(), b()},
+           times(times(minus(a(), b()), c()), b()));
+    const TileOperand<T> centred = add_product(minus(a(), b()), c(), b());
+    expect("(a - b) * c + b", FusedSteps::kCentredMultiplyAdd, {a(), b(), c(), b()}, centred);
+    expect("(a + b) * c", FusedSteps::kSumMultiply, {a(), b(), c()},
+           times(step(Primitive::kAdd, a(), b()), c()));
+    expect("tanh((a - b) * c + b)", FusedSteps::kTanhOfCentred, {a(), b(), c(), b()},
+           step(Primitive::kTanh, centred));
+    expect("exp(a - b) * c", FusedSteps::kExpOfDifferenceMultiply, {a(), b(), c()},
+           times(step(Primitive::kExp, minus(a(), b())), c()));
+    expect("silu(a)", FusedSteps::kSilu, {a()}, silu(a()));
+    expect("silu((a - b) * c + b)", FusedSteps::kSiluOfCentred, {a(), b(), c(), b()}, silu(centred));
+    expect("slope(a)", FusedSteps::kSiluSlope, {a()}, slope(a()));
+    expect("slope(a) * b", FusedSteps::kSiluSlopeMultiply, {a(), b()}, times(slope(a()), b()));
+    expect("slope((a - b) * c + b) * a", FusedSteps::kSiluSlopeOfCentredMultiply, {a(), b(), c(), b(), a()},
+           times(slope(centred), a()));
+  }
+
+ private:
+  TileOperand<T> a() const { return {x_.a.data(), false}; }
+  TileOperand<T> b() const { return {x_.b.data(), false}; }
+  TileOperand<T> c() const { return {x_.c.data(), false}; }
+
+  // One step, its result in memory of its own.
+  TileOperand<T> step(Primitive primitive, TileOperand<T> x, TileOperand<T> y = {nullptr, true}) {
+    results_.emplace_back(count_ + 1);
+    cpu::apply<T>(primitive, x, y, {nullptr, true}, results_.back().data(), count_);
+    return {results_.back().data(), false};
+  }
+  TileOperand<T> minus(TileOperand<T> x, TileOperand<T> y) { return step(Primitive::kSub, x, y); }
+  TileOperand<T> times(TileOperand<T> x, TileOperand<T> y) { return step(Primitive::kMul, x, y); }
+  TileOperand<T> silu(TileOperand<T> x) { return times(x, step(Primitive::kSigmoid, x)); }
+  TileOperand<T> add_product(TileOperand<T> x, TileOperand<T> y, TileOperand<T> z) {
+    results_.emplace_back(count_ + 1);
+    const TileOperand<T> operands[] = {x, y, z};
+    cpu::fused_function<T>(FusedSteps::kMultiplyAdd)(operands, results_.back().data(), count_);
+    return {results_.back().data(), false};
+  }
+  TileOperand<T> slope(TileOperand<T> x) {
+    const TileOperand<T> s = step(Primitive::kSigmoid, x);
+    return add_product(x, times(s, minus({&one_, true}, s)), s);
+  }
+
+  void expect(const char* what, FusedSteps steps, std::vector<TileOperand<T>> operands,
+              TileOperand<T> expected) {
+    std::vector<T> out(count_ + kGuards, guard<T>());
+    cpu::fused_function<T>(steps)(operands.data(), out.data(), count_);
+    for (std::size_t i = 0; i < count_; ++i)
+      ASSERT_TRUE(same(out[i], expected.data[i]))
+          << what << " of " << x_.a[i] << ", " << x_.b[i] << ", " << x_.c[i];
+    for (std::size_t i = count_; i < out.size(); ++i) ASSERT_EQ(out[i], guard<T>());
+  }
+
+  Operands<T> x_;
+  std::size_t count_;
+  T one_ = 1;
+  std::deque<std::vector<T>> results_;
+};
 
 TYPED_TEST(VectorTileOps, SeveralStepsAtOnceAreTheSteps) {
   for (std::int64_t target : vector_targets()) {
     SCOPED_TRACE(hwy::TargetName(target));
     const TargetScope scope(target);
-    expect_several_steps(all_combinations<TypeParam>());
-    for (std::size_t count = 0; count <= 67; ++count) expect_several_steps(random_operands<TypeParam>(count));
+    SeveralSteps<TypeParam>(all_combinations<TypeParam>()).run();
+    for (std::size_t count = 0; count <= 67; ++count)
+      SeveralSteps<TypeParam>(random_operands<TypeParam>(count)).run();
   }
 }
 

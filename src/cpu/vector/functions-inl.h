@@ -20,7 +20,7 @@
 #ifdef FUSEBLOCK_CPU_VECTOR_FUNCTIONS_INL_H_
 #undef FUSEBLOCK_CPU_VECTOR_FUNCTIONS_INL_H_
 #else
-#define FUSEBLOCK_CPU_VECTOR_FUNCTIONS_INL_H_
+#define FUSEBLOCK_CPU_VECTOR_FUNCTIONS_INL_H_  // NOLINT(readability-identifier-naming): ends as include guards do
 #endif
 
 // x86's minimum and maximum give their second operand where one is NaN; Highway promises nothing for other targets.

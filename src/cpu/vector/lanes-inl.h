@@ -10,7 +10,7 @@
 #ifdef FUSEBLOCK_CPU_VECTOR_LANES_INL_H_
 #undef FUSEBLOCK_CPU_VECTOR_LANES_INL_H_
 #else
-#define FUSEBLOCK_CPU_VECTOR_LANES_INL_H_
+#define FUSEBLOCK_CPU_VECTOR_LANES_INL_H_  // NOLINT(readability-identifier-naming): ends as include guards do
 #endif
 
 HWY_BEFORE_NAMESPACE();

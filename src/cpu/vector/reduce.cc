@@ -213,6 +213,13 @@ void add_exp_row_any(T* total, const T* row, const T* top, std::size_t count) {
   const std::size_t step = hn::Lanes(d);
   const auto term = [d](auto x, auto shift) HWY_ATTR { return exp(d, hn::Sub(x, shift)); };
   std::size_t i = 0;
+  for (; i + 2 * step <= count; i += 2 * step) {
+    const std::size_t j = i + step;
+    const auto first = term(hn::LoadU(d, row + i), hn::LoadU(d, top + i));
+    const auto second = term(hn::LoadU(d, row + j), hn::LoadU(d, top + j));
+    hn::StoreU(hn::Add(hn::LoadU(d, total + i), first), d, total + i);
+    hn::StoreU(hn::Add(hn::LoadU(d, total + j), second), d, total + j);
+  }
   for (; i + step <= count; i += step)
     hn::StoreU(hn::Add(hn::LoadU(d, total + i), term(hn::LoadU(d, row + i), hn::LoadU(d, top + i))), d,
                total + i);

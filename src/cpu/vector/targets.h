@@ -5,5 +5,11 @@
 // time, so that they fit into no array of partial sums; such machines run NEON.
 #pragma once
 
+// What a build folder leaves out in addition; see cmake/FuseblockBuildDefaults.cmake.
+#if !defined(FUSEBLOCK_LEFT_OUT_TARGETS)
+#define FUSEBLOCK_LEFT_OUT_TARGETS 0
+#endif
+
 // NOLINTNEXTLINE(readability-identifier-naming): Highway's name
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#define HWY_DISABLED_TARGETS \
+  (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | FUSEBLOCK_LEFT_OUT_TARGETS)

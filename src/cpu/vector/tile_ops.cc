@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 #include "cpu/vector/targets.h"
 #include "fuseblock/error.h"
@@ -41,17 +42,24 @@ class Operand {
   std::size_t index_mask_;
 };
 
-// Calls op(d, vectors...) for each vector of the operands.
-template <class Op, class T, class... Operands>
-HWY_INLINE void transform(Op op, T* out, std::size_t count, Operands... operands) {
+// Calls op(d, vectors...) for each vector of the operands. Two at a time: one by itself would wait for its own steps.
+template <class Op, class T, std::size_t... kOperands>
+HWY_INLINE void transform(Op op, const TileOperand<T>* operands, T* out, std::size_t count,
+                          std::index_sequence<kOperands...> /*indices*/) {
   const hn::ScalableTag<T> d;
   const std::size_t step = hn::Lanes(d);
   const auto run = [&](const auto&... walks) HWY_ATTR {
     std::size_t i = 0;
+    for (; i + 2 * step <= count; i += 2 * step) {
+      const auto first = op(d, walks.load(d, i)...);
+      const auto second = op(d, walks.load(d, i + step)...);
+      hn::StoreU(first, d, out + i);
+      hn::StoreU(second, d, out + i + step);
+    }
     for (; i + step <= count; i += step) hn::StoreU(op(d, walks.load(d, i)...), d, out + i);
     if (i < count) store_first(d, op(d, walks.load_last(d, i, count - i)...), out + i, count - i);
   };
-  run(Operand<hn::ScalableTag<T>>(d, operands)...);
+  run(Operand<hn::ScalableTag<T>>(d, operands[kOperands])...);
 }
 
 // b where it is smaller or NaN, else a.
@@ -87,21 +95,33 @@ HWY_INLINE hn::Vec<D> fused(D d, hn::Vec<D> a, hn::Vec<D> b, hn::Vec<D> c) {
 #endif
 }
 
+template <class D>
+HWY_INLINE hn::Vec<D> silu(D d, hn::Vec<D> x) {
+  return hn::Mul(x, sigmoid(d, x));
+}
+
+// s + x * (s * (1 - s)) with s = sigmoid(x).
+template <class D>
+HWY_INLINE hn::Vec<D> silu_slope(D d, hn::Vec<D> x) {
+  const auto s = sigmoid(d, x);
+  return fused(d, x, hn::Mul(s, hn::Sub(hn::Set(d, static_cast<hn::TFromD<D>>(1)), s)), s);
+}
+
 // One loop for each function, named by its expression. Null where there is none.
 // clang-format off
-#define FUSEBLOCK_LOOP(arguments, expression, ...) \
-  return [](TileOperand<T> a, TileOperand<T> b, TileOperand<T> c, TileOperand<T> e, T* out, \
-            std::size_t count) HWY_ATTR { \
-    (void)a; (void)b; (void)c; (void)e; \
-    transform([] arguments HWY_ATTR { (void)d; return expression; }, out, count, __VA_ARGS__); \
+#define FUSEBLOCK_LOOP(operand_count, arguments, expression) \
+  return [](const TileOperand<T>* operands, T* out, std::size_t count) HWY_ATTR { \
+    transform([] arguments HWY_ATTR { (void)d; return expression; }, operands, out, count, \
+              std::make_index_sequence<operand_count>()); \
   }
-#define FUSEBLOCK_UNARY(expression) FUSEBLOCK_LOOP((auto d, auto x), expression, a)
-#define FUSEBLOCK_BINARY(expression) FUSEBLOCK_LOOP((auto d, auto x, auto y), expression, a, b)
-#define FUSEBLOCK_TERNARY(expression) FUSEBLOCK_LOOP((auto d, auto x, auto y, auto z), expression, a, b, c)
-#define FUSEBLOCK_QUATERNARY(expression) \
-  FUSEBLOCK_LOOP((auto d, auto x, auto y, auto z, auto w), expression, a, b, c, e)
+#define FUSEBLOCK_UNARY(expression) FUSEBLOCK_LOOP(1, (auto d, auto x), expression)
+#define FUSEBLOCK_BINARY(expression) FUSEBLOCK_LOOP(2, (auto d, auto x, auto y), expression)
+#define FUSEBLOCK_TERNARY(expression) FUSEBLOCK_LOOP(3, (auto d, auto x, auto y, auto z), expression)
+#define FUSEBLOCK_QUATERNARY(expression) FUSEBLOCK_LOOP(4, (auto d, auto x, auto y, auto z, auto w), expression)
+#define FUSEBLOCK_QUINARY(expression) \
+  FUSEBLOCK_LOOP(5, (auto d, auto x, auto y, auto z, auto w, auto v), expression)
 #define FUSEBLOCK_CHOICE(comparison) \
-  FUSEBLOCK_LOOP((auto d, auto x, auto y, auto yes, auto no), hn::IfThenElse(comparison, yes, no), a, b, c, e)
+  FUSEBLOCK_LOOP(4, (auto d, auto x, auto y, auto yes, auto no), hn::IfThenElse(comparison, yes, no))
 // clang-format on
 
 template <class T>
@@ -136,23 +156,24 @@ TileFunction<T> primitive_any(Primitive primitive) {
 }
 
 template <class T>
-TileFunction<T> multiply_add_any() {
-  FUSEBLOCK_TERNARY(fused(d, x, y, z));
-}
-
-template <class T>
-TileFunction<T> centred_multiply_any() {
-  FUSEBLOCK_TERNARY(hn::Mul(hn::Sub(x, y), z));
-}
-
-template <class T>
-TileFunction<T> centred_multiply_add_any() {
-  FUSEBLOCK_QUATERNARY(fused(d, hn::Sub(x, y), z, w));
-}
-
-template <class T>
-TileFunction<T> silu_any() {
-  FUSEBLOCK_UNARY(hn::Mul(x, sigmoid(d, x)));
+TileFunction<T> fused_any(FusedSteps steps) {
+  switch (steps) {
+    case FusedSteps::kMultiplyAdd: FUSEBLOCK_TERNARY(fused(d, x, y, z));
+    case FusedSteps::kMultiplySubtract: FUSEBLOCK_TERNARY(fused(d, x, y, hn::Neg(z)));
+    case FusedSteps::kCentredMultiply: FUSEBLOCK_TERNARY(hn::Mul(hn::Sub(x, y), z));
+    case FusedSteps::kCentredMultiplyTwice: FUSEBLOCK_QUATERNARY(hn::Mul(hn::Mul(hn::Sub(x, y), z), w));
+    case FusedSteps::kCentredMultiplyAdd: FUSEBLOCK_QUATERNARY(fused(d, hn::Sub(x, y), z, w));
+    case FusedSteps::kSumMultiply: FUSEBLOCK_TERNARY(hn::Mul(hn::Add(x, y), z));
+    case FusedSteps::kTanhOfCentred: FUSEBLOCK_QUATERNARY(tanh(d, fused(d, hn::Sub(x, y), z, w)));
+    case FusedSteps::kExpOfDifferenceMultiply: FUSEBLOCK_TERNARY(hn::Mul(exp(d, hn::Sub(x, y)), z));
+    case FusedSteps::kSilu: FUSEBLOCK_UNARY(silu(d, x));
+    case FusedSteps::kSiluOfCentred: FUSEBLOCK_QUATERNARY(silu(d, fused(d, hn::Sub(x, y), z, w)));
+    case FusedSteps::kSiluSlope: FUSEBLOCK_UNARY(silu_slope(d, x));
+    case FusedSteps::kSiluSlopeMultiply: FUSEBLOCK_BINARY(hn::Mul(silu_slope(d, x), y));
+    case FusedSteps::kSiluSlopeOfCentredMultiply:
+      FUSEBLOCK_QUINARY(hn::Mul(silu_slope(d, fused(d, hn::Sub(x, y), z, w)), v));
+  }
+  return nullptr;
 }
 
 template <class T>
@@ -168,6 +189,7 @@ TileFunction<T> select_where_any(Primitive comparison) {
 }
 
 #undef FUSEBLOCK_CHOICE
+#undef FUSEBLOCK_QUINARY
 #undef FUSEBLOCK_QUATERNARY
 #undef FUSEBLOCK_TERNARY
 #undef FUSEBLOCK_BINARY
@@ -176,14 +198,8 @@ TileFunction<T> select_where_any(Primitive comparison) {
 
 TileFunction<float> primitive_f32(Primitive primitive) { return primitive_any<float>(primitive); }
 TileFunction<double> primitive_f64(Primitive primitive) { return primitive_any<double>(primitive); }
-TileFunction<float> multiply_add_f32() { return multiply_add_any<float>(); }
-TileFunction<double> multiply_add_f64() { return multiply_add_any<double>(); }
-TileFunction<float> centred_multiply_f32() { return centred_multiply_any<float>(); }
-TileFunction<double> centred_multiply_f64() { return centred_multiply_any<double>(); }
-TileFunction<float> centred_multiply_add_f32() { return centred_multiply_add_any<float>(); }
-TileFunction<double> centred_multiply_add_f64() { return centred_multiply_add_any<double>(); }
-TileFunction<float> silu_f32() { return silu_any<float>(); }
-TileFunction<double> silu_f64() { return silu_any<double>(); }
+TileFunction<float> fused_f32(FusedSteps steps) { return fused_any<float>(steps); }
+TileFunction<double> fused_f64(FusedSteps steps) { return fused_any<double>(steps); }
 TileFunction<float> select_where_f32(Primitive comparison) { return select_where_any<float>(comparison); }
 TileFunction<double> select_where_f64(Primitive comparison) { return select_where_any<double>(comparison); }
 
@@ -198,14 +214,8 @@ namespace {
 
 HWY_EXPORT(primitive_f32);
 HWY_EXPORT(primitive_f64);
-HWY_EXPORT(multiply_add_f32);
-HWY_EXPORT(multiply_add_f64);
-HWY_EXPORT(centred_multiply_f32);
-HWY_EXPORT(centred_multiply_f64);
-HWY_EXPORT(centred_multiply_add_f32);
-HWY_EXPORT(centred_multiply_add_f64);
-HWY_EXPORT(silu_f32);
-HWY_EXPORT(silu_f64);
+HWY_EXPORT(fused_f32);
+HWY_EXPORT(fused_f64);
 HWY_EXPORT(select_where_f32);
 HWY_EXPORT(select_where_f64);
 
@@ -223,35 +233,11 @@ TileFunction<T> tile_function(Primitive primitive) {
 }
 
 template <class T>
-TileFunction<T> multiply_add_function() {
+TileFunction<T> fused_function(FusedSteps steps) {
   if constexpr (std::is_same_v<T, float>)
-    return HWY_DYNAMIC_DISPATCH(multiply_add_f32)();
+    return HWY_DYNAMIC_DISPATCH(fused_f32)(steps);
   else
-    return HWY_DYNAMIC_DISPATCH(multiply_add_f64)();
-}
-
-template <class T>
-TileFunction<T> centred_multiply_function() {
-  if constexpr (std::is_same_v<T, float>)
-    return HWY_DYNAMIC_DISPATCH(centred_multiply_f32)();
-  else
-    return HWY_DYNAMIC_DISPATCH(centred_multiply_f64)();
-}
-
-template <class T>
-TileFunction<T> centred_multiply_add_function() {
-  if constexpr (std::is_same_v<T, float>)
-    return HWY_DYNAMIC_DISPATCH(centred_multiply_add_f32)();
-  else
-    return HWY_DYNAMIC_DISPATCH(centred_multiply_add_f64)();
-}
-
-template <class T>
-TileFunction<T> silu_function() {
-  if constexpr (std::is_same_v<T, float>)
-    return HWY_DYNAMIC_DISPATCH(silu_f32)();
-  else
-    return HWY_DYNAMIC_DISPATCH(silu_f64)();
+    return HWY_DYNAMIC_DISPATCH(fused_f64)(steps);
 }
 
 template <class T>
@@ -267,14 +253,8 @@ TileFunction<T> select_where_function(Primitive comparison) {
 
 template TileFunction<float> tile_function(Primitive);
 template TileFunction<double> tile_function(Primitive);
-template TileFunction<float> multiply_add_function();
-template TileFunction<double> multiply_add_function();
-template TileFunction<float> centred_multiply_function();
-template TileFunction<double> centred_multiply_function();
-template TileFunction<float> centred_multiply_add_function();
-template TileFunction<double> centred_multiply_add_function();
-template TileFunction<float> silu_function();
-template TileFunction<double> silu_function();
+template TileFunction<float> fused_function(FusedSteps);
+template TileFunction<double> fused_function(FusedSteps);
 template TileFunction<float> select_where_function(Primitive);
 template TileFunction<double> select_where_function(Primitive);
 

@@ -80,7 +80,6 @@ class Selector {
       std::optional<Instruction<T>> several;
       switch (step.primitive) {
         case Primitive::kAdd: several = choose_sum(static_cast<std::int32_t>(i)); break;
-        case Primitive::kSub: several = choose_difference(step); break;
         case Primitive::kMul: several = choose_product(step); break;
         case Primitive::kSelect: several = choose_select(step); break;
         case Primitive::kTanh:
@@ -105,11 +104,8 @@ class Selector {
     return {};
   }
 
-  std::optional<Instruction<T>> choose_difference(const Formula::Step& step) {
-    if (!absorb(step.a, Primitive::kMul)) return {};
-    return fused(FusedSteps::kMultiplySubtract, {steps_[at(step.a)].a, steps_[at(step.a)].b, step.b});
-  }
-
+  // A difference takes no product in: what is subtracted may be such a product, rounded (the largest one of a softmax),
+  // and the difference must then be exact.
   std::optional<Instruction<T>> choose_product(const Formula::Step& step) {
     for (const auto& [x, y] : orders(step))
       if (steps_[at(y)].a == x && absorb(y, Primitive::kSigmoid)) {

@@ -159,7 +159,6 @@ template <class T>
 TileFunction<T> fused_any(FusedSteps steps) {
   switch (steps) {
     case FusedSteps::kMultiplyAdd: FUSEBLOCK_TERNARY(fused(d, x, y, z));
-    case FusedSteps::kMultiplySubtract: FUSEBLOCK_TERNARY(fused(d, x, y, hn::Neg(z)));
     case FusedSteps::kCentredMultiply: FUSEBLOCK_TERNARY(hn::Mul(hn::Sub(x, y), z));
     case FusedSteps::kCentredMultiplyTwice: FUSEBLOCK_QUATERNARY(hn::Mul(hn::Mul(hn::Sub(x, y), z), w));
     case FusedSteps::kCentredMultiplyAdd: FUSEBLOCK_QUATERNARY(fused(d, hn::Sub(x, y), z, w));

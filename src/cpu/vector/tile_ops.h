@@ -35,7 +35,6 @@ TileFunction<T> tile_function(Primitive primitive);
 // Several steps in one loop. Sums of products round once, on every machine; all else as the steps one by one.
 enum class FusedSteps : std::uint8_t {
   kMultiplyAdd,                 // a * b + c
-  kMultiplySubtract,            // a * b - c
   kCentredMultiply,             // (a - b) * c
   kCentredMultiplyTwice,        // (a - b) * c * d
   kCentredMultiplyAdd,          // (a - b) * c + d

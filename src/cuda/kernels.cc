@@ -37,25 +37,56 @@ class Cutter {
     switch (step(first).kind) {
       case StepKind::kPool: return {.kind = KernelKind::kPool, .first = first, .last = first};
       case StepKind::kHostCall:
-        throw NotSupportedError("cuda: " + Narrator(schedule_).stage(step(first)) + ": host calls run on the CPU");
+        throw NotSupportedError("cuda: " + Narrator(schedule_).stage(step(first)) +
+                                ": host calls run on the CPU");
       case StepKind::kSweep: check(step(first).sweep); break;
       case StepKind::kFinalise: break;
     }
     std::optional<KernelCut> rows = rows_from(first);
     if (rows) return *rows;
-    const bool finalise = step(first).kind == StepKind::kFinalise;
-    KernelCut cut = {.kind = finalise ? KernelKind::kFinalise : KernelKind::kColumns, .first = first, .last = first};
-    if (finalise) cut.remaining = step(first).parts;
+    if (step(first).kind == StepKind::kSweep) return columns_from(first);
+    KernelCut cut = {.kind = KernelKind::kFinalise, .first = first, .last = first};
+    cut.remaining = step(first).parts;
     return cut;
+  }
+
+  // Sweeps over one domain that store, or reduce over channels, and read of each other only such reductions.
+  KernelCut columns_from(int first) const {
+    KernelCut cut = {.kind = KernelKind::kColumns, .first = first, .last = first};
+    std::vector<bool> stored(schedule_.graph.parts.size(), false);
+    for (int i = first; i < static_cast<int>(schedule_.steps.size()); ++i) {
+      if (step(i).kind != StepKind::kSweep) break;
+      const Sweep& sweep = step(i).sweep;
+      if (i > first && !is_for_columns(sweep, step(first).sweep.domain)) break;
+      auto is_stored = [&](int slot) { return stored[at(schedule_.slots[at(slot)].part)]; };
+      if (std::any_of(sweep.inputs.begin(), sweep.inputs.end(), is_stored) ||
+          std::any_of(sweep.epilogue.inputs.begin(), sweep.epilogue.inputs.end(), is_stored))
+        break;
+      for (const std::vector<Sink>* sinks : {&sweep.sinks, &sweep.epilogue.sinks})
+        for (const Sink& sink : *sinks)
+          if (sink.kind == SinkKind::kStore) stored[at(schedule_.slots[at(sink.slots[0])].part)] = true;
+      cut.last = i;
+    }
+    return cut;
+  }
+
+  bool is_for_columns(const Sweep& sweep, const Extents& domain) const {
+    if (sweep.source >= 0 || sweep.domain != domain) return false;
+    return std::all_of(sweep.sinks.begin(), sweep.sinks.end(), [&](const Sink& sink) {
+      return sink.kind == SinkKind::kStore ||
+             (sink.kind == SinkKind::kStatistic && part(sink.part).axes == AxisSet{Axis::kC});
+    });
   }
 
   void check(const Sweep& sweep) const {
     const Narrator narrator(schedule_);
     if (sweep.source >= 0)
-      throw NotSupportedError("cuda: " + narrator.source(sweep) + ": there is no kernel for convolutions yet");
+      throw NotSupportedError("cuda: " + narrator.source(sweep) +
+                              ": there is no kernel for convolutions yet");
     for (const Sink& sink : sweep.sinks) {
       if (sink.kind == SinkKind::kContract)
-        throw NotSupportedError("cuda: " + narrator.sink(sink) + ": there is no kernel for weight gradients yet");
+        throw NotSupportedError("cuda: " + narrator.sink(sink) +
+                                ": there is no kernel for weight gradients yet");
       if (sink.kind == SinkKind::kStatistic && part(sink.part).axes.empty() && over_positions(sweep.domain))
         throw NotSupportedError("cuda: " + narrator.sink(sink) +
                                 ": there is no kernel for reductions over some of the axes d, h, w yet");
@@ -96,7 +127,8 @@ class Cutter {
       cut.unit_channels = unit_channels_;
       cut.local = local_;
       if (best || step(i).kind == StepKind::kSweep) best = cut;
-      if (i == first && step(i).kind == StepKind::kFinalise && numbers * unit_channels_ > limits_.unit_numbers)
+      if (i == first && step(i).kind == StepKind::kFinalise &&
+          numbers * unit_channels_ > limits_.unit_numbers)
         return std::nullopt;
     }
     return best;

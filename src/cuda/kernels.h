@@ -10,7 +10,7 @@ namespace fuseblock::cuda {
 
 enum class KernelKind : std::uint8_t {
   kRows,      // sweeps unit by unit, and the finalise steps around them
-  kColumns,   // a sweep with reductions over channels, position by position
+  kColumns,   // sweeps with reductions over channels, tile by tile of positions
   kFinalise,  // statistics out of statistics
   kPool,
 };

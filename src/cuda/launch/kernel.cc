@@ -62,12 +62,6 @@ std::unique_ptr<KernelLaunch> make_finalise_launch(const Schedule& schedule, con
   return std::make_unique<FinaliseLaunch>(schedule, cut);
 }
 
-std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, const KernelCut& /*cut*/,
-                                                  const Gpu& /*gpu*/) {
-  throw NotSupportedError("cuda: " + schedule.block.block().to_string() +
-                          ": there is no kernel for reductions over channels yet");
-}
-
 std::unique_ptr<KernelLaunch> make_pool_launch(const Schedule& schedule, const KernelCut& /*cut*/) {
   throw NotSupportedError("cuda: " + schedule.block.block().to_string() + ": there is no kernel for pools yet");
 }

@@ -4,6 +4,7 @@
 
 #include "cuda/arrange.h"
 #include "cuda/jit/driver.h"
+#include "cuda/jit/source_digest.h"
 #include "cuda/launch/kernel.h"
 #include "plan/device_description.h"
 #include "plan/saved.h"
@@ -68,6 +69,14 @@ class CudaExecutable : public Executable {
   }
 
   const Schedule* schedule() const override { return &schedule_; }
+
+  std::vector<PlannedKernel> kernels() const override {
+    std::vector<PlannedKernel> result;
+    for (const auto& launch : launches_)
+      for (const jit::KernelSource& source : launch->sources())
+        result.push_back({source.name, jit::source_digest(source.text)});
+    return result;
+  }
 
  private:
   Schedule schedule_;

@@ -69,7 +69,7 @@ struct WordOf<2> {
 
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
 template <class Element>
-struct alignas(sizeof(Element) * kVector < 4 ? 4 : sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) Vector {
+struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) Vector {
   static constexpr int kBytes = sizeof(Element) * kVector;
   static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
 

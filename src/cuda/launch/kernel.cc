@@ -62,8 +62,4 @@ std::unique_ptr<KernelLaunch> make_finalise_launch(const Schedule& schedule, con
   return std::make_unique<FinaliseLaunch>(schedule, cut);
 }
 
-std::unique_ptr<KernelLaunch> make_pool_launch(const Schedule& schedule, const KernelCut& /*cut*/) {
-  throw NotSupportedError("cuda: " + schedule.block.block().to_string() + ": there is no kernel for pools yet");
-}
-
 }  // namespace fuseblock::cuda

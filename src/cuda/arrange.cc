@@ -41,6 +41,8 @@ void prune(Sweep& sweep) {
   sweep.inputs = std::move(inputs);
 }
 
+bool over_positions(const Extents& extents) { return extents[2] != 1 || extents[3] != 1 || extents[4] != 1; }
+
 class Arranger {
  public:
   explicit Arranger(Schedule schedule)
@@ -74,7 +76,30 @@ class Arranger {
   }
   bool slot_is_late(int slot) const { return slot >= 0 && is_late(schedule_.slots[at(slot)].part); }
 
+  // Statistics of single elements, of which others over some of the positions' axes are made, are stored values: the
+  // element, and what a statistic of one element has beside it.
+  void store_elements(Sweep& sweep) const {
+    std::vector<Sink> sinks;
+    for (const Sink& sink : sweep.sinks) {
+      const bool single = sink.kind == SinkKind::kStatistic && schedule_.graph[sink.part].axes.empty() &&
+                          over_positions(sweep.domain);
+      if (!single) {
+        sinks.push_back(sink);
+        continue;
+      }
+      sinks.push_back({SinkKind::kStore, sink.step, sink.part, {sink.slots[0]}});
+      if (sink.slots.size() < 2) continue;
+      Formula::Step constant;
+      constant.constant = schedule_.graph[sink.part].statistic == Statistic::kExpSum ? 1 : 0;
+      sweep.steps.push_back(constant);
+      sinks.push_back(
+          {SinkKind::kStore, static_cast<int>(sweep.steps.size()) - 1, sink.part, {sink.slots[1]}});
+    }
+    sweep.sinks = std::move(sinks);
+  }
+
   void add_sweep(ScheduleStep step) {
+    if (step.sweep.source < 0) store_elements(step.sweep);
     for (const std::vector<int>* inputs : {&step.sweep.inputs, &step.sweep.epilogue.inputs})
       if (std::any_of(inputs->begin(), inputs->end(), [&](int slot) { return slot_is_late(slot); })) flush();
     std::vector<Sink> others;

@@ -21,6 +21,16 @@ class Cutter {
     std::vector<KernelCut> cuts;
     const int count = static_cast<int>(schedule_.steps.size());
     for (int first = 0; first < count;) {
+      if (varies_over_positions(schedule_, step(first))) {
+        for (int number : step(first).parts)
+          if (part(number).kind != PartKind::kComponent)
+            cuts.push_back({.kind = KernelKind::kFinalise, .first = first, .last = first, .remaining = {number}});
+        if (!step(first).operands.empty())
+          cuts.push_back(
+              {.kind = KernelKind::kFinalise, .first = first, .last = first, .outputs = step(first).operands});
+        ++first;
+        continue;
+      }
       KernelCut cut = longest_from(first);
       first = cut.last + 1;
       cuts.push_back(std::move(cut));
@@ -47,6 +57,7 @@ class Cutter {
     if (step(first).kind == StepKind::kSweep) return columns_from(first);
     KernelCut cut = {.kind = KernelKind::kFinalise, .first = first, .last = first};
     cut.remaining = step(first).parts;
+    cut.outputs = step(first).operands;
     return cut;
   }
 
@@ -87,9 +98,6 @@ class Cutter {
       if (sink.kind == SinkKind::kContract)
         throw NotSupportedError("cuda: " + narrator.sink(sink) +
                                 ": there is no kernel for weight gradients yet");
-      if (sink.kind == SinkKind::kStatistic && part(sink.part).axes.empty() && over_positions(sweep.domain))
-        throw NotSupportedError("cuda: " + narrator.sink(sink) +
-                                ": there is no kernel for reductions over some of the axes d, h, w yet");
     }
   }
 
@@ -108,6 +116,7 @@ class Cutter {
     KernelCut cut = {.kind = KernelKind::kRows, .first = first};
     for (int i = first; i < static_cast<int>(schedule_.steps.size()); ++i) {
       if (step(i).kind == StepKind::kFinalise) {
+        if (varies_over_positions(schedule_, step(i))) break;
         for (int number : step(i).parts) {
           learn(number, *domain);
           if (!local_[at(number)]) cut.remaining.push_back(number);
@@ -215,6 +224,20 @@ class Cutter {
 };
 
 }  // namespace
+
+bool varies_over_positions(const Schedule& schedule, const ScheduleStep& finalise) {
+  if (finalise.kind != StepKind::kFinalise) return false;
+  return std::any_of(finalise.parts.begin(), finalise.parts.end(),
+                     [&](int number) {
+                       const Part& part = schedule.graph[number];
+                       return over_positions(part.extents) ||
+                              std::any_of(part.operands.begin(), part.operands.end(), [&](int operand) {
+                                return over_positions(schedule.graph[operand].extents);
+                              });
+                     }) ||
+         std::any_of(finalise.operands.begin(), finalise.operands.end(),
+                     [&](int slot) { return over_positions(schedule.slots[at(slot)].extents); });
+}
 
 std::vector<KernelCut> cut_into_kernels(const Schedule& schedule, const CutLimits& limits) {
   return Cutter(schedule, limits).run();

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "cuda/arrange.h"
 #include "cuda/jit/driver.h"
+#include "cuda/jit/source_digest.h"
 #include "cuda/launch/kernel.h"
 #include "plan/device_description.h"
 #include "plan/saved.h"
@@ -34,7 +36,9 @@ std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedul
 class CudaExecutable : public Executable {
  public:
   explicit CudaExecutable(Schedule schedule)
-      : schedule_(std::move(schedule)), stored_(arithmetic(schedule_.block)), gpu_(gpu_of(description())) {
+      : schedule_(arranged(std::move(schedule))),
+        stored_(arithmetic(schedule_.block)),
+        gpu_(gpu_of(description())) {
     for (const NamedType& input : schedule_.inputs)
       if (input.type.element_count() == 0)
         throw NotSupportedError("cuda: " + input.name + " has no elements: " + to_string(input.type));
@@ -67,6 +71,14 @@ class CudaExecutable : public Executable {
   }
 
   const Schedule* schedule() const override { return &schedule_; }
+
+  std::vector<PlannedKernel> kernels() const override {
+    std::vector<PlannedKernel> result;
+    for (const auto& launch : launches_)
+      for (const jit::KernelSource& source : launch->sources())
+        result.push_back({source.name, jit::source_digest(source.text)});
+    return result;
+  }
 
  private:
   Schedule schedule_;
@@ -108,8 +120,9 @@ TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock
 }
 
 std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu) {
+  const Schedule pieces = arranged(schedule);
   std::vector<jit::KernelSource> result;
-  for (const auto& launch : make_launches(schedule, gpu))
+  for (const auto& launch : make_launches(pieces, gpu))
     for (jit::KernelSource& source : launch->sources()) result.push_back(std::move(source));
   return result;
 }

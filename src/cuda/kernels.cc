@@ -21,6 +21,19 @@ class Cutter {
     std::vector<KernelCut> cuts;
     const int count = static_cast<int>(schedule_.steps.size());
     for (int first = 0; first < count;) {
+      if (varies_over_positions(schedule_, step(first))) {
+        for (int number : step(first).parts)
+          if (part(number).kind != PartKind::kComponent)
+            cuts.push_back(
+                {.kind = KernelKind::kFinalise, .first = first, .last = first, .remaining = {number}});
+        if (!step(first).operands.empty())
+          cuts.push_back({.kind = KernelKind::kFinalise,
+                          .first = first,
+                          .last = first,
+                          .outputs = step(first).operands});
+        ++first;
+        continue;
+      }
       KernelCut cut = longest_from(first);
       first = cut.last + 1;
       cuts.push_back(std::move(cut));
@@ -44,11 +57,39 @@ class Cutter {
     }
     std::optional<KernelCut> rows = rows_from(first);
     if (rows) return *rows;
-    const bool finalise = step(first).kind == StepKind::kFinalise;
-    KernelCut cut = {
-        .kind = finalise ? KernelKind::kFinalise : KernelKind::kColumns, .first = first, .last = first};
-    if (finalise) cut.remaining = step(first).parts;
+    if (step(first).kind == StepKind::kSweep) return columns_from(first);
+    KernelCut cut = {.kind = KernelKind::kFinalise, .first = first, .last = first};
+    cut.remaining = step(first).parts;
+    cut.outputs = step(first).operands;
     return cut;
+  }
+
+  // Sweeps over one domain that store, or reduce over channels, and read of each other only such reductions.
+  KernelCut columns_from(int first) const {
+    KernelCut cut = {.kind = KernelKind::kColumns, .first = first, .last = first};
+    std::vector<bool> stored(schedule_.graph.parts.size(), false);
+    for (int i = first; i < static_cast<int>(schedule_.steps.size()); ++i) {
+      if (step(i).kind != StepKind::kSweep) break;
+      const Sweep& sweep = step(i).sweep;
+      if (i > first && !is_for_columns(sweep, step(first).sweep.domain)) break;
+      auto is_stored = [&](int slot) { return stored[at(schedule_.slots[at(slot)].part)]; };
+      if (std::any_of(sweep.inputs.begin(), sweep.inputs.end(), is_stored) ||
+          std::any_of(sweep.epilogue.inputs.begin(), sweep.epilogue.inputs.end(), is_stored))
+        break;
+      for (const std::vector<Sink>* sinks : {&sweep.sinks, &sweep.epilogue.sinks})
+        for (const Sink& sink : *sinks)
+          if (sink.kind == SinkKind::kStore) stored[at(schedule_.slots[at(sink.slots[0])].part)] = true;
+      cut.last = i;
+    }
+    return cut;
+  }
+
+  bool is_for_columns(const Sweep& sweep, const Extents& domain) const {
+    if (sweep.source >= 0 || sweep.domain != domain) return false;
+    return std::all_of(sweep.sinks.begin(), sweep.sinks.end(), [&](const Sink& sink) {
+      return sink.kind == SinkKind::kStore ||
+             (sink.kind == SinkKind::kStatistic && part(sink.part).axes == AxisSet{Axis::kC});
+    });
   }
 
   void check(const Sweep& sweep) const {
@@ -60,9 +101,6 @@ class Cutter {
       if (sink.kind == SinkKind::kContract)
         throw NotSupportedError("cuda: " + narrator.sink(sink) +
                                 ": there is no kernel for weight gradients yet");
-      if (sink.kind == SinkKind::kStatistic && part(sink.part).axes.empty() && over_positions(sweep.domain))
-        throw NotSupportedError("cuda: " + narrator.sink(sink) +
-                                ": there is no kernel for reductions over some of the axes d, h, w yet");
     }
   }
 
@@ -81,6 +119,7 @@ class Cutter {
     KernelCut cut = {.kind = KernelKind::kRows, .first = first};
     for (int i = first; i < static_cast<int>(schedule_.steps.size()); ++i) {
       if (step(i).kind == StepKind::kFinalise) {
+        if (varies_over_positions(schedule_, step(i))) break;
         for (int number : step(i).parts) {
           learn(number, *domain);
           if (!local_[at(number)]) cut.remaining.push_back(number);
@@ -188,6 +227,20 @@ class Cutter {
 };
 
 }  // namespace
+
+bool varies_over_positions(const Schedule& schedule, const ScheduleStep& finalise) {
+  if (finalise.kind != StepKind::kFinalise) return false;
+  return std::any_of(finalise.parts.begin(), finalise.parts.end(),
+                     [&](int number) {
+                       const Part& part = schedule.graph[number];
+                       return over_positions(part.extents) ||
+                              std::any_of(part.operands.begin(), part.operands.end(), [&](int operand) {
+                                return over_positions(schedule.graph[operand].extents);
+                              });
+                     }) ||
+         std::any_of(finalise.operands.begin(), finalise.operands.end(),
+                     [&](int slot) { return over_positions(schedule.slots[at(slot)].extents); });
+}
 
 std::vector<KernelCut> cut_into_kernels(const Schedule& schedule, const CutLimits& limits) {
   return Cutter(schedule, limits).run();

@@ -10,7 +10,7 @@ namespace fuseblock::cuda {
 
 enum class KernelKind : std::uint8_t {
   kRows,      // sweeps unit by unit, and the finalise steps around them
-  kColumns,   // a sweep with reductions over channels, position by position
+  kColumns,   // sweeps with reductions over channels, tile by tile of positions
   kFinalise,  // statistics out of statistics
   kPool,
 };
@@ -22,8 +22,11 @@ struct KernelCut {
   std::int64_t unit_channels = 1;  // kRows: a unit is so many channels of one sample
   // kRows: by part: worked out by each unit for itself. What the sweeps take themselves is always so.
   std::vector<bool> local = {};
-  // Statistics of the finalise steps that need all units, in order: worked out when the last one is done.
+  // Statistics of the finalise steps that need all units, in order: worked out when the last one is done. kFinalise:
+  // those of this kernel.
   std::vector<int> remaining = {};
+  // kFinalise: outputs of the step, slots.
+  std::vector<int> outputs = {};
   // By part: a statistic of this kernel that is needed outside of the unit that makes it.
   std::vector<bool> shared = {};
 };
@@ -33,7 +36,11 @@ struct CutLimits {
   std::int64_t unit_numbers = 8192;
 };
 
-// Throws NotSupportedError where a step has no kernel yet: a convolution, a reduction over some of the positions' axes.
+// Whether a finalise step works out statistics that vary over positions. It is cut into one kernel for each of them, all
+// blocks of a grid at work, and one for its outputs.
+bool varies_over_positions(const Schedule& schedule, const ScheduleStep& finalise);
+
+// Throws NotSupportedError where a step has no kernel yet: a convolution. The schedule is arranged (cuda/arrange.h).
 std::vector<KernelCut> cut_into_kernels(const Schedule& schedule, const CutLimits& limits = {});
 
 }  // namespace fuseblock::cuda

@@ -12,6 +12,12 @@ namespace fuseblock {
 
 struct Schedule;
 
+// A kernel that a plan launches: its name, and the digest of the text that its compiler was given.
+struct PlannedKernel {
+  std::string name;
+  std::string digest;
+};
+
 // A block made ready on one engine.
 class Executable {
  public:
@@ -25,6 +31,8 @@ class Executable {
   virtual void run(const Arguments& arguments, std::span<std::byte> workspace) const = 0;
   // The sweeps that run; null for an engine that has none.
   virtual const Schedule* schedule() const { return nullptr; }
+  // In the order of their launches; empty for an engine that compiles none.
+  virtual std::vector<PlannedKernel> kernels() const { return {}; }
 };
 
 // A block and its gradients; the schedules say what the first saves for the second.

@@ -132,7 +132,8 @@ std::string explain_text(const Plan& plan, const Schedule* schedule) {
   return text;
 }
 
-std::string explain_json_text(const Plan& plan, const Schedule* schedule) {
+std::string explain_json_text(const Plan& plan, const Schedule* schedule,
+                              const std::vector<PlannedKernel>& kernels) {
   const TypedBlock& block = plan.block();
   Json document;
   document["block"] = block.block().to_string();
@@ -158,6 +159,8 @@ std::string explain_json_text(const Plan& plan, const Schedule* schedule) {
   document["workspace_bytes"] = plan.workspace_bytes();
   if (schedule != nullptr) document.update(schedule_json(*schedule, plan.device().description()));
   if (schedule != nullptr) document["saved"] = saved_json(*schedule);
+  for (const PlannedKernel& kernel : kernels)
+    document["kernels"].push_back({{"name", kernel.name}, {"source_digest", kernel.digest}});
   return document.dump(2);
 }
 

@@ -175,7 +175,9 @@ TrainingPlans Plan::for_training(std::vector<std::string> wanted) const {
 }
 
 std::string Plan::explain() const { return explain_text(*this, body_->executable->schedule()); }
-std::string Plan::explain_json() const { return explain_json_text(*this, body_->executable->schedule()); }
+std::string Plan::explain_json() const {
+  return explain_json_text(*this, body_->executable->schedule(), body_->executable->kernels());
+}
 std::string Plan::explain_dot() const { return explain_dot_text(*this, body_->executable->schedule()); }
 
 }  // namespace fuseblock

@@ -167,6 +167,18 @@ __device__ inline Sums merge(Sums sums) {
   return sums;
 }
 
+// The value of the lane `distance` further.
+template <class Value>
+__device__ inline Value shuffle_down(const Value& value, int distance) {
+  static_assert(sizeof(Value) % 4 == 0, "whole words");
+  Value result;
+  const unsigned int* from = reinterpret_cast<const unsigned int*>(&value);
+  unsigned int* to = reinterpret_cast<unsigned int*>(&result);
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(Value) / 4); ++i) to[i] = __shfl_down_sync(0xffffffffu, from[i], distance);
+  return result;
+}
+
 // What lane 0 has.
 template <class Value>
 __device__ inline Value from_first(const Value& value) {

@@ -57,14 +57,24 @@ __device__ inline long long offset_at(const Tensor<Element>& tensor, long long n
   return tensor.offset(n, c) + at.d * tensor.d + at.h * tensor.h + at.w * tensor.w;
 }
 
+// The words that a vector of so many bytes is made of.
+template <int kBytes>
+struct WordOf {
+  typedef unsigned int type;
+};
+template <>
+struct WordOf<2> {
+  typedef unsigned short type;
+};
+
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
 template <class Element>
-struct alignas(sizeof(Element) * kVector < 4 ? 4 : sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) Vector {
+struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) Vector {
   static constexpr int kBytes = sizeof(Element) * kVector;
   static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
 
   union {
-    unsigned int words[kWords];
+    typename WordOf<kBytes>::type words[kWords];
     Element only;  // of a vector of one
   };
 };
@@ -99,14 +109,20 @@ __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 __device__ inline void pack(Vector<bf16>& to, const real (&values)[kVector]) {
   if (kVector == 1) return assign(to.only, values[0]);
 #pragma unroll
-  for (int i = 0; i + 1 < kVector; i += 2)
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(to.words[i / 2]) : "f"((float)values[i + 1]), "f"((float)values[i]));
+  for (int i = 0; i + 1 < kVector; i += 2) {
+    unsigned int word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"((float)values[i + 1]), "f"((float)values[i]));
+    to.words[i / 2] = word;
+  }
 }
 __device__ inline void pack(Vector<f16>& to, const real (&values)[kVector]) {
   if (kVector == 1) return assign(to.only, values[0]);
 #pragma unroll
-  for (int i = 0; i + 1 < kVector; i += 2)
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(to.words[i / 2]) : "f"((float)values[i + 1]), "f"((float)values[i]));
+  for (int i = 0; i + 1 < kVector; i += 2) {
+    unsigned int word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"((float)values[i + 1]), "f"((float)values[i]));
+    to.words[i / 2] = word;
+  }
 }
 
 template <class Element>

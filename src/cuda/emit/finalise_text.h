@@ -1,4 +1,5 @@
-// The text of a kernel `finalise`: statistics out of statistics, by one block.
+// The text of a kernel `finalise`: statistics out of statistics, by one block, or by all of a
+// grid where they vary over positions.
 #pragma once
 
 #include "cuda/emit/kernel_writer.h"

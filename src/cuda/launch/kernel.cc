@@ -11,7 +11,11 @@ constexpr std::size_t kTensorWords = 1 + kAxisCount;
 class FinaliseLaunch : public KernelLaunch {
  public:
   FinaliseLaunch(const Schedule& schedule, const KernelCut& cut)
-      : text_(finalise_text(schedule, cut)), source_(source_of(text_, schedule)) {}
+      : text_(finalise_text(schedule, cut)),
+        source_(source_of(text_, schedule)),
+        blocks_(varies_over_positions(schedule, schedule.steps[static_cast<std::size_t>(cut.first)])
+                    ? kGridBlocks
+                    : 1) {}
 
   std::vector<jit::KernelSource> sources() const override { return {source_}; }
   void load(const Gpu& gpu) override {
@@ -22,6 +26,7 @@ class FinaliseLaunch : public KernelLaunch {
     parameters.add_tensors(text_, *run.views);
     jit::Launch launch;
     launch.function = kernel_.function;
+    launch.grid = {blocks_, 1, 1};
     launch.block = {1024, 1, 1};
     launch.stream = run.stream;
     launch.parameters = parameters.pointers();
@@ -30,9 +35,13 @@ class FinaliseLaunch : public KernelLaunch {
   }
 
  private:
+  // Two a multiprocessor of the largest GPUs; threads go on to the next element.
+  static constexpr unsigned int kGridBlocks = 264;
+
   EmittedKernel text_;
   jit::KernelSource source_;
   jit::Kernel kernel_;
+  unsigned int blocks_;
 };
 
 }  // namespace
@@ -60,17 +69,6 @@ jit::KernelSource source_of(const EmittedKernel& kernel, const Schedule& schedul
 
 std::unique_ptr<KernelLaunch> make_finalise_launch(const Schedule& schedule, const KernelCut& cut) {
   return std::make_unique<FinaliseLaunch>(schedule, cut);
-}
-
-std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, const KernelCut& /*cut*/,
-                                                  const Gpu& /*gpu*/) {
-  throw NotSupportedError("cuda: " + schedule.block.block().to_string() +
-                          ": there is no kernel for reductions over channels yet");
-}
-
-std::unique_ptr<KernelLaunch> make_pool_launch(const Schedule& schedule, const KernelCut& /*cut*/) {
-  throw NotSupportedError("cuda: " + schedule.block.block().to_string() +
-                          ": there is no kernel for pools yet");
 }
 
 }  // namespace fuseblock::cuda

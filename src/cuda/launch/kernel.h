@@ -62,9 +62,10 @@ jit::KernelSource source_of(const EmittedKernel& kernel, const Schedule& schedul
 
 // Statistics out of statistics, by one block.
 std::unique_ptr<KernelLaunch> make_finalise_launch(const Schedule& schedule, const KernelCut& cut);
-// A sweep with reductions over channels.
+// Sweeps with reductions over channels, tile by tile.
 std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, const KernelCut& cut,
                                                   const Gpu& gpu);
+// A pool or its adjoint.
 std::unique_ptr<KernelLaunch> make_pool_launch(const Schedule& schedule, const KernelCut& cut);
 // Sweeps unit by unit; see launch/rows.h.
 std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut,

@@ -1,0 +1,116 @@
+// columns: sweeps of a block with reductions over channels, tile by tile.
+//
+// A tile is kTile positions with all their channels; one thread block does all sweeps of the kernel on it. kSlots threads
+// share a position: each has kPositions positions and, in every step, kElements channels of them. Vectors lie along
+// positions, or along channels where kAlongChannels. Statistics of a position are merged lane by lane, then warp by warp,
+// in an order that depends on the shapes alone.
+// What the sweeps read stays between them where kResidency says: in registers, in the thread's own columns of shared
+// memory, or nowhere, and is read again.
+//
+// Before this stand the constants, Arguments, device/columns_tile.cuh, Bases (where a thread's elements begin) and Inputs
+// (vectors of one step); behind it the program of each sweep and `run_tile`, which calls what is here in the plan's order; last the kernel,
+// device/columns.cu.
+
+// What a thread keeps in registers.
+struct Kept {
+  Inputs steps[kResidency == kInRegisters ? kSteps : 1];
+};
+
+// Begins to bring everything that is kept.
+__device__ inline void begin_tile(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases, Kept& kept,
+                                  char* column) {
+  if (kResidency == kNowhere) return;
+#pragma unroll kUnroll
+  for (int step = 0; step < kSteps; ++step) {
+    if (kResidency == kInRegisters) {
+      kept.steps[step] = read_inputs(a, place, sites, bases, step);
+    } else {
+      copy_inputs(a, place, sites, bases, step, column + step * kStepBytes);
+      thread::copy_commit();
+    }
+  }
+}
+
+// One sweep over the tile. Leaves this thread's statistics of its positions in `sums`.
+template <class Sweep, bool kFirst>
+__device__ inline void sweep(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
+                             const typename Sweep::Positions (&positions)[kPositions], const Kept& kept,
+                             const char* column, typename Sweep::Sums (&sums)[kPositions]) {
+#pragma unroll
+  for (int p = 0; p < kPositions; ++p) sums[p].clear();
+#pragma unroll kUnroll
+  for (int step = 0; step < kSteps; ++step) {
+    Inputs inputs;
+    if (kResidency == kInRegisters) {
+      inputs = kept.steps[step];
+    } else if (kResidency == kInShared) {
+      if (kFirst) thread::copy_wait(kSteps - 1 - step);
+      inputs = column_inputs(column + step * kStepBytes);
+    } else {
+      inputs = read_inputs(a, place, sites, bases, step);
+    }
+    const typename Sweep::Channels channels = Sweep::channels(a, place, sites, step);
+    unsigned int taken = kAllElements;
+    if (kChannels % kPatch != 0) {
+      taken = 0;
+#pragma unroll
+      for (int e = 0; e < kElements; ++e)
+        if (channel_of(place, step, e) < kChannels) taken |= 1u << e;
+    }
+    typename Sweep::Results results[kPositions][kElements];
+#pragma unroll
+    for (int p = 0; p < kPositions; ++p) {
+#pragma unroll
+      for (int e = 0; e < kElements; ++e)
+        results[p][e] = Sweep::program(a, place, sites, bases, step, positions[p], channels, inputs, p, e);
+      sums[p].add(results[p], taken);
+    }
+    Sweep::store(a, place, sites, bases, step, results);
+  }
+}
+
+// The value of the first lane of this lane's positions.
+template <class Value>
+__device__ inline Value from_first_slot(const Value& value) {
+  Value result;
+  const int lane = (int)threadIdx.x % 32;
+  const unsigned int* from = reinterpret_cast<const unsigned int*>(&value);
+  unsigned int* to = reinterpret_cast<unsigned int*>(&result);
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(Value) / 4); ++i)
+    to[i] = __shfl_sync(0xffffffffu, from[i], kAlongChannels ? lane / kLanes * kLanes : lane % kLaneStep);
+  return result;
+}
+
+// Statistics of the thread's positions out of those of all their slots. `list` has a place for each warp of a team and
+// position of the tile, `totals` one for each position.
+template <class Sums>
+__device__ inline void merge_tile(const Place& place, Sums (&sums)[kPositions], char* list_bytes, char* totals_bytes) {
+  Sums* list = reinterpret_cast<Sums*>(list_bytes);
+  Sums* totals = reinterpret_cast<Sums*>(totals_bytes);
+#pragma unroll
+  for (int p = 0; p < kPositions; ++p) {
+#pragma unroll
+    for (int distance = kLanes / 2 * kLaneStep; distance >= kLaneStep; distance /= 2) {
+      const Sums other = warp::shuffle_down(sums[p], distance);
+      sums[p].merge(other);
+    }
+    if (kTeam == 1 && kLanes > 1) sums[p] = from_first_slot(sums[p]);
+  }
+  if (kTeam == 1) return;
+  const int mine = place.group * kPositions;
+  if (place.slot % kLanes == 0) {
+#pragma unroll
+    for (int p = 0; p < kPositions; ++p) list[place.slot / kLanes * kTile + mine + p] = sums[p];
+  }
+  __syncthreads();
+  for (int i = (int)threadIdx.x; i < kTile; i += kThreads) {
+    Sums total = list[i];
+#pragma unroll
+    for (int member = 1; member < kTeam; ++member) total.merge(list[member * kTile + i]);
+    totals[i] = total;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int p = 0; p < kPositions; ++p) sums[p] = totals[mine + p];
+}

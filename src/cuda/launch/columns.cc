@@ -1,0 +1,136 @@
+#include "cuda/launch/columns.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace fuseblock::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kBlocks = 2;  // a multiprocessor, so that a thread may have 128 registers
+constexpr int kMostVectorBytes = 16;
+// Registers of a thread for what it keeps between sweeps, and for the numbers of one step.
+constexpr int kKeptRegisters = 32;
+constexpr int kStepRegisters = 60;
+constexpr int kBothRegisters = 64;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// The widest vector that divides the run of elements it lies along.
+int vector_of(const ColumnsWork& work) {
+  const std::int64_t along = work.access == ColumnsAccess::kAlongPositions ? work.positions : work.channels;
+  std::int64_t vector = std::max(1, kMostVectorBytes / work.smallest_bytes);
+  while (vector > 1 && along % vector != 0) vector /= 2;
+  return static_cast<int>(vector);
+}
+
+int step_registers(const ColumnsWork& work, int positions, int elements) {
+  const int words = work.real_bytes / 4;
+  return positions * elements * work.results * words + positions * elements * work.input_bytes / 4 +
+         elements * work.channel_inputs * words;
+}
+
+// Where the inputs of a tile can stay, and what a candidate costs for each element: the unit is one instruction of the
+// program. Less than 128 neighbouring bytes a row waste some of the memory's bandwidth; reading again takes what L2 gives.
+double settle(const Gpu& gpu, const ColumnsWork& work, ColumnsConstants& constants) {
+  const int steps = columns_steps(constants, work.channels);
+  const int slots = constants.lanes * constants.team;
+  const int patch = constants.positions * constants.elements;
+  const int step_bytes = patch * work.input_bytes;
+  const int tile = columns_tile(constants);
+  const int lists = constants.team == 1 ? 0 : (constants.team + 1) * tile * work.state_bytes + 512;
+  const std::int64_t column_bytes = std::int64_t{steps} * step_bytes * kThreads;
+  const jit::Architecture& limits = *gpu.architecture;
+  double residence = 0;
+  const int kept = steps * step_bytes / 4;
+  const int registers =
+      kept + (steps > 1 ? step_registers(work, constants.positions, constants.elements) : 0);
+  if (kept <= kKeptRegisters && registers <= kBothRegisters) {
+    constants.residency = Residency::kRegisters;
+  } else if (column_bytes + lists <= limits.shared_bytes_multiprocessor / 2 - limits.shared_bytes_reserved) {
+    constants.residency = Residency::kShared;
+    residence = 1.5;
+    if (column_bytes + lists > limits.shared_bytes_multiprocessor / 3 - limits.shared_bytes_reserved)
+      residence = 2.5;
+  } else if (work.sweeps > 1 && column_bytes + lists <= limits.shared_bytes_block) {
+    constants.residency = Residency::kShared;
+    residence = 6;
+  } else {
+    constants.residency = Residency::kNowhere;
+    residence = work.sweeps > 1 ? 12 : 5;
+  }
+  const std::int64_t row =
+      work.access == ColumnsAccess::kAlongPositions
+          ? std::int64_t{32 / constants.lanes} * constants.vector
+          : std::min<std::int64_t>(std::int64_t{slots} * constants.vector, work.channels) *
+                (steps == 1 && constants.elements == constants.vector ? 32 / constants.lanes : 1);
+  const double bytes = static_cast<double>(row) * work.smallest_bytes;
+  const double narrow = bytes >= 128 ? 0 : bytes >= 64 ? 3 : bytes >= 32 ? 8 : 20;
+  const double merge =
+      12.0 * std::log2(constants.lanes) + (constants.team == 1 ? 0.0 : 40.0 / constants.positions);
+  const double used =
+      static_cast<double>(work.channels) / (static_cast<double>(steps) * slots * constants.elements);
+  // What one addition to a statistic costs is shared by the elements of a step.
+  const double each =
+      (10 + 12.0 / constants.elements + merge / (steps * constants.elements)) / used + narrow + residence;
+  // Fewer tiles than blocks leave multiprocessors idle.
+  const std::int64_t tiles = work.access == ColumnsAccess::kAlongPositions
+                                 ? work.samples * ceil_div(work.positions, tile)
+                                 : ceil_div(work.samples * work.positions, tile);
+  const double blocks = static_cast<double>(gpu.multiprocessors) * kBlocks;
+  const double filled = static_cast<double>(tiles) / blocks;
+  const double idle = filled >= 1 ? std::ceil(filled) / filled : 1 / filled;
+  const double outside =
+      static_cast<double>(tiles * tile) / static_cast<double>(work.samples * work.positions);
+  return each * std::max(idle, 1.0) * outside;
+}
+
+}  // namespace
+
+int columns_steps(const ColumnsConstants& constants, std::int64_t channels) {
+  return static_cast<int>(
+      ceil_div(channels, std::int64_t{constants.lanes} * constants.team * constants.elements));
+}
+
+int columns_tile(const ColumnsConstants& constants) {
+  return constants.threads / (constants.lanes * constants.team) * constants.positions;
+}
+
+ColumnsConstants divide_columns(const Gpu& gpu, const ColumnsWork& work) {
+  ColumnsConstants constants;
+  constants.access = work.access;
+  constants.threads = kThreads;
+  constants.blocks = kBlocks;
+  constants.vector = work.access == ColumnsAccess::kStrided ? 1 : vector_of(work);
+  const bool along_channels = work.access == ColumnsAccess::kAlongChannels;
+  std::vector<ColumnsConstants> candidates;
+  for (int positions : {1, 2, 4, 8})
+    for (int elements : {1, 2, 4, 8, 16})
+      for (int lanes : {1, 2, 4, 8, 16, 32})
+        for (int team : {1, 2, 4, 8}) {
+          if (along_channels ? elements % constants.vector != 0 : positions != constants.vector) continue;
+          if (step_registers(work, positions, elements) > kStepRegisters) continue;
+          ColumnsConstants candidate = constants;
+          candidate.positions = positions;
+          candidate.elements = elements;
+          candidate.lanes = lanes;
+          candidate.team = team;
+          if (lanes * team * (along_channels ? constants.vector : 1) >= 2 * work.channels && lanes * team > 1)
+            continue;
+          candidates.push_back(candidate);
+        }
+  ColumnsConstants best = constants;
+  best.positions = along_channels ? 1 : constants.vector;
+  best.elements = along_channels ? constants.vector : 1;
+  double least = settle(gpu, work, best);
+  for (ColumnsConstants& candidate : candidates) {
+    const double cost = settle(gpu, work, candidate);
+    if (cost >= least) continue;
+    least = cost;
+    best = candidate;
+  }
+  return best;
+}
+
+}  // namespace fuseblock::cuda

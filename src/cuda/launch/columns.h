@@ -1,0 +1,33 @@
+// The launch of a kernel `columns`: how a tile is divided among the threads of a block.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/emit/columns_text.h"
+#include "cuda/gpu.h"
+
+namespace fuseblock::cuda {
+
+// What decides the division, for dense tensors.
+struct ColumnsWork {
+  ColumnsAccess access = ColumnsAccess::kAlongPositions;
+  std::int64_t channels = 1;
+  std::int64_t positions = 1;  // of a sample
+  std::int64_t samples = 1;
+  int smallest_bytes = 4;  // of an element of what is read or written
+  int input_bytes = 4;     // of one element of all inputs
+  int real_bytes = 4;
+  int state_bytes = 12;  // statistics of a position in the largest of the sweeps
+  int sweeps = 1;
+  int results = 1;         // numbers that the sinks of a sweep take of an element, at most
+  int channel_inputs = 0;  // values over channels alone
+};
+
+// Steps of a thread on its tile.
+int columns_steps(const ColumnsConstants& constants, std::int64_t channels);
+// Positions of a tile.
+int columns_tile(const ColumnsConstants& constants);
+
+ColumnsConstants divide_columns(const Gpu& gpu, const ColumnsWork& work);
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,188 @@
+// A kernel `columns` made ready: with vectors where tensors are dense, and for any views where a run brings others.
+#include <algorithm>
+#include <limits>
+#include <mutex>
+
+#include "cuda/jit/cache.h"
+#include "cuda/launch/columns.h"
+#include "cuda/launch/kernel.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+class ColumnsLaunch : public KernelLaunch {
+ public:
+  ColumnsLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
+      : schedule_(schedule), cut_(cut), gpu_(gpu), domain_(schedule.steps[at(cut.first)].sweep.domain) {
+    ColumnsWork work = measure();
+    if (dense_by_type_) dense_ = make_variant(divide_columns(gpu, work));
+    work.access = ColumnsAccess::kStrided;
+    ColumnsConstants constants = divide_columns(gpu, work);
+    if (constants.residency == Residency::kShared) constants.residency = Residency::kNowhere;
+    strided_ = make_variant(constants);
+  }
+
+  std::vector<jit::KernelSource> sources() const override { return {first_variant().source}; }
+
+  void load(const Gpu& /*gpu*/) override { loaded(first_variant()); }
+
+  void launch(const RunContext& run, std::byte* /*counters*/) const override {
+    const std::int64_t positions = domain_[2] * domain_[3] * domain_[4];
+    if (domain_[0] * domain_[1] * positions == 0) return;
+    const Variant& variant = dense_ && fits(*run.views) ? *dense_ : *strided_;
+    const jit::Kernel& kernel = loaded(variant);
+    const std::int64_t tile = columns_tile(variant.constants);
+    const std::int64_t sample_tiles = (positions + tile - 1) / tile;
+    const std::int64_t rows = domain_[0] * positions;
+    const std::int64_t tiles = variant.constants.access == ColumnsAccess::kAlongChannels
+                                   ? (rows + tile - 1) / tile
+                                   : domain_[0] * sample_tiles;
+    Parameters parameters(variant.text.kernel);
+    parameters.add_tensors(variant.text.kernel, *run.views);
+    for (std::int64_t number : {tiles, sample_tiles, rows, positions, domain_[3], domain_[4]})
+      parameters.add(number);
+    jit::Launch launch;
+    launch.function = kernel.function;
+    launch.grid = {static_cast<unsigned int>(std::min<std::int64_t>(tiles, std::numeric_limits<int>::max())),
+                   1, 1};
+    launch.block = {static_cast<unsigned int>(variant.constants.threads), 1, 1};
+    launch.dynamic_shared_bytes = static_cast<unsigned int>(variant.dynamic_bytes);
+    launch.stream = run.stream;
+    launch.parameters = parameters.pointers();
+    launch.name = "columns";
+    jit::launch(*run.driver, launch);
+  }
+
+ private:
+  struct Variant {
+    ColumnsConstants constants;
+    ColumnsText text;
+    jit::KernelSource source;
+    int dynamic_bytes = 0;
+    mutable std::once_flag once;
+    mutable jit::Kernel kernel;
+  };
+
+  const Variant& first_variant() const { return dense_ ? *dense_ : *strided_; }
+
+  bool is_wide() const {
+    return std::any_of(schedule_.inputs.begin(), schedule_.inputs.end(),
+                       [](const NamedType& input) { return input.type.dtype == DType::kF64; });
+  }
+
+  // The work of the kernel, and whether the types of its tensors say that they are dense in one layout.
+  ColumnsWork measure() {
+    ColumnsWork work;
+    work.channels = domain_[1];
+    work.positions = domain_[2] * domain_[3] * domain_[4];
+    work.samples = domain_[0];
+    work.real_bytes = is_wide() ? 8 : 4;
+    work.smallest_bytes = work.real_bytes;
+    work.input_bytes = 0;
+    work.sweeps = cut_.last - cut_.first + 1;
+    bool contiguous = true;
+    bool channels_last = true;
+    std::vector<int> seen;
+    auto add = [&](int number, bool read) {
+      const Slot& slot = schedule_.slots[at(number)];
+      if (slot.extents != domain_ || std::find(seen.begin(), seen.end(), number) != seen.end()) return;
+      seen.push_back(number);
+      const TensorType* type = slot.kind == SlotKind::kArgument ? &schedule_.inputs[at(slot.number)].type
+                               : slot.kind == SlotKind::kOutput ? &schedule_.outputs[at(slot.number)].type
+                                                                : nullptr;
+      const int bytes = type != nullptr ? static_cast<int>(byte_size(type->dtype)) : work.real_bytes;
+      work.smallest_bytes = std::min(work.smallest_bytes, bytes);
+      if (read) work.input_bytes += bytes;
+      const Layout layout = type != nullptr ? type->layout : slot.layout;
+      if (work.positions == 1 || work.channels == 1) return;
+      (layout == Layout::kChannelsLast ? contiguous : channels_last) = false;
+    };
+    for (int i = cut_.first; i <= cut_.last; ++i) {
+      const Sweep& sweep = schedule_.steps[at(i)].sweep;
+      int states = 0;
+      std::vector<int> results;
+      int channel_inputs = 0;
+      for (int slot : sweep.inputs) {
+        add(slot, true);
+        const Extents& own = schedule_.slots[at(slot)].extents;
+        channel_inputs += own[1] != 1 && own[2] * own[3] * own[4] == 1 ? 1 : 0;
+      }
+      work.channel_inputs = std::max(work.channel_inputs, channel_inputs);
+      for (const Sink& sink : sweep.sinks) {
+        if (std::find(results.begin(), results.end(), sink.step) == results.end())
+          results.push_back(sink.step);
+        if (sink.kind == SinkKind::kStore) add(sink.slots[0], false);
+        if (sink.kind == SinkKind::kStatistic) states += 3 * work.real_bytes;
+      }
+      work.state_bytes = std::max(work.state_bytes, states);
+      work.results = std::max(work.results, static_cast<int>(results.size()));
+    }
+    work.input_bytes = std::max(work.input_bytes, work.smallest_bytes);
+    dense_by_type_ = contiguous || channels_last;
+    const bool rows = work.positions == 1 || (channels_last && work.channels > 1);
+    work.access = rows ? ColumnsAccess::kAlongChannels : ColumnsAccess::kAlongPositions;
+    return work;
+  }
+
+  std::unique_ptr<Variant> make_variant(const ColumnsConstants& constants) const {
+    auto variant = std::make_unique<Variant>();
+    variant->constants = constants;
+    variant->text = columns_text(schedule_, cut_, constants);
+    variant->source = source_of(variant->text.kernel, schedule_);
+    variant->dynamic_bytes = variant->text.list_bytes;
+    if (constants.residency == Residency::kShared)
+      variant->dynamic_bytes +=
+          columns_steps(constants, domain_[1]) * variant->text.step_bytes * constants.threads;
+    return variant;
+  }
+
+  const jit::Kernel& loaded(const Variant& variant) const {
+    std::call_once(variant.once, [&] {
+      variant.kernel = jit::load_kernel(*jit::kernel_cache().find(variant.source, *gpu_.architecture).cubin,
+                                        {.dynamic_shared_bytes = variant.dynamic_bytes});
+    });
+    return variant.kernel;
+  }
+
+  // Whether this run's tensors are as the dense variant takes them.
+  bool fits(const std::vector<SlotView>& views) const {
+    const bool along_channels = dense_->constants.access == ColumnsAccess::kAlongChannels;
+    const Layout layout = along_channels ? Layout::kChannelsLast : Layout::kContiguous;
+    auto aligned = [&](const SlotView& view) {
+      const std::size_t bytes = std::min<std::size_t>(
+          16, at(dense_->constants.vector) * static_cast<std::size_t>(byte_size(view.dtype)));
+      return reinterpret_cast<std::uintptr_t>(view.data) % bytes == 0;
+    };
+    return std::all_of(dense_->text.dense.begin(), dense_->text.dense.end(),
+                       [&](int slot) {
+                         const SlotView& view = views[at(slot)];
+                         return view.strides == dense_strides(schedule_.slots[at(slot)].extents, layout) &&
+                                aligned(view);
+                       }) &&
+           std::all_of(dense_->text.channel_vectors.begin(), dense_->text.channel_vectors.end(),
+                       [&](int slot) {
+                         const SlotView& view = views[at(slot)];
+                         return view.strides[1] == 1 && view.strides[0] % dense_->constants.vector == 0 &&
+                                aligned(view);
+                       });
+  }
+
+  const Schedule& schedule_;
+  KernelCut cut_;
+  Gpu gpu_;
+  Extents domain_;
+  bool dense_by_type_ = true;
+  std::unique_ptr<Variant> dense_;
+  std::unique_ptr<Variant> strided_;
+};
+
+}  // namespace
+
+std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, const KernelCut& cut,
+                                                  const Gpu& gpu) {
+  return std::make_unique<ColumnsLaunch>(schedule, cut, gpu);
+}
+
+}  // namespace fuseblock::cuda

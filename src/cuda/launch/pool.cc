@@ -1,0 +1,69 @@
+// A kernel `pool` made ready.
+#include <algorithm>
+#include <limits>
+
+#include "block/geometry.h"
+#include "cuda/emit/pool_text.h"
+#include "cuda/jit/cache.h"
+#include "cuda/launch/kernel.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+constexpr std::int64_t kThreads = 256;
+
+class PoolLaunch : public KernelLaunch {
+ public:
+  PoolLaunch(const Schedule& schedule, const KernelCut& cut)
+      : text_(pool_text(schedule, cut, is_channels_last(schedule, cut))),
+        source_(source_of(text_, schedule)) {
+    const Part& part = schedule.graph[schedule.steps[static_cast<std::size_t>(cut.first)].parts[0]];
+    geometry_ = pool_geometry(schedule.block, part.node);
+    for (std::int64_t extent : part.extents) elements_ *= extent;
+  }
+
+  std::vector<jit::KernelSource> sources() const override { return {source_}; }
+  void load(const Gpu& gpu) override {
+    kernel_ = jit::load_kernel(*jit::kernel_cache().find(source_, *gpu.architecture).cubin);
+  }
+  void launch(const RunContext& run, std::byte* /*counters*/) const override {
+    if (elements_ == 0) return;
+    Parameters parameters(text_);
+    parameters.add_tensors(text_, *run.views);
+    parameters.add(elements_);
+    for (std::int64_t extent : geometry_.in) parameters.add(extent);
+    for (std::int64_t extent : geometry_.out) parameters.add(extent);
+    const std::int64_t blocks = (elements_ + kThreads - 1) / kThreads;
+    jit::Launch launch;
+    launch.function = kernel_.function;
+    launch.grid = {static_cast<unsigned int>(std::min<std::int64_t>(blocks, std::numeric_limits<int>::max())),
+                   1, 1};
+    launch.block = {kThreads, 1, 1};
+    launch.stream = run.stream;
+    launch.parameters = parameters.pointers();
+    launch.name = "pool";
+    jit::launch(*run.driver, launch);
+  }
+
+ private:
+  static bool is_channels_last(const Schedule& schedule, const KernelCut& cut) {
+    const int operand = schedule.steps[static_cast<std::size_t>(cut.first)].operands[0];
+    const Slot& slot = schedule.slots[static_cast<std::size_t>(operand)];
+    return slot.kind == SlotKind::kArgument &&
+           schedule.inputs[static_cast<std::size_t>(slot.number)].type.layout == Layout::kChannelsLast;
+  }
+
+  EmittedKernel text_;
+  jit::KernelSource source_;
+  jit::Kernel kernel_;
+  PoolGeometry geometry_;
+  std::int64_t elements_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<KernelLaunch> make_pool_launch(const Schedule& schedule, const KernelCut& cut) {
+  return std::make_unique<PoolLaunch>(schedule, cut);
+}
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,97 @@
+"""The cases of tests/cases and tests/gpu as rows to run: one for each type and layout of a case.
+
+A case is a line of notation and types (tests/cases/README.md). Those of tests/gpu/variants.cases run in every type
+and layout; of the others each runs in one type and one layout, in turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DTYPES = ("f32", "bf16", "f16", "f64")
+LAYOUTS = ("contiguous", "channels_last", "strided")
+# Operations that have no kernel on a GPU yet.
+_CONVOLUTIONS = re.compile(r"\b(conv|linear)")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A line of a .cases file."""
+
+    name: str
+    block: str
+    types: dict[str, str]
+    """By argument, `x` first."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case in one type and layout."""
+
+    case: Case
+    dtype: str
+    layout: str
+
+    @property
+    def key(self) -> str:
+        """What tells it from other rows."""
+        return f"{self.case.name} {self.dtype} {self.layout}"
+
+    def type_of(self, name: str) -> str:
+        """The type of an argument, as the notation writes it."""
+        text = re.sub(r"^[a-z0-9]+", self.dtype, self.case.types[name]).removesuffix(":cl")
+        same = _extents(text) == _extents(self.case.types["x"])
+        return text + (":cl" if self.layout == "channels_last" and same else "")
+
+
+def _extents(text: str) -> str:
+    return text[text.index("[") : text.index("]") + 1]
+
+
+def _rank(case: Case) -> int:
+    return _extents(case.types["x"]).count(",") + 1
+
+
+def read_cases(path: Path) -> Iterator[Case]:
+    """The load-sourced cases of a file that have elements."""
+    for line in path.read_text().splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, rest = line.split(":", 1)
+        block, types = rest.rsplit(" @ ", 1)
+        parts = re.split(r",\s*(?![^\[]*\])", types)
+        named = {"x": parts[0].strip()}
+        named.update((part.split("=", 1)[0].strip(), part.split("=", 1)[1].strip()) for part in parts[1:])
+        if not _CONVOLUTIONS.search(block) and not any(re.search(r"[\[,]0[,\]]", each) for each in named.values()):
+            yield Case(name.strip(), block.strip(), named)
+
+
+def rows() -> list[Row]:
+    """All rows, those of the variants first."""
+    found = []
+    for case in read_cases(ROOT / "tests" / "gpu" / "variants.cases"):
+        layouts = LAYOUTS if _rank(case) in (4, 5) else ("contiguous", "strided")
+        found += [Row(case, *pair) for pair in itertools.product(DTYPES, layouts)]
+    turn = 0
+    for path in sorted((ROOT / "tests" / "cases").glob("*.cases")):
+        for case in read_cases(path):
+            layout = LAYOUTS[turn % 2] if _rank(case) in (4, 5) else "contiguous"
+            found.append(Row(case, DTYPES[turn // 2 % 4], layout))
+            turn += 1
+    return found
+
+
+def with_casts_to(graph: dict[str, object], dtype: str) -> str:
+    """A block's JSON with its casts to another type."""
+    text = json.dumps(graph)
+    copy = json.loads(text)
+    for statement in copy["statements"]:
+        if statement.get("op") == "cast":
+            statement["args"]["dtype"] = dtype
+    return json.dumps(copy)

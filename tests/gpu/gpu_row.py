@@ -1,0 +1,243 @@
+"""One row on the GPU: outputs and gradients beside PyTorch's operators and float64, twice, with guards around outputs.
+
+The bar, for each tensor, pooled over seeds: max|e| <= 2 max|e_torch| + 4 ulp(max|ref|), with e the engine's error against
+float64, e_torch PyTorch's on the same data, and ulp that of the tensor's type. In f64 there is nothing more exact
+to compare with: there the bound is that of the reference engine's tests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import traceback
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fuseblock import aten
+from fuseblock._capi import Plan, TensorInfo, aligned_bytes
+from gpu_cases import Row, with_casts_to
+from torch import Tensor
+
+SEEDS = (1, 2)
+F64_TOLERANCE = 1e-10
+TORCH_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
+_GUARD = 64  # elements before and behind an output
+_PATTERN = 0x5A
+
+
+@dataclass
+class Measured:
+    """Errors of one direction's tensors, pooled over seeds."""
+
+    error: dict[str, float] = field(default_factory=dict)
+    peer_error: dict[str, float] = field(default_factory=dict)
+    size: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, got: Tensor, peer: Tensor, exact: Tensor) -> str:
+        """Takes a tensor; what is wrong with it, empty where nothing is."""
+        if got.shape != exact.shape:
+            return f"{name}: the extents are {list(got.shape)}, PyTorch's {list(exact.shape)}"
+        ours, theirs = got.double(), peer.double()
+        agreed = exact.isfinite() & theirs.isfinite()
+        if not bool(ours[agreed].isfinite().all()):
+            return f"{name}: not finite where PyTorch is"
+        for into, value in (
+            (self.error, largest((ours - exact)[agreed])),
+            (self.peer_error, largest((theirs - exact)[agreed])),
+            (self.size, largest(exact)),
+        ):
+            into[name] = max(into.get(name, 0.0), value)
+        return ""
+
+    def verdict(self, dtype: torch.dtype) -> str:
+        """The first tensor that misses the bar, in words."""
+        for name, error in self.error.items():
+            bar = 2 * self.peer_error[name] + 4 * ulp(self.size[name], dtype)
+            if dtype == torch.float64:
+                bar = F64_TOLERANCE * (1 + self.size[name])
+            if not error <= bar:
+                peer = f"PyTorch's error {self.peer_error[name]:.3g}, the largest value {self.size[name]:.3g}"
+                return f"{name}: the error is {error:.3g}, the bar {bar:.3g}, {peer}"
+        return ""
+
+
+def ulp(value: float, dtype: torch.dtype) -> float:
+    """The distance of neighbouring numbers of a type around a value."""
+    info = torch.finfo(dtype)
+    return info.eps * 2.0 ** math.floor(math.log2(max(value, info.tiny)))
+
+
+def largest(values: Tensor) -> float:
+    """The largest absolute value among the finite ones."""
+    finite = values[values.isfinite()].abs()
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def draw(name: str, info: TensorInfo, seed: int, row: Row, device: str) -> Tensor:
+    """Random numbers for an argument, as tests/cases wants them, in the row's layout."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + zlib.crc32(name.encode()))
+    normal = torch.randn(info.extents, generator=generator, dtype=torch.float64)
+    last = name.rsplit(".", 1)[-1]
+    if last == "running_var":
+        normal = 0.5 + normal.abs()
+    elif last == "weight":
+        normal = 1 + 0.3 * normal
+    elif "." in name:
+        normal = 0.3 * normal
+    elif not name.startswith("d_"):
+        normal = 1.5 * normal
+    values = normal.to(device=device, dtype=info.dtype)
+    if row.layout == "strided" and values.dim() > 0 and "." not in name:
+        # Every second element of a tensor twice as wide, one element behind its beginning.
+        wide = torch.zeros((*values.shape[:-1], 2 * values.shape[-1]), dtype=info.dtype, device=device)
+        wide[..., 1::2] = values
+        return wide[..., 1::2]
+    placed = torch.empty_strided(info.extents, info.strides, dtype=info.dtype, device=device)
+    return placed.copy_(values)
+
+
+class Guarded:
+    """Outputs with a pattern around and in them, and a workspace full of it."""
+
+    def __init__(self, plan: Plan, device: str) -> None:
+        """Allocates for one run."""
+        self.memory: dict[str, Tensor] = {}
+        self.outputs: dict[str, Tensor] = {}
+        for info in plan.outputs:
+            bytes_ = info.bytes + 2 * _GUARD * info.dtype.itemsize
+            memory = torch.full((bytes_,), _PATTERN, dtype=torch.uint8, device=device)
+            self.memory[info.name] = memory
+            self.outputs[info.name] = memory.view(info.dtype).as_strided(info.extents, info.strides, _GUARD)
+        self.workspace = aligned_bytes(plan.workspace_bytes, device).fill_(_PATTERN)
+
+    def broken(self) -> str:
+        """The first output around which something was written."""
+        for name, memory in self.memory.items():
+            edge = _GUARD * self.outputs[name].element_size()
+            if bool((memory[:edge] != _PATTERN).any() or (memory[-edge:] != _PATTERN).any()):
+                return name
+        return ""
+
+
+def run_twice(plan: Plan, inputs: dict[str, Tensor], device: str) -> tuple[dict[str, Tensor], str]:
+    """The outputs, and what is wrong with the run itself."""
+    runs = []
+    for _ in range(2):
+        guarded = Guarded(plan, device)
+        plan.bind(inputs, guarded.outputs, guarded.workspace)()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        if name := guarded.broken():
+            return guarded.outputs, f"{name}: written outside of its memory"
+        runs.append(guarded)
+    for name, memory in runs[0].memory.items():
+        if not torch.equal(memory, runs[1].memory[name]):
+            return runs[0].outputs, f"{name}: two runs differ"
+    return runs[0].outputs, ""
+
+
+def torch_results(
+    graph: dict[str, Any], arguments: dict[str, Tensor], axes: dict[str, str], wanted: list[str], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Outputs and gradients by PyTorch's operators and its autograd."""
+    own = {name: each.detach().to(dtype) for name, each in arguments.items()}
+    leaves = [own[name].requires_grad_() for name in wanted]
+    outputs = aten.run(graph, own, axes)
+    results = {name: each.detach() for name, each in outputs.items()}
+    used = {name: own[f"d_{name}"].to(each.dtype) for name, each in outputs.items() if each.requires_grad}
+    if not leaves:
+        return results
+    found: tuple[Tensor | None, ...] = (None,) * len(leaves)
+    if used:
+        found = torch.autograd.grad(
+            [outputs[name] for name in used], leaves, list(used.values()), allow_unused=True
+        )
+    for name, leaf, gradient in zip(wanted, leaves, found, strict=True):
+        results[f"d_{name}"] = torch.zeros_like(leaf) if gradient is None else gradient
+    return results
+
+
+def peer_results(graph: dict[str, Any], *rest: Any) -> dict[str, Tensor]:
+    """PyTorch's results in a type; rounded from f32 where it has no such operator."""
+    *shared, dtype = rest
+    try:
+        return torch_results(graph, *shared, dtype)
+    except (NotImplementedError, RuntimeError) as error:
+        if "not implemented" not in str(error):
+            raise
+        return {name: each.to(dtype) for name, each in torch_results(graph, *shared, torch.float32).items()}
+
+
+def _make(row: Row, device: str) -> Plan:
+    others = {name: row.type_of(name) for name in row.case.types if name != "x"}
+    notation = row.case.block
+    if "cast" in notation:
+        graph = json.loads(Plan.make(notation, row.type_of("x"), others, "reference").explain_json())["graph"]
+        notation = with_casts_to(graph, row.dtype)
+    return Plan.make(notation, row.type_of("x"), others, device)
+
+
+def run_row(row: Row, device: str) -> list[dict[str, Any]]:
+    """A record for each direction; `status` is passed, failed, unsupported or again."""
+    common = {"case": row.case.name, "dtype": row.dtype, "layout": row.layout}
+    try:
+        return [{**common, **record} for record in _run_row(row, device)]
+    except NotImplementedError as error:
+        return [{**common, "direction": "all", "status": "unsupported", "message": str(error)}]
+    except Exception as error:  # whatever it is belongs to the row
+        told = "".join(traceback.format_exception_only(error)).strip()
+        return [{**common, "direction": "all", "status": "failed", "message": told}]
+
+
+def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
+    dtype = TORCH_DTYPES[row.dtype]
+    plan = _make(row, device)
+    document = json.loads(plan.explain_json())
+    axes = {each["name"]: each["axes"] for each in document["inputs"] + document["parameters"]}
+    plans: dict[str, tuple[Plan, ...]] = {"forward": (plan,)}
+    wanted: list[str] = []
+    try:
+        backward = plan.backward()
+        plans["backward"] = (backward,)
+        plans["training"] = plan.for_training()
+        wanted = [info.name.removeprefix("d_") for info in backward.outputs]
+    except ValueError as error:
+        if "gradient" not in str(error):
+            raise
+    exact_graph = json.loads(with_casts_to(document["graph"], "f64"))
+    measured = {direction: Measured() for direction in plans}
+    wrong = dict.fromkeys(plans, "")
+    for seed in SEEDS:
+        infos = list(plan.inputs)
+        infos += [TensorInfo(f"d_{each.name}", each.type, each.dtype, each.extents, each.strides) for each in plan.outputs]
+        arguments = {info.name: draw(info.name, info, seed, row, device) for info in infos}
+        exact = torch_results(exact_graph, arguments, axes, wanted, torch.float64)
+        peer = peer_results(document["graph"], arguments, axes, wanted, dtype)
+        for direction, parts in plans.items():
+            inputs = dict(arguments)
+            for part in parts:
+                outputs, trouble = run_twice(part, inputs, device)
+                inputs.update(outputs)
+                wrong[direction] = wrong[direction] or trouble
+                for name, got in outputs.items():
+                    if name in exact and not wrong[direction]:
+                        told = measured[direction].add(name, got, peer[name], exact[name])
+                        wrong[direction] = f"{told}, seed {seed}" if told else ""
+    records = []
+    for direction, parts in plans.items():
+        told = wrong[direction] or measured[direction].verdict(dtype)
+        errors = measured[direction]
+        kernels = [kernel for part in parts for kernel in json.loads(part.explain_json()).get("kernels", [])]
+        records.append(
+            {
+                "direction": direction,
+                "status": "failed" if told else "passed",
+                "error": max(errors.error.values(), default=0.0),
+                "peer_error": max(errors.peer_error.values(), default=0.0),
+                "kernels": kernels,
+                **({"message": told} if told else {}),
+            }
+        )
+    return records

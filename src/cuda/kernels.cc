@@ -24,10 +24,13 @@ class Cutter {
       if (varies_over_positions(schedule_, step(first))) {
         for (int number : step(first).parts)
           if (part(number).kind != PartKind::kComponent)
-            cuts.push_back({.kind = KernelKind::kFinalise, .first = first, .last = first, .remaining = {number}});
+            cuts.push_back(
+                {.kind = KernelKind::kFinalise, .first = first, .last = first, .remaining = {number}});
         if (!step(first).operands.empty())
-          cuts.push_back(
-              {.kind = KernelKind::kFinalise, .first = first, .last = first, .outputs = step(first).operands});
+          cuts.push_back({.kind = KernelKind::kFinalise,
+                          .first = first,
+                          .last = first,
+                          .outputs = step(first).operands});
         ++first;
         continue;
       }

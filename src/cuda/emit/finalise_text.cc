@@ -18,7 +18,8 @@ class FinaliseWriter : KernelWriter {
     else
       write_finalise_all(function, cut_.remaining, cut_.outputs);
     std::string text = head({{"kVector", "1"}, {"kElements", "1"}, {"k16Bit", "0"}});
-    for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh"}) text += "\n" + device_file(file);
+    for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh"})
+      text += "\n" + device_file(file);
     text += "\n" + arguments_struct() + "\n" + function.str() + "\n" + device_file("finalise.cu");
     return finish("finalise", std::move(text));
   }
@@ -59,7 +60,8 @@ class FinaliseWriter : KernelWriter {
   }
 
   // Coordinates out of a number, the last axis fastest: those of the axes whose extent is not 0.
-  static void write_coordinates(Text& text, const std::string& of, const Extents& extents, const std::string& prefix) {
+  static void write_coordinates(Text& text, const std::string& of, const Extents& extents,
+                                const std::string& prefix) {
     text.line("long long " + prefix + "rest = " + of + ";");
     for (std::size_t i = kAxisCount; i-- > 0;) {
       const std::string name = prefix + kAxes[i];
@@ -117,7 +119,8 @@ class FinaliseWriter : KernelWriter {
       sets[i] = axis == Axis::kC ? which.groups : 1;
     }
     const std::string type = statistic_type(number, "double");
-    text.open("for (long long set = thread / 32; set < " + std::to_string(product(sets)) + "; set += threads / 32) {");
+    text.open("for (long long set = thread / 32; set < " + std::to_string(product(sets)) +
+              "; set += threads / 32) {");
     write_coordinates(text, "set", sets, "set_");
     text.line(type + " total;");
     text.line("total.clear();");

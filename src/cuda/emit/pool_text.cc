@@ -49,16 +49,20 @@ class PoolWriter : KernelWriter {
     // What says which element of a window is taken.
     write_get(functions, "judge_at", pool.operands.size() > 1 ? pool.operands[1] : pool.operands[0]);
     const std::string to = tensor(pool.result);
-    functions.open("__device__ inline void set_result(const Arguments& a, long long n, long long c, const Spatial& at, real value) {");
+    functions.open(
+        "__device__ inline void set_result(const Arguments& a, long long n, long long c, const Spatial& at, "
+        "real value) {");
     functions.line("assign(" + to + ".data[offset_at(" + to + ", n, c, {at.d, at.h, at.w})], value);");
     functions.close();
-    for (const char* name : {"elements", "in_d", "in_h", "in_w", "out_d", "out_h", "out_w"}) scalar("long long", name);
+    for (const char* name : {"elements", "in_d", "in_h", "in_w", "out_d", "out_h", "out_w"})
+      scalar("long long", name);
     double elements = 1;
     for (std::int64_t extent : which.extents) elements *= static_cast<double>(extent);
     std::string text = head(constants);
     text += elements < 2e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
     for (const char* file : {"types.cuh", "functions.cuh"}) text += "\n" + device_file(file);
-    text += "\n" + arguments_struct() + "\n// A position by its coordinates.\nstruct Spatial {\n  int d, h, w;\n};\n\n" +
+    text += "\n" + arguments_struct() +
+            "\n// A position by its coordinates.\nstruct Spatial {\n  int d, h, w;\n};\n\n" +
             functions.str() + "\n" + device_file("pool.cu");
     return finish("pool", std::move(text));
   }
@@ -66,7 +70,8 @@ class PoolWriter : KernelWriter {
  private:
   void write_get(Text& text, const std::string& name, int from_slot) {
     const std::string from = tensor(from_slot);
-    text.open("__device__ inline real " + name + "(const Arguments& a, long long n, long long c, const Spatial& at) {");
+    text.open("__device__ inline real " + name +
+              "(const Arguments& a, long long n, long long c, const Spatial& at) {");
     text.line("return to_real(" + from + ".data[offset_at(" + from + ", n, c, {at.d, at.h, at.w})]);");
     text.close();
   }

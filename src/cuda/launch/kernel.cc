@@ -13,8 +13,9 @@ class FinaliseLaunch : public KernelLaunch {
   FinaliseLaunch(const Schedule& schedule, const KernelCut& cut)
       : text_(finalise_text(schedule, cut)),
         source_(source_of(text_, schedule)),
-        blocks_(varies_over_positions(schedule, schedule.steps[static_cast<std::size_t>(cut.first)]) ? kGridBlocks
-                                                                                                       : 1) {}
+        blocks_(varies_over_positions(schedule, schedule.steps[static_cast<std::size_t>(cut.first)])
+                    ? kGridBlocks
+                    : 1) {}
 
   std::vector<jit::KernelSource> sources() const override { return {source_}; }
   void load(const Gpu& gpu) override {

@@ -15,7 +15,8 @@ constexpr std::int64_t kThreads = 256;
 class PoolLaunch : public KernelLaunch {
  public:
   PoolLaunch(const Schedule& schedule, const KernelCut& cut)
-      : text_(pool_text(schedule, cut, is_channels_last(schedule, cut))), source_(source_of(text_, schedule)) {
+      : text_(pool_text(schedule, cut, is_channels_last(schedule, cut))),
+        source_(source_of(text_, schedule)) {
     const Part& part = schedule.graph[schedule.steps[static_cast<std::size_t>(cut.first)].parts[0]];
     geometry_ = pool_geometry(schedule.block, part.node);
     for (std::int64_t extent : part.extents) elements_ *= extent;
@@ -35,7 +36,8 @@ class PoolLaunch : public KernelLaunch {
     const std::int64_t blocks = (elements_ + kThreads - 1) / kThreads;
     jit::Launch launch;
     launch.function = kernel_.function;
-    launch.grid = {static_cast<unsigned int>(std::min<std::int64_t>(blocks, std::numeric_limits<int>::max())), 1, 1};
+    launch.grid = {static_cast<unsigned int>(std::min<std::int64_t>(blocks, std::numeric_limits<int>::max())),
+                   1, 1};
     launch.block = {kThreads, 1, 1};
     launch.stream = run.stream;
     launch.parameters = parameters.pointers();

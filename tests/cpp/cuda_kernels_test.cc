@@ -1,0 +1,109 @@
+// How schedules are cut into the kernels of the CUDA engine: which steps one launch does.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "cuda/arrange.h"
+#include "cuda/kernels.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+TypedBlock typed(const std::string& block, const std::string& input) {
+  return TypedBlock::infer(Block::parse(block), TensorType::parse(input));
+}
+
+Schedule arranged_schedule(const TypedBlock& block) {
+  return arranged(make_schedule(block, Device::by_name("h200").description()));
+}
+
+// `rows columns`: the kernels in the order of their launches.
+std::string kernels_of(const TypedBlock& block) {
+  std::string text;
+  for (const KernelCut& cut : cut_into_kernels(arranged_schedule(block))) {
+    constexpr std::array<const char*, 4> kNames = {"rows", "columns", "finalise", "pool"};
+    text += (text.empty() ? "" : " ") + std::string(kNames[static_cast<std::size_t>(cut.kind)]);
+  }
+  return text;
+}
+
+struct Expectation {
+  std::string block;
+  std::string input;
+  std::string forward;
+  std::string backward;
+};
+
+TEST(CudaKernels, CutsOfTheMainBlocks) {
+  const std::vector<Expectation> expectations = {
+      {"group_norm(32) | silu", "bf16[2,320,64,64]", "rows", "rows"},
+      {"instance_norm(affine=true) | leaky_relu(0.01)", "bf16[2,32,8,16,16]", "rows", "rows"},
+      {"hardswish | group_norm(4) | mean(d,h,w)", "f32[64,16,13,29,29]", "rows", "rows"},
+      {"relu | group_norm(8)", "f32[16,128,8,8,8]", "rows", "rows"},
+      {"softmax(h,w)", "f32[2,8,16,16]", "rows", "rows"},
+      // Both sweeps of a norm over channels, and all three of its gradient, are one launch; what the gradients of its
+      // parameters need is read once more.
+      {"layer_norm(c) | silu", "bf16[2,320,64,64]", "columns", "columns rows"},
+      {"rms_norm(c) | silu", "bf16[2,320,64,64]", "columns", "columns rows"},
+      {"layer_norm(c, affine=false)", "bf16[2,320,64,64]", "columns", "columns"},
+      {"softmax(c)", "bf16[2,19,64,64]", "columns", "columns"},
+      {"l2_normalize(c) | silu", "bf16[2,96,64,64]", "columns", "columns"},
+      {"logsumexp(c, keepdim)", "f32[2,64,30,30]", "columns", "columns"},
+      {"max(c)", "f32[2,64,30,30]", "columns", "columns"},
+      // A norm by groups, then a reduction over channels of what follows it.
+      {"group_norm(16) | tanh | hardswish | add(x) | logsumexp(c, keepdim)", "f32[2,64,30,30]",
+       "rows columns", "rows columns rows"},
+      {"max_pool(2)", "f32[2,8,16,16]", "pool rows", "pool rows"},
+      // Over some of the positions' axes: elements, merges, formulas, outputs.
+      {"mean(w)", "f32[2,8,16,16]", "rows finalise finalise finalise", "rows"},
+  };
+  for (const Expectation& expected : expectations) {
+    const TypedBlock block = typed(expected.block, expected.input);
+    EXPECT_EQ(kernels_of(block), expected.forward) << expected.block;
+    EXPECT_EQ(kernels_of(block.backward()), expected.backward) << "gradients of " << expected.block;
+  }
+}
+
+TEST(CudaKernels, ASweepOverChannelsAndPositionsIsTwo) {
+  const TypedBlock block = typed("layer_norm(c) | silu", "f32[2,16,8,8]").backward();
+  const Schedule before = make_schedule(block, Device::by_name("h200").description());
+  const Schedule after = arranged_schedule(block);
+  EXPECT_EQ(after.sweep_count(), before.sweep_count() + 1);
+  // The piece with statistics of each channel comes behind the others and keeps nothing that it does not need.
+  const auto last = std::find_if(after.steps.rbegin(), after.steps.rend(),
+                                 [](const ScheduleStep& step) { return step.kind == StepKind::kSweep; });
+  ASSERT_NE(last, after.steps.rend());
+  EXPECT_EQ(last->sweep.sinks.size(), 2U);
+  for (const ScheduleStep& step : after.steps) {
+    if (step.kind != StepKind::kSweep) continue;
+    bool over_channels = false;
+    bool over_positions = false;
+    for (const Sink& sink : step.sweep.sinks) {
+      if (sink.kind != SinkKind::kStatistic) continue;
+      const bool channels = after.graph[sink.part].axes == AxisSet{Axis::kC};
+      over_channels = over_channels || channels;
+      over_positions = over_positions || !channels;
+    }
+    EXPECT_FALSE(over_channels && over_positions);
+    for (const Formula::Step& each : step.sweep.steps)
+      if (each.primitive == Primitive::kInput) {
+        EXPECT_LT(each.input, static_cast<int>(step.sweep.inputs.size()));
+      }
+  }
+}
+
+TEST(CudaKernels, StatisticsOfThisKernelStayInIt) {
+  const Schedule schedule = arranged_schedule(typed("layer_norm(c)", "f32[2,16,8,8]"));
+  const std::vector<KernelCut> cuts = cut_into_kernels(schedule);
+  ASSERT_EQ(cuts.size(), 1U);
+  EXPECT_EQ(std::count(cuts[0].shared.begin(), cuts[0].shared.end(), true), 0);
+}
+
+TEST(CudaKernels, ConvolutionsAreRefused) {
+  EXPECT_THROW(cut_into_kernels(arranged_schedule(typed("conv2d(8, k=3) | relu", "f32[1,3,8,8]"))),
+               NotSupportedError);
+}
+
+}  // namespace
+}  // namespace fuseblock::cuda

@@ -53,6 +53,10 @@ DType KernelWriter::element_type(int number) const {
 }
 
 std::string KernelWriter::tensor(int number) {
+  // A component lives in the statistic that has it.
+  const Slot& which = slot(number);
+  if (which.kind == SlotKind::kStatistic && part(which.part).kind == PartKind::kComponent)
+    number = statistic_slot(which.part);
   if (std::find(tensors_.begin(), tensors_.end(), number) == tensors_.end()) tensors_.push_back(number);
   return "a." + names_[at(number)];
 }

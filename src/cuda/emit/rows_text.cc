@@ -124,7 +124,9 @@ class RowsWriter : KernelWriter {
         if (sink.kind == SinkKind::kStore) written.push_back(sink.slots[0]);
     for (int i = 0; i < sweep_count(); ++i)
       for (int input : sweep(i).inputs) {
-        if (slot(input).extents != domain_ || contains(written, input) || contains(ring_, input)) continue;
+        if (slot(input).kind == SlotKind::kStatistic || slot(input).extents != domain_ ||
+            contains(written, input) || contains(ring_, input))
+          continue;
         ring_.push_back(input);
         ring_vector_bytes_ += vector_bytes(input);
       }

@@ -240,20 +240,27 @@ Cubin compile(const KernelSource& source, const Architecture& architecture) {
   std::vector<std::string> options = source.options;
   options.push_back(std::string("--gpu-architecture=") + architecture.name);
   options.emplace_back("--ptxas-options=-v");
-  const Program program(*nvrtc, source);
-  const nvrtcResult result = program.compile(options);
+  // NVRTC's own cache would leave out what the assembler says; a compiler without one does not know the option.
+  options.emplace_back("--no-cache");
+  std::optional<Program> program(std::in_place, *nvrtc, source);
+  nvrtcResult result = program->compile(options);
+  if (result == NVRTC_ERROR_INVALID_OPTION) {
+    options.pop_back();
+    program.emplace(*nvrtc, source);
+    result = program->compile(options);
+  }
   if (result != NVRTC_SUCCESS)
     throw InternalError(failure(source, options, *nvrtc,
                                 std::string("does not compile: ") + nvrtc->nvrtcGetErrorString(result),
-                                program.log()));
+                                program->log()));
 
   Cubin cubin;
   cubin.name = source.name;
   cubin.entry = source.entry;
   cubin.architecture = architecture.name;
   cubin.compiler = nvrtc->version();
-  cubin.image = program.cubin();
-  cubin.log = program.log();
+  cubin.image = program->cubin();
+  cubin.log = program->log();
   cubin.kernels = resources_in_log(cubin.log);
   if (std::ranges::find(cubin.kernels, source.entry, &KernelResources::entry) == cubin.kernels.end())
     throw InternalError(

@@ -145,7 +145,7 @@ class RowsLaunch : public KernelLaunch {
       const Slot& which = schedule_.slots[at(slot)];
       const bool known =
           std::any_of(dense_.begin(), dense_.end(), [&](const Border& b) { return b.slot == slot; });
-      if (which.extents != domain_ || known) return;
+      if (which.kind == SlotKind::kStatistic || which.extents != domain_ || known) return;
       inputs_ += read ? 1 : 0;
       const TensorType* type = which.kind == SlotKind::kArgument ? &schedule_.inputs[at(which.number)].type
                                : which.kind == SlotKind::kOutput ? &schedule_.outputs[at(which.number)].type

@@ -27,6 +27,7 @@ class PrologueRunner {
  private:
   bool plain_ = false;  // one loaded value, and no arithmetic
   const Prologue* prologue_;
+  std::int64_t channels_ = 1;
   PositionExtents extents_;
   std::vector<bool> varies_;
   RowProgram<T> program_;

@@ -68,7 +68,9 @@ def read_cases(path: Path) -> Iterator[Case]:
         parts = re.split(r",\s*(?![^\[]*\])", types)
         named = {"x": parts[0].strip()}
         named.update((part.split("=", 1)[0].strip(), part.split("=", 1)[1].strip()) for part in parts[1:])
-        if not _CONVOLUTIONS.search(block) and not any(re.search(r"[\[,]0[,\]]", each) for each in named.values()):
+        if not _CONVOLUTIONS.search(block) and not any(
+            re.search(r"[\[,]0[,\]]", each) for each in named.values()
+        ):
             yield Case(name.strip(), block.strip(), named)
 
 

@@ -149,7 +149,9 @@ def _summary(records: list[dict[str, Any]]) -> str:
 
 def main() -> int:
     """Runs the rows and writes the record."""
-    parser = argparse.ArgumentParser(description="Every load-sourced case on the GPU beside PyTorch and float64")
+    parser = argparse.ArgumentParser(
+        description="Every load-sourced case on the GPU beside PyTorch and float64"
+    )
     parser.add_argument("--filter", default="", help="only rows whose name, type or layout contains the text")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "h200" / "tests.json")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)

@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+"""Load-sourced blocks on a GPU beside PyTorch, eager and compiled, and beside the floor.
+
+    python3 benchmarks/gpu/bench.py [--filter TEXT] [--out FILE] [--no-compile] [--again]
+
+Needs the build folder, a GPU and torch. A row is a block, a shape, a layout and a direction: the median of ten runs, L2
+emptied before each, weights and biases random, the error of the outputs checked in the same run. The floor is what the
+block must read and write, each once, at the speed at which PyTorch copies 268 MB here. Rows that are in the file with
+the same kernels are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from fuseblock._capi import Plan, type_text, version  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+RUNS = 10
+DEVICE = "cuda"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A block with the same computation by PyTorch; `groups` independent parts of channels check its error."""
+
+    name: str
+    notation: str
+    shape: tuple[int, ...]
+    torch: Callable[..., Tensor]
+    dtype: torch.dtype = torch.bfloat16
+    parameters: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+
+
+def group_norm_silu(groups: int) -> Callable[..., Tensor]:
+    """GroupNorm and SiLU as PyTorch's users write them."""
+    return lambda x, w, b: F.silu(F.group_norm(x, groups, w, b))
+
+
+def adagn(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """GroupNorm whose scale and shift come from outside, and SiLU."""
+    return F.silu(F.group_norm(x, 32) * scale + shift)
+
+
+def layer_norm_channels(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """LayerNorm over the channels of each position."""
+    return F.layer_norm(x.movedim(1, -1), (x.shape[1],), w, b).movedim(-1, 1)
+
+
+def rms_norm_channels_silu(x: Tensor, w: Tensor) -> Tensor:
+    """RMS norm over the channels of each position, and SiLU."""
+    return F.silu(F.rms_norm(x.movedim(1, -1), (x.shape[1],), w, 1e-6).movedim(-1, 1))
+
+
+def instance_norm_leaky(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """InstanceNorm and LeakyReLU, as 3-D segmentation has them."""
+    return F.leaky_relu(F.instance_norm(x, weight=w, bias=b), 0.01)
+
+
+def hardswish_gn_mean(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """The tail of conv3d_hardswish_gn_mean."""
+    return F.group_norm(F.hardswish(x), 4, w, b).mean((2, 3, 4))
+
+
+GROUP_NORMS = [
+    ((2, 320, 64, 64), 32),
+    ((2, 320, 128, 128), 32),
+    ((1, 512, 256, 256), 32),
+    ((1, 128, 1024, 1024), 32),
+    ((1, 128, 20, 256, 256), 32),
+    ((1, 512, 16, 180, 320), 32),
+    ((64, 256, 56, 56), 32),
+    ((2, 32, 128, 128, 128), 8),
+]
+OTHERS = [(2, 320, 64, 64), (1, 512, 256, 256), (1, 128, 20, 256, 256)]
+
+
+def cases() -> list[Case]:
+    """What is timed."""
+    gn = ("group_norm.weight", "group_norm.bias")
+    result = [
+        Case("group_norm_silu", f"group_norm({groups}) | silu", shape, group_norm_silu(groups), parameters=gn)
+        for shape, groups in GROUP_NORMS
+    ]
+    result.append(
+        Case(
+            "conv3d_hardswish_gn_mean_tail",
+            "hardswish | group_norm(4) | mean(d,h,w)",
+            (1024, 16, 13, 29, 29),
+            hardswish_gn_mean,
+            torch.float32,
+            gn,
+        )
+    )
+    for shape in OTHERS:
+        result += [
+            Case(
+                "rms_norm_silu",
+                "rms_norm(c, eps=1e-6) | silu",
+                shape,
+                rms_norm_channels_silu,
+                parameters=("rms_norm.weight",),
+            ),
+            Case(
+                "layer_norm",
+                "layer_norm(c)",
+                shape,
+                layer_norm_channels,
+                parameters=("layer_norm.weight", "layer_norm.bias"),
+            ),
+            Case(
+                "instance_norm_leaky_relu",
+                "instance_norm(affine=true) | leaky_relu(0.01)",
+                shape,
+                instance_norm_leaky,
+                parameters=("instance_norm.weight", "instance_norm.bias"),
+            ),
+            Case(
+                "adagn_silu",
+                "group_norm(32, affine=false) | mul(scale) | add(shift) | silu",
+                shape,
+                adagn,
+                extra=("scale", "shift"),
+            ),
+        ]
+    return result
+
+
+class Timer:
+    """Medians by events, with L2 emptied before each run."""
+
+    def __init__(self) -> None:
+        self.flush = torch.empty(512 * 1024 * 1024, dtype=torch.uint8, device=DEVICE)
+
+    def __call__(self, function: Callable[[], object]) -> tuple[float, float]:
+        """Milliseconds: the median and the distance of the quartiles."""
+        for _ in range(3):
+            function()
+        times = []
+        for _ in range(RUNS):
+            self.flush.zero_()
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda._sleep(200_000)  # the host is ahead when the GPU begins
+            start.record()
+            function()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end))
+        quarter = statistics.quantiles(times, n=4)
+        return statistics.median(times), quarter[2] - quarter[0]
+
+
+def largest(values: Tensor) -> float:
+    """The largest absolute value."""
+    return float(values.abs().max())
+
+
+def errors(case: Case, arguments: list[Tensor], got: Tensor, peer: Tensor) -> tuple[float, float]:
+    """The largest errors of both against float64, on the first sample."""
+    few = [each[:1].double() if each.dim() > 1 else each.double() for each in arguments]
+    if few[0].numel() > 1 << 28:
+        return float("nan"), float("nan")
+    exact = case.torch(*few)
+    return largest(got[:1].double() - exact), largest(peer[:1].double() - exact)
+
+
+def run(case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: bool) -> list[dict[str, Any]]:
+    """The rows of a case in one layout: forward, and forward with backward."""
+    generator = torch.Generator(DEVICE).manual_seed(1)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, device=DEVICE).to(case.dtype)
+
+    x = draw(*case.shape)
+    if layout == "channels_last":
+        x = x.to(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+    one = (case.shape[0], case.shape[1], *[1] * (len(case.shape) - 2))
+    others = [draw(case.shape[1]) for _ in case.parameters] + [draw(*one) for _ in case.extra]
+    names = [*case.parameters, *case.extra]
+    arguments = [x, *others]
+    types = {name: type_text(each) for name, each in zip(names, others, strict=True)}
+    inputs = dict(zip(["x", *names], arguments, strict=True))
+    rows = []
+
+    plan = Plan.make(case.notation, type_text(x), types, DEVICE)
+    call = plan.bind(inputs)
+    call()
+    expected = case.torch(*arguments)
+    output = next(iter(call.outputs.values()))
+    error, peer_error = errors(case, arguments, output, expected)
+    head = {
+        "case": case.name,
+        "shape": list(case.shape),
+        "dtype": str(case.dtype).removeprefix("torch."),
+        "layout": layout,
+        "mode": "f32 arithmetic",
+    }
+    peers = {"eager": timer(lambda: case.torch(*arguments))[0]}
+    if with_compile:
+        compiled = torch.compile(case.torch, dynamic=False)
+        peers["torch.compile"] = timer(lambda: compiled(*arguments))[0]
+    ms, spread = timer(call)
+    floor = (x.nbytes + output.nbytes) / copy_rate * 1e3
+    kernels = json.loads(plan.explain_json()).get("kernels", [])
+    rows.append(
+        {
+            **head,
+            "direction": "forward",
+            "fuseblock_ms": ms,
+            "spread_ms": spread,
+            "peers": peers,
+            "floor_ms": floor,
+            "error": error,
+            "peer_error": peer_error,
+            "kernels": kernels,
+        }
+    )
+
+    forward, backward = plan.for_training()
+    first = forward.bind(inputs)
+    first()
+    result = next(iter(first.outputs.values()))
+    gradient = torch.randn_like(result)
+    name = next(iter(first.outputs))
+    second = backward.bind({**inputs, **first.outputs, f"d_{name}": gradient})
+
+    def both() -> None:
+        first()
+        second()
+
+    leaves = [each.detach().requires_grad_() for each in arguments]
+
+    def eager() -> object:
+        return torch.autograd.grad(case.torch(*leaves), leaves, gradient)
+
+    peers = {"eager": timer(eager)[0]}
+    if with_compile:
+        trained = torch.compile(case.torch, dynamic=False)
+        peers["torch.compile"] = timer(lambda: torch.autograd.grad(trained(*leaves), leaves, gradient))[0]
+    ms, spread = timer(both)
+    alone, _ = timer(second)
+    floor += (x.nbytes * 2 + gradient.nbytes) / copy_rate * 1e3
+    rows.append(
+        {
+            **head,
+            "direction": "forward+backward",
+            "fuseblock_ms": ms,
+            "spread_ms": spread,
+            "backward_ms": alone,
+            "peers": peers,
+            "floor_ms": floor,
+        }
+    )
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows for a person."""
+    lines = [f"{'case':<30} {'shape':<22} {'layout':<14} {'direction':<17} {'ms':>8} {'/floor':>7}  peers"]
+    for row in rows:
+        peers = ", ".join(
+            f"{name} {ms:.3f} ({ms / row['fuseblock_ms']:.2f}x)" for name, ms in row["peers"].items()
+        )
+        shape = ",".join(map(str, row["shape"]))
+        lines.append(
+            f"{row['case']:<30} {shape:<22} {row['layout']:<14} {row['direction']:<17} {row['fuseblock_ms']:>8.4f} "
+            f"{row['fuseblock_ms'] / row['floor_ms']:>7.2f}  {peers}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Times the cases and writes the results."""
+    parser = argparse.ArgumentParser(description="Load-sourced blocks on a GPU beside PyTorch and the floor")
+    parser.add_argument("--filter", default="", help="only cases whose name and shape contain the text")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "h200" / "norms.json")
+    parser.add_argument("--layouts", nargs="+", default=["contiguous", "channels_last"])
+    parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
+    options = parser.parse_args()
+
+    timer = Timer()
+    source = torch.randn(128 * 1024 * 1024, device=DEVICE).bfloat16()
+    target = torch.empty_like(source)
+    copy_rate = 2 * source.nbytes / (timer(lambda: target.copy_(source))[0] / 1e3)
+    print(f"{torch.cuda.get_device_name()}: copies at {copy_rate / 1e12:.2f} TB/s", flush=True)
+    del source, target
+    rows: list[dict[str, Any]] = []
+    for layout in options.layouts:
+        for case in cases():
+            if options.filter not in f"{case.name} {case.shape}":
+                continue
+            try:
+                found = run(case, layout, timer, copy_rate, not options.no_compile)
+            except NotImplementedError as refused:
+                print(f"{case.name} {case.shape} {layout}: {refused}")
+                continue
+            rows += found
+            print(table(found).split("\n", 1)[1], flush=True)
+            document = {
+                "device": torch.cuda.get_device_name(),
+                "versions": {
+                    "fuseblock": version(),
+                    "torch": torch.__version__,
+                    "cuda": torch.version.cuda,
+                    "python": platform.python_version(),
+                },
+                "copy_bytes_per_second": copy_rate,
+                "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                "rows": rows,
+            }
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            options.out.write_text(json.dumps(document, indent=1) + "\n")
+            torch._dynamo.reset()
+    print(table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

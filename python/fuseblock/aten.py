@@ -7,10 +7,10 @@ has one function for each operation of the catalogue, `aten_formula` evaluates f
 
 The JSON of a block has no types, so axes are tracked here. A value is a tensor with one letter of n c d h w
 for each of its dimensions. `x` is labelled by its rank, results by their operation, and the other arguments
-where they are first used: what a convolution takes has its axes, a parameter of one dimension lies on c, those
-of layer_norm and rms_norm on the normalised axes, and anything else is aligned from the right with the first
-labelled operand (with `x` where there is none), as PyTorch broadcasts. Where that is not what is meant, the
-caller names the axes.
+where they are first used: what a convolution takes has its axes, a parameter of one dimension lies on c,
+those of layer_norm and rms_norm on the normalised axes, and anything else is aligned from the right with the
+first labelled operand (with `x` where there is none), as PyTorch broadcasts. Where that is not what is meant,
+the caller names the axes.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class TypedBlock {
   // Finds the type of every value, given that of `x`. `others` may give the types of extra inputs and
   // parameters:
   //  - an extra input without one has the type of the value it is combined with;
-  //  - an unlabelled one is aligned with that value from the right, as PyTorch broadcasts; a parameter of one axis lies on c;
+  //  - an unlabelled one is aligned with it from the right, or lies where a convolution expects it; a parameter of one axis on c;
   //  - a parameter without one has the shape its stage asks for and the dtype of the stage's input.
   // Statistics and programs are not rounded between stages, so the dtype of an inner value only says what its
   // consumer would see. Throws UserError with the stage, the argument, what was expected and what came.

@@ -7,9 +7,10 @@ has one function for each operation of the catalogue, `aten_formula` evaluates f
 
 The JSON of a block has no types, so axes are tracked here. A value is a tensor with one letter of n c d h w
 for each of its dimensions. `x` is labelled by its rank, results by their operation, and the other arguments
-where they are first used: a parameter of one dimension lies on c, those of layer_norm and rms_norm on the
-normalised axes, and anything else is aligned from the right with the first labelled operand (with `x` where
-there is none), as PyTorch broadcasts. Where that is not what is meant, the caller names the axes.
+where they are first used: what a convolution takes has its axes, a parameter of one dimension lies on c,
+those of layer_norm and rms_norm on the normalised axes, and anything else is aligned from the right with the
+first labelled operand (with `x` where there is none), as PyTorch broadcasts. Where that is not what is meant,
+the caller names the axes.
 """
 
 from __future__ import annotations
@@ -173,7 +174,9 @@ def _label_operands(statement: Mapping[str, Any], names: Sequence[str], scope: _
         if name not in scope.unlabelled:
             continue
         rank = scope.unlabelled[name].dim()
-        if op in _FIRST_PER_CHANNEL and i >= _FIRST_PER_CHANNEL[op]:
+        if op in CONVOLUTIONS and i == 0:
+            scope.label(name, DEFAULT_AXES[rank])
+        elif op in _FIRST_PER_CHANNEL and i >= _FIRST_PER_CHANNEL[op]:
             scope.label(name, "c")
         elif op in ("layer_norm", "rms_norm") and i >= 1:
             scope.label(name, "".join(statement["args"]["axes"]))

@@ -142,6 +142,18 @@ const TensorType& Typing::operand(int node, int index, const TensorType& anchor)
   return *type;
 }
 
+const TensorType& Typing::operand_with_positions(int node, int index, int spatial_rank) {
+  const Value value = block_.nodes()[static_cast<std::size_t>(node)].operand(index);
+  auto& type = types_[static_cast<std::size_t>(value.id)];
+  const auto given = others_.find(block_.value(value).name);
+  const int rank = spatial_rank + 2;
+  if (!type && given != others_.end() && !given->second.labelled() && given->second.rank() == rank) {
+    type = given->second;
+    type->axes = default_axes(rank);
+  }
+  return operand(node, index);
+}
+
 TensorType Typing::align(int node, const std::string& name, TensorType type, const TensorType& anchor,
                          bool is_parameter) {
   if (type.labelled()) return type;

@@ -26,6 +26,9 @@ class Typing {
   // the right.
   const TensorType& operand(int node, int index, const TensorType& anchor);
   const TensorType& operand(int node, int index) { return operand(node, index, *types_[0]); }
+  // The same for an operand that has to lie on n, c and some spatial axes: one that is open with as many plain
+  // extents lies on them.
+  const TensorType& operand_with_positions(int node, int index, int spatial_rank);
   // The operand must have the extents of `wanted`; one that is open gets its type.
   const TensorType& expect(int node, int index, const TensorType& wanted);
 

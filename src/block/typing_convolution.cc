@@ -159,7 +159,8 @@ int input_operand(OpCode code) {
 TensorType infer_convolution(Typing& typing, int node) {
   const Node& which = typing.block().nodes()[static_cast<std::size_t>(node)];
   const OpCode code = which.operation->code;
-  const TensorType input = typing.operand(node, input_operand(code));
+  const TensorType input =
+      typing.operand_with_positions(node, input_operand(code), which.operation->spatial_rank);
   const ConvGeometry geometry = ConvReader(typing.block(), node, input).read();
   const TensorType weight = weight_type(geometry, which.operation->spatial_rank, input.dtype);
   const TensorType output = output_type(geometry, input);

@@ -62,15 +62,16 @@ def test_opcheck_by_handle(name: str) -> None:
 
 def test_handles_are_checked() -> None:
     x = torch.randn(2, 3)
-    with pytest.raises(ValueError, match="expected the handle of a block, got 12345"):
+    errors = (ValueError, RuntimeError)  # by the version of PyTorch
+    with pytest.raises(errors, match="expected the handle of a block, got 12345"):
         ops.forward(12345, [x], 0)
-    with pytest.raises(ValueError, match="no operation `sillu`"):
+    with pytest.raises(errors, match="no operation `sillu`"):
         ops.block("sillu", False)
     handle = ops.block("silu", False)
-    with pytest.raises(ValueError, match="saved: expected the bytes that `forward` saved"):
+    with pytest.raises(errors, match="saved: expected the bytes that `forward` saved"):
         ops.backward(handle, [x], 1, [x], x)
     for made in (torch.zeros(8, dtype=torch.uint8), torch.full([80], 3, dtype=torch.uint8)):
-        with pytest.raises(ValueError, match="expected the"):
+        with pytest.raises(errors, match="expected the"):
             ops.backward(handle, [x], 1, [x], made)
 
 

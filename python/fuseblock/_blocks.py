@@ -249,9 +249,8 @@ class Block:
         dtypes = tuple(argument.dtype for argument in arguments)
         key = (torch.get_autocast_dtype("cpu"), dtypes)
         if key not in self._autocast:
-            with torch.no_grad():
-                few = self._graph.named(self._one_sample(arguments))
-                cast = aten.autocast_block(self._graph.block, few, "cpu")
+            few = self._graph.named(self._one_sample(arguments))
+            cast = aten.autocast_block(self._graph.block, few, "cpu")
             self._autocast[key] = block(json.dumps(cast), self.keep)
         return self._autocast[key]
 

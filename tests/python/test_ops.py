@@ -196,6 +196,15 @@ def test_autocast(name: str) -> None:
         assert as_tuple(own(*arguments))[0].dtype == torch.float32
 
 
+def test_autocast_still_casts_parameters_for_others() -> None:
+    weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
+    own = block("linear(4, bias=false) | square")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        own(x, weight)
+        (found,) = torch.autograd.grad(F.linear(x, weight).float().sum(), weight)
+    assert found.any()
+
+
 def test_bf16_activations_with_f32_parameters() -> None:
     own = block("group_norm(4) | silu")
     x = torch.randn(2, 8, 5, 7, dtype=torch.bfloat16, requires_grad=True)

@@ -20,7 +20,7 @@
 namespace fuseblock::torch_binding {
 namespace {
 
-// Python sees std::invalid_argument as ValueError, and any other exception as RuntimeError.
+// Python sees std::invalid_argument as ValueError or RuntimeError, by the version of PyTorch.
 template <class Function>
 auto with_errors(const Function& function) {
   try {

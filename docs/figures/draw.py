@@ -158,7 +158,7 @@ def folders() -> str:
     block = Box("src/block", "words, types, adjoints", 190, 104)
     cli = Box("src/cli", "the command", 430, 104, width=120)
     c_api = Box("src/c_api", "for C", 580, 104, width=120)
-    torch = Box("bindings/torch", "the only one to see torch", 740, 104, width=190, planned=True)
+    torch = Box("bindings/torch", "the only one to see torch", 740, 104, width=190)
     plan = Box("src/plan", "sweeps, plans, devices", 90, 198)
     reference = Box("src/reference", "the oracle", 290, 198)
     cpu = Box("src/cpu", "an engine", 10, 312, width=110)

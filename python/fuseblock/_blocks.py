@@ -39,6 +39,8 @@ _DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _disabled = os.environ.get("FUSEBLOCK_DISABLE", "0") not in ("", "0")
 _PLAIN = {Tensor, torch.nn.Parameter}
 
+_needed_by_handle: dict[int, dict[int, int]] = {}
+
 _forward = torch.ops.fuseblock.forward.default
 _backward = torch.ops.fuseblock.backward.default
 _is_autocast_enabled = torch.is_autocast_enabled
@@ -84,7 +86,7 @@ class Block:
         self._handle = -1
         self._all = 0  # a bit for each argument
         self._known: dict[Any, Mapping[str, Any]] = {}
-        # Arguments that backward reads, as bits, by the bits of the wanted gradients.
+        # Arguments that backward reads, as bits, by the bits of the wanted gradients; shared with the plans.
         self._needed: dict[int, int] = {}
         self._autocast: dict[Any, Block] = {}
         # By the dtypes of the arguments: those of PyTorch's outputs, or why it refuses.
@@ -213,6 +215,7 @@ class Block:
             self._handle = _ops.handle_of(self.notation, bool(self.keep))
             self._graph = _ops.graph_of(self._handle)
             self._all = (1 << len(self._graph.names)) - 1
+            self._needed = _needed_by_handle.setdefault(self._handle, self._needed)
 
     def _unusual(self, arguments: Sequence[Tensor]) -> Sequence[Tensor]:
         """A first call, autocast, or tensors that no plan takes."""
@@ -246,9 +249,8 @@ class Block:
         dtypes = tuple(argument.dtype for argument in arguments)
         key = (torch.get_autocast_dtype("cpu"), dtypes)
         if key not in self._autocast:
-            with torch.no_grad():
-                few = self._graph.named(self._one_sample(arguments))
-                cast = aten.autocast_block(self._graph.block, few, "cpu")
+            few = self._graph.named(self._one_sample(arguments))
+            cast = aten.autocast_block(self._graph.block, few, "cpu")
             self._autocast[key] = block(json.dumps(cast), self.keep)
         return self._autocast[key]
 
@@ -344,7 +346,11 @@ class _Apply(torch.autograd.Function):
         results = _forward(owner._handle, arguments, wanted) or owner._prepared(arguments, wanted)
         ctx.owner = owner
         ctx.wanted = wanted
-        ctx.needed = needed = owner._needed[wanted]
+        needed = owner._needed.get(wanted)
+        if needed is None:  # somebody else had the plans made
+            owner._prepare(arguments, wanted)
+            needed = owner._needed[wanted]
+        ctx.needed = needed
         if needed == owner._all:
             ctx.save_for_backward(*arguments, results[-1])
         else:

@@ -55,7 +55,10 @@ class Graph:
 @functools.cache
 def handle_of(notation: str, keep_convolutions: bool) -> int:
     """The handle of a block. Raises ValueError where the notation is wrong."""
-    handle: int = torch.ops.fuseblock.block(notation, keep_convolutions)
+    try:
+        handle: int = torch.ops.fuseblock.block(notation, keep_convolutions)
+    except RuntimeError as error:  # what C++ throws has one type or the other by the version of PyTorch
+        raise ValueError(str(error)) from None
     return handle
 
 

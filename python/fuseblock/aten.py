@@ -59,7 +59,9 @@ def autocast_block(block: Mapping[str, Any], arguments: Mapping[str, Tensor], de
     Each statement runs under autocast and without. A convolution's operands are cast to the dtype of its
     result; so are those of another operation where its result would else have another dtype.
     """
-    scope = _Scope(block, arguments, {})
+    # Autocast keeps its casts of tensors that require gradients, and what it kept here would have none.
+    detached = {name: argument.detach() for name, argument in arguments.items()}
+    scope = _Scope(block, detached, {})
     statements: list[Mapping[str, Any]] = []
     for statement in block["statements"]:
         value = _evaluate_named(statement, scope)

@@ -1,7 +1,6 @@
 #include "cpu/finalise.h"
 
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "fuseblock/tensor.h"
@@ -61,19 +60,26 @@ class Finaliser {
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
+  // Statistics are doubles; only arguments and outputs are not.
   double read(int slot, const Position& p) const {
     const SlotView& view = views_[at(slot)];
-    return load_element(view.data, view.dtype, view.offset(p[0], p[1], p[2], p[3], p[4]));
+    const std::int64_t offset = view.offset(p[0], p[1], p[2], p[3], p[4]);
+    if (view.dtype == DType::kF64) return elements_at<double>(view.data)[offset];
+    return load_element(view.data, view.dtype, offset);
   }
 
   void write(int slot, const Position& p, double value) const {
     const SlotView& view = views_[at(slot)];
-    store_element(view.data, view.dtype, view.offset(p[0], p[1], p[2], p[3], p[4]), value);
+    const std::int64_t offset = view.offset(p[0], p[1], p[2], p[3], p[4]);
+    if (view.dtype == DType::kF64)
+      elements_at<double>(view.data)[offset] = value;
+    else
+      store_element(view.data, view.dtype, offset, value);
   }
 
   // The unit's share of an array, or all of it. `channel_step` channels are one element of it.
-  void for_each_here(const Extents& extents, std::int64_t channel_step,
-                     const std::function<void(const Position&)>& visit) const {
+  template <class Visit>
+  void for_each_here(const Extents& extents, std::int64_t channel_step, Visit visit) const {
     Extents begin{};
     Extents end = extents;
     if (unit_ != nullptr && extents[0] != 1) {
@@ -89,8 +95,11 @@ class Finaliser {
 
   void pointwise(int number) {
     const Part& part = schedule_.graph[number];
-    std::vector<double> inputs(part.operands.size());
-    std::vector<double> results(part.formula.steps().size());
+    // Called once for each unit: memory of their own would take longer than the few numbers in them.
+    thread_local std::vector<double> inputs;
+    thread_local std::vector<double> results;
+    inputs.resize(part.operands.size());
+    results.resize(part.formula.steps().size());
     for_each_here(part.extents, 1, [&](const Position& position) {
       for (std::size_t i = 0; i < inputs.size(); ++i)
         inputs[i] = read(slot_of_[at(part.operands[i])], position);

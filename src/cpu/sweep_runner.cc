@@ -262,9 +262,13 @@ void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& vi
 template <class T>
 void SweepRunner<T>::run_unit(std::int64_t n, Range channels, const std::vector<SlotView>& views,
                               std::byte* workspace, std::byte* scratch) const {
-  std::vector<TileOperand<T>> inputs(row_inputs_.size() + shared_);
-  std::vector<T*> targets(sinks_.size());
-  std::vector<TileOperand<T>> shared(position_inputs_.size());
+  // Units may be tiny: memory for these lists each time would take longer than the work.
+  thread_local std::vector<TileOperand<T>> inputs;
+  thread_local std::vector<T*> targets;
+  thread_local std::vector<TileOperand<T>> shared;
+  inputs.assign(row_inputs_.size() + shared_, {});
+  targets.assign(sinks_.size(), nullptr);
+  shared.assign(position_inputs_.size(), {});
   const Context context = {&views, workspace, scratch, &inputs, &shared, &targets, 0, false};
   run_task({n, 0, channels, {0, extents_.count()}}, context);
 }

@@ -158,6 +158,23 @@ def test_only_what_backward_reads_is_saved() -> None:
         torch.autograd.grad(output.sum(), x)
 
 
+def test_two_blocks_of_one_notation_share_their_plans() -> None:
+    notation = "tanh | group_norm(2) | mul(2)"
+    for own in (_blocks.Block(notation), _blocks.Block(notation)):
+        for extent in (3, 4):
+            arguments = [torch.randn(s, requires_grad=True) for s in ((2, 4, extent), (4,), (4,))]
+            assert_same(
+                gradients(as_tuple(own(*arguments)), arguments),
+                gradients(by_torch(own, arguments), arguments),
+            )
+    # Plans that were made through the operations alone.
+    handle = torch.ops.fuseblock.block("tanh | square", False)
+    x = torch.randn(2, 3, requires_grad=True)
+    assert torch.ops.fuseblock.prepare(handle, [x.detach()], 1, "")[0] == "ready"
+    (found,) = torch.autograd.grad(as_tuple(block("tanh | square")(x))[0].sum(), x)
+    assert_same([found], torch.autograd.grad((torch.tanh(x) ** 2).sum(), x))
+
+
 def test_one_argument_made_from_another() -> None:
     own = block("tanh | mul(y)")
     x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
@@ -177,6 +194,15 @@ def test_autocast(name: str) -> None:
     assert_same(gradients(outputs, arguments), gradients(expected, arguments), factor=1 << 18)
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.autocast("cpu", enabled=False):
         assert as_tuple(own(*arguments))[0].dtype == torch.float32
+
+
+def test_autocast_still_casts_parameters_for_others() -> None:
+    weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
+    own = block("linear(4, bias=false) | square")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        own(x, weight)
+        (found,) = torch.autograd.grad(F.linear(x, weight).float().sum(), weight)
+    assert found.any()
 
 
 def test_bf16_activations_with_f32_parameters() -> None:

@@ -1,0 +1,183 @@
+#include "cuda/emit/unit_text.h"
+
+#include <algorithm>
+
+namespace fuseblock::cuda {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+}  // namespace
+
+UnitWriter::UnitWriter(const Schedule& schedule, const KernelCut& cut)
+    : KernelWriter(schedule, cut), narrator_(schedule) {
+  for (int i = cut.first; i <= cut.last; ++i)
+    if (step(i).kind == StepKind::kSweep) sweeps_.push_back(i);
+  domain_ = sweep(0).domain;
+}
+
+bool UnitWriter::has_statistics(int i) const {
+  return std::any_of(sweep(i).sinks.begin(), sweep(i).sinks.end(),
+                     [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
+}
+
+int UnitWriter::sweep_of(int number) const {
+  for (int i = 0; i < sweep_count(); ++i)
+    for (const Sink& sink : sweep(i).sinks)
+      if (sink.kind == SinkKind::kStatistic && sink.part == number) return i;
+  return -1;
+}
+
+std::string UnitWriter::in_unit_text(int number, int component) {
+  const Part& which = part(number);
+  const std::string field = component == 0 ? ".first" : ".second";
+  if (which.kind == PartKind::kComponent) return in_unit_text(which.operands[0], which.component);
+  if (const int i = sweep_of(number); i >= 0)
+    return "unit.values->totals" + number_text(i) + "[c].s" + number_text(number) + field;
+  if (in_unit(number)) {
+    if (which.kind == PartKind::kRegroup) return regroup_text(number);
+    const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+    return "unit.values->p" + number_text(number) + "[c]" + (merged ? field : "");
+  }
+  const int where = component == 0 ? statistic_slot(number) : schedule_.statistic_slot(number, component);
+  const std::string from = tensor(where);
+  return "to_real(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
+}
+
+std::string UnitWriter::regroup_text(int number) {
+  const Part& which = part(number);
+  const int operand = which.operands[0];
+  const std::int64_t groups = part(operand).extents[1];
+  if (which.extents[1] < groups) return in_unit_text(operand);
+  const std::string from = tensor(statistic_slot(operand));
+  return "to_real(" + from + ".data[" + from + ".offset(unit.n, (unit.first_channel + c) / " +
+         number_text(which.extents[1] / groups) + ")])";
+}
+
+void UnitWriter::write_finalise_units(Text& text) {
+  for (int i = cut_.first; i <= cut_.last; ++i) {
+    if (step(i).kind != StepKind::kFinalise && !writes_totals(i)) continue;
+    text.open("__device__ void finalise_" + number_text(i) +
+              "(const Arguments& a, const Unit& unit, const Team& team) {");
+    bool open = false;
+    auto end_loop = [&] {
+      if (open) text.close();
+      open = false;
+    };
+    auto begin_loop = [&] {
+      if (!open) text.open("for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) {");
+      open = true;
+    };
+    if (step(i).kind == StepKind::kFinalise)
+      for (int number : step(i).parts) {
+        const Part& which = part(number);
+        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup)
+          continue;
+        if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
+          end_loop();
+          text.line("__syncthreads();");
+          write_merge(text, number);
+          text.line("__syncthreads();");
+        } else {
+          begin_loop();
+          text.open("{  // " + narrator_.label(number));
+          const std::string value =
+              write_statements(
+                  text, which.formula.steps(),
+                  [&](int input) { return in_unit_text(which.operands[at(input)]); }, "real", single_)
+                  .back();
+          text.line("unit.values->p" + number_text(number) + "[c] = " + value + ";");
+          text.close();
+        }
+      }
+    end_loop();
+    write_to_memory(text, i);
+    text.line("__syncthreads();");
+    text.close();
+  }
+}
+
+bool UnitWriter::writes_totals(int i) const {
+  if (step(i).kind != StepKind::kSweep) return false;
+  return std::any_of(step(i).sweep.sinks.begin(), step(i).sweep.sinks.end(), [&](const Sink& sink) {
+    return sink.kind == SinkKind::kStatistic && cut_.shared[at(sink.part)];
+  });
+}
+
+void UnitWriter::write_to_memory(Text& text, int i) {
+  std::vector<std::pair<int, std::string>> stores;  // slot, value
+  if (step(i).kind == StepKind::kSweep) {
+    for (const Sink& sink : step(i).sweep.sinks)
+      if (sink.kind == SinkKind::kStatistic && cut_.shared[at(sink.part)])
+        for (std::size_t k = 0; k < sink.slots.size(); ++k)
+          stores.emplace_back(sink.slots[k], in_unit_text(sink.part, static_cast<int>(k)));
+  } else {
+    for (int number : step(i).parts) {
+      const Part& which = part(number);
+      if (!in_unit(number) || !cut_.shared[at(number)] || which.kind == PartKind::kComponent) continue;
+      const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+      for (int k = 0; k < (merged ? component_count(which.statistic) : 1); ++k)
+        stores.emplace_back(merged ? schedule_.statistic_slot(number, k) : statistic_slot(number),
+                            in_unit_text(number, k));
+    }
+    for (int output : step(i).operands) {
+      const int from = slot(output).part;
+      if (std::find(cut_.remaining.begin(), cut_.remaining.end(), from) == cut_.remaining.end())
+        stores.emplace_back(output, in_unit_text(from));
+    }
+  }
+  if (stores.empty()) return;
+  text.line("__syncthreads();");
+  text.line("if (team.member != 0) return;");
+  text.open("for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) {");
+  for (const auto& [to, value] : stores) write_store(text, to, value);
+  text.close();
+}
+
+void UnitWriter::write_store(Text& text, int to, const std::string& value) {
+  const Extents& extents = slot(to).extents;
+  std::string condition;
+  std::string channel = "unit.first_channel + c";
+  if (extents[0] == 1 && domain_[0] != 1) condition = "unit.n == 0";
+  if (extents[1] != domain_[1]) {
+    const std::int64_t group = domain_[1] / std::max<std::int64_t>(extents[1], 1);
+    condition += (condition.empty() ? "" : " && ") + std::string("(unit.first_channel + c) % ") +
+                 number_text(group) + " == 0";
+    channel = "(unit.first_channel + c) / " + number_text(group);
+  }
+  const std::string name = tensor(to);
+  text.line((condition.empty() ? "" : "if (" + condition + ") ") + "assign(" + name + ".data[" + name +
+            ".offset(unit.n, " + channel + ")], " + value + ");");
+}
+
+void UnitWriter::write_merge(Text& text, int number) {
+  const Part& which = part(number);
+  const Part& operand = part(which.operands[0]);
+  const bool over_c = which.axes.contains(Axis::kC) && operand.extents[1] != 1;
+  const std::string group = number_text(over_c ? operand.extents[1] / which.groups : 1);
+  const std::string type = statistic_type(number, "real");
+  std::string state;
+  if (which.kind == PartKind::kReduce) {
+    state = in_unit_text(which.operands[0]);
+    if (which.statistic == Statistic::kMoments) state += ", 0, 1";
+    if (which.statistic == Statistic::kExpSum) state += ", 1";
+  } else {
+    for (int k = 0; k < component_count(which.statistic); ++k)
+      state += (k == 0 ? "" : ", ") + in_unit_text(which.operands[0], k);
+    if (which.statistic == Statistic::kMoments)
+      state += ", " + literal(static_cast<double>(operand.count), single_);
+  }
+  text.line("// " + narrator_.label(number));
+  text.open("for (int group = threadIdx.x / 32; group < kUnitChannels / " + group + "; group += kWarps) {");
+  text.line(type + " total;");
+  text.line("total.clear();");
+  text.line("for (int c = group * " + group + " + threadIdx.x % 32; c < (group + 1) * " + group +
+            "; c += 32) total.merge(" + type + "{" + state + "});");
+  text.line("total = warp::from_first(warp::merge(total));");
+  text.line("for (int c = group * " + group + " + threadIdx.x % 32; c < (group + 1) * " + group +
+            "; c += 32) unit.values->p" + number_text(number) + "[c] = total;");
+  text.close();
+}
+
+}  // namespace fuseblock::cuda

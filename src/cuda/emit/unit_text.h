@@ -1,0 +1,43 @@
+// What the text of a kernel `rows` says of one unit: its statistics and the finalise steps on them.
+#pragma once
+
+#include "cuda/emit/kernel_writer.h"
+#include "plan/narrator.h"
+
+namespace fuseblock::cuda {
+
+class UnitWriter : public KernelWriter {
+ public:
+  UnitWriter(const Schedule& schedule, const KernelCut& cut);
+
+ protected:
+  int sweep_count() const { return static_cast<int>(sweeps_.size()); }
+  const Sweep& sweep(int i) const { return step(sweeps_[static_cast<std::size_t>(i)]).sweep; }
+  bool has_statistics(int i) const;
+  // Whether a part is worked out by units, as an array of the unit's.
+  bool in_unit(int number) const { return cut_.local[static_cast<std::size_t>(number)]; }
+  // The sweep that takes a statistic; -1 where none does.
+  int sweep_of(int number) const;
+
+  // A statistic in the code of a unit, at channel `c` of it; `component` of those that have several.
+  std::string in_unit_text(int number, int component = 0);
+  // A function for each finalise step, and for each sweep whose statistics are needed outside of the unit.
+  void write_finalise_units(Text& text);
+  // Whether a sweep's statistics are needed outside of the unit.
+  bool writes_totals(int step) const;
+
+  Narrator narrator_;
+  std::vector<int> sweeps_;  // steps
+  Extents domain_;
+
+ private:
+  // Groups' numbers at their channels, or the other way round.
+  std::string regroup_text(int number);
+  // The statistics of a step that are outputs, or that somebody outside of the unit needs.
+  void write_to_memory(Text& text, int step);
+  void write_store(Text& text, int to, const std::string& value);
+  // Merges over groups of channels, one warp a group.
+  void write_merge(Text& text, int number);
+};
+
+}  // namespace fuseblock::cuda

@@ -11,7 +11,7 @@ configure_release = if grep -qsx 'FUSEBLOCK_BUILD_TESTS:BOOL=ON' build/CMakeCach
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: demo test build lint format bench test-long clean help
+.PHONY: demo test build lint format bench test-long carry test-gpu bench-gpu clean help
 # One target after the other: they share build folders, and each uses all cores by itself.
 .NOTPARALLEL:
 
@@ -44,6 +44,15 @@ bench: ## Time the reference blocks, their tails, GroupNorm+SiLU and tiny tensor
 
 test-long: ## All C++ tests under sanitizers in their long form, every case in Python, the examples against an installed tree
 	@tools/test_long
+
+carry: ## What a GPU machine without packages needs of this build, into build/carry
+	@tools/carry
+
+test-gpu: ## On a GPU: every load-sourced case beside PyTorch and float64, recorded; GPU='--filter softmax' passes options
+	@tools/on_gpu tests/gpu/test_cases.py $(GPU)
+
+bench-gpu: ## On a GPU: norms and tails beside PyTorch and the floor, recorded; GPU='--no-compile' passes options
+	@tools/on_gpu benchmarks/gpu/bench.py $(GPU)
 
 clean: ## Remove the build folders; .venv stays
 	rm -rf build build-asan build-clang build-debug build-fuzz build-tsan

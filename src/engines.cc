@@ -25,6 +25,14 @@ class ReferenceExecutable : public Executable {
 
 }  // namespace
 
+std::vector<PlannedKernel> kernels_for(const Schedule& schedule, const DeviceDescription& device) {
+  try {
+    return cuda::kernels(schedule, cuda::gpu_of(device));
+  } catch (const NotSupportedError&) {
+    return {};
+  }
+}
+
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> kEngines = [] {
     std::vector<Engine> list = {

@@ -127,4 +127,11 @@ std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu)
   return result;
 }
 
+std::vector<PlannedKernel> kernels(const Schedule& schedule, const Gpu& gpu) {
+  std::vector<PlannedKernel> result;
+  for (const jit::KernelSource& source : sources(schedule, gpu))
+    result.push_back({source.name, jit::source_digest(source.text)});
+  return result;
+}
+
 }  // namespace fuseblock::cuda

@@ -51,6 +51,9 @@ struct Engine {
                                           const PlanOptions& options);
 };
 
+// The kernels that a schedule would launch on a GPU of that description; empty where there are none for it.
+std::vector<PlannedKernel> kernels_for(const Schedule& schedule, const DeviceDescription& device);
+
 // The engines that run on this machine, the fastest first.
 const std::vector<Engine>& engines();
 

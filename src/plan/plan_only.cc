@@ -25,6 +25,9 @@ class PlanOnly : public Executable {
     device_.require_runs();
   }
   const Schedule* schedule() const override { return &schedule_; }
+  std::vector<PlannedKernel> kernels() const override {
+    return kernels_for(schedule_, device_.description());
+  }
 
  private:
   Device device_;

@@ -174,7 +174,8 @@ def peer_results(graph: dict[str, Any], *rest: Any) -> dict[str, Tensor]:
         return {name: each.to(dtype) for name, each in torch_results(graph, *shared, torch.float32).items()}
 
 
-def _make(row: Row, device: str) -> Plan:
+def make_plan(row: Row, device: str) -> Plan:
+    """The forward plan of a row."""
     others = {name: row.type_of(name) for name in row.case.types if name != "x"}
     notation = row.case.block
     if "cast" in notation:
@@ -197,7 +198,7 @@ def run_row(row: Row, device: str) -> list[dict[str, Any]]:
 
 def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
     dtype = TORCH_DTYPES[row.dtype]
-    plan = _make(row, device)
+    plan = make_plan(row, device)
     document = json.loads(plan.explain_json())
     axes = {each["name"]: each["axes"] for each in document["inputs"] + document["parameters"]}
     plans: dict[str, tuple[Plan, ...]] = {"forward": (plan,)}

@@ -1,0 +1,59 @@
+"""The record of the last run on a GPU: it passed, and its kernels are those that plans choose now.
+
+No GPU is needed: plans for `h200` name the digest of each kernel's text, without comments and white space. A digest that
+is not in the record means that device code changed without having run: run `make test-gpu` on a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORD = ROOT / "benchmarks" / "results" / "h200" / "tests.json"
+sys.path.insert(0, str(ROOT / "tests" / "gpu"))
+
+import gpu_cases  # noqa: E402
+import gpu_row  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Any]:
+    """The record."""
+    document: dict[str, Any] = json.loads(RECORD.read_text())
+    return document
+
+
+def digests(kernels: list[dict[str, str]]) -> list[str]:
+    """The digests of a plan's kernels, in order."""
+    return [kernel["source_digest"] for kernel in kernels]
+
+
+def test_all_rows_passed(record: dict[str, Any]) -> None:
+    """Every row that there is now was run, and passed in every direction."""
+    assert [row for row in record["rows"] if row["status"] != "passed"] == []
+    known = {f"{row['case']} {row['dtype']} {row['layout']}" for row in record["rows"]}
+    assert [row.key for row in gpu_cases.rows() if row.key not in known] == []
+
+
+def test_kernels_are_the_recorded_ones(record: dict[str, Any]) -> None:
+    """Forward and backward of every row have the kernels that ran."""
+    recorded = {
+        (f"{row['case']} {row['dtype']} {row['layout']}", row["direction"]): digests(row["kernels"])
+        for row in record["rows"]
+    }
+    changed = []
+    for row in gpu_cases.rows():
+        plan = gpu_row.make_plan(row, "h200")
+        plans = {"forward": plan}
+        if (row.key, "backward") in recorded:
+            plans["backward"] = plan.backward()
+        for direction, each in plans.items():
+            now = digests(json.loads(each.explain_json())["kernels"])
+            if recorded.get((row.key, direction)) != now:
+                changed.append(f"{row.key} {direction}")
+    assert changed == []

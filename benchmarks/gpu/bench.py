@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Load-sourced blocks on a GPU beside PyTorch, eager and compiled, and beside the floor.
 
-    python3 benchmarks/gpu/bench.py [--filter TEXT] [--out FILE] [--no-compile] [--again]
+    python3 benchmarks/gpu/bench.py [--filter TEXT] [--out FILE] [--layouts NAMES] [--no-compile]
 
-Needs the build folder, a GPU and torch. A row is a block, a shape, a layout and a direction: the median of ten runs, L2
-emptied before each, weights and biases random, the error of the outputs checked in the same run. The floor is what the
-block must read and write, each once, at the speed at which PyTorch copies 268 MB here. Rows that are in the file with
-the same kernels are not run again.
+Needs the build folder, a GPU and torch. A row is a block, a shape, a layout and a direction: the median of
+ten runs, L2 emptied before each, weights and biases random, the error of the outputs checked in the same run. The
+floor is what the block must read and write, each once, at the speed at which PyTorch copies 268 MB here. Rows
+of other cases that the file has stay in it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 
 import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
 from fuseblock._capi import Plan, type_text, version  # noqa: E402
 from torch import Tensor  # noqa: E402
+from torch.nn import functional  # noqa: E402
 
 RUNS = 10
 DEVICE = "cuda"
@@ -36,7 +36,7 @@ DEVICE = "cuda"
 
 @dataclass(frozen=True)
 class Case:
-    """A block with the same computation by PyTorch; `groups` independent parts of channels check its error."""
+    """A block, and the same computation by PyTorch."""
 
     name: str
     notation: str
@@ -49,32 +49,32 @@ class Case:
 
 def group_norm_silu(groups: int) -> Callable[..., Tensor]:
     """GroupNorm and SiLU as PyTorch's users write them."""
-    return lambda x, w, b: F.silu(F.group_norm(x, groups, w, b))
+    return lambda x, w, b: functional.silu(functional.group_norm(x, groups, w, b))
 
 
 def adagn(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """GroupNorm whose scale and shift come from outside, and SiLU."""
-    return F.silu(F.group_norm(x, 32) * scale + shift)
+    return functional.silu(functional.group_norm(x, 32) * scale + shift)
 
 
 def layer_norm_channels(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """LayerNorm over the channels of each position."""
-    return F.layer_norm(x.movedim(1, -1), (x.shape[1],), w, b).movedim(-1, 1)
+    return functional.layer_norm(x.movedim(1, -1), (x.shape[1],), w, b).movedim(-1, 1)
 
 
 def rms_norm_channels_silu(x: Tensor, w: Tensor) -> Tensor:
     """RMS norm over the channels of each position, and SiLU."""
-    return F.silu(F.rms_norm(x.movedim(1, -1), (x.shape[1],), w, 1e-6).movedim(-1, 1))
+    return functional.silu(functional.rms_norm(x.movedim(1, -1), (x.shape[1],), w, 1e-6).movedim(-1, 1))
 
 
 def instance_norm_leaky(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """InstanceNorm and LeakyReLU, as 3-D segmentation has them."""
-    return F.leaky_relu(F.instance_norm(x, weight=w, bias=b), 0.01)
+    return functional.leaky_relu(functional.instance_norm(x, weight=w, bias=b), 0.01)
 
 
 def hardswish_gn_mean(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     """The tail of conv3d_hardswish_gn_mean."""
-    return F.group_norm(F.hardswish(x), 4, w, b).mean((2, 3, 4))
+    return functional.group_norm(functional.hardswish(x), 4, w, b).mean((2, 3, 4))
 
 
 GROUP_NORMS = [
@@ -163,6 +163,13 @@ class Timer:
             times.append(start.elapsed_time(end))
         quarter = statistics.quantiles(times, n=4)
         return statistics.median(times), quarter[2] - quarter[0]
+
+
+def measured_copy_rate(timer: Timer) -> float:
+    """Bytes a second of a copy, read and written ones together."""
+    source = torch.randn(128 * 1024 * 1024, device=DEVICE).bfloat16()
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / (timer(lambda: target.copy_(source))[0] / 1e3)
 
 
 def largest(values: Tensor) -> float:
@@ -269,6 +276,11 @@ def run(case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: b
     return rows
 
 
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells a row from others."""
+    return row["case"], tuple(row["shape"]), row["dtype"], row["layout"], row["direction"]
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows for a person."""
     lines = [f"{'case':<30} {'shape':<22} {'layout':<14} {'direction':<17} {'ms':>8} {'/floor':>7}  peers"]
@@ -294,12 +306,9 @@ def main() -> int:
     options = parser.parse_args()
 
     timer = Timer()
-    source = torch.randn(128 * 1024 * 1024, device=DEVICE).bfloat16()
-    target = torch.empty_like(source)
-    copy_rate = 2 * source.nbytes / (timer(lambda: target.copy_(source))[0] / 1e3)
+    copy_rate = measured_copy_rate(timer)
     print(f"{torch.cuda.get_device_name()}: copies at {copy_rate / 1e12:.2f} TB/s", flush=True)
-    del source, target
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     for layout in options.layouts:
         for case in cases():
             if options.filter not in f"{case.name} {case.shape}":
@@ -309,7 +318,7 @@ def main() -> int:
             except NotImplementedError as refused:
                 print(f"{case.name} {case.shape} {layout}: {refused}")
                 continue
-            rows += found
+            rows = [row for row in rows if all(key(row) != key(each) for each in found)] + found
             print(table(found).split("\n", 1)[1], flush=True)
             document = {
                 "device": torch.cuda.get_device_name(),

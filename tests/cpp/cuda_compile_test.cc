@@ -44,16 +44,26 @@ const std::vector<Sample>& samples() {
 
 constexpr std::array<const char*, 4> kTypes = {"f32", "bf16", "f16", "f64"};
 
-// Local memory that is known, with its reason: kernel, type, block.
-struct Known {
+// Local memory that is known.
+struct KnownSpill {
   std::string kernel;
-  std::string type;
+  std::string text;  // in the kernel's text
+  int most_bytes;
   std::string reason;
 };
 
-const std::vector<Known>& known_spills() {
-  static const std::vector<Known> kKnown = {};
-  return kKnown;
+bool may_spill(const KernelText& kernel, const CompiledKernel& compiled) {
+  static const std::vector<KnownSpill> kKnown = {
+      {"rows", "kRing = 0;", 256,
+       "for any views a thread is held to the 64 registers of four blocks a multiprocessor"},
+      {"rows", "hyperbolic_tangent(t", 96,
+       "tanh at every element of a chunk, forward and in the gradient, needs more than the 128 registers of "
+       "two blocks"},
+  };
+  return std::any_of(kKnown.begin(), kKnown.end(), [&](const KnownSpill& known) {
+    return kernel.name == known.kernel && kernel.text.find(known.text) != std::string::npos &&
+           compiled.local_bytes <= known.most_bytes;
+  });
 }
 
 void compile(const Sample& sample, const std::string& type, std::string_view architecture) {
@@ -61,10 +71,7 @@ void compile(const Sample& sample, const std::string& type, std::string_view arc
   if (sample.backward) block = block.backward();
   for (const KernelText& kernel : kernel_sources(block, Device::by_name("h200"))) {
     const CompiledKernel compiled = compile_kernel(kernel, architecture);
-    const bool known = std::any_of(known_spills().begin(), known_spills().end(), [&](const Known& spill) {
-      return spill.kernel == kernel.name && spill.type == type;
-    });
-    if (!known) {
+    if (!may_spill(kernel, compiled)) {
       EXPECT_EQ(compiled.local_bytes, 0)
           << kernel.name << " for " << architecture << ": build/fuseblock compile '" << sample.block
           << "' --input '" << type << sample.extents << "' --device h200 --arch " << architecture

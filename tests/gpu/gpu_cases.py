@@ -1,7 +1,7 @@
 """The cases of tests/cases and tests/gpu as rows to run: one for each type and layout of a case.
 
-A case is a line of notation and types (tests/cases/README.md). Those of tests/gpu/variants.cases run in every type
-and layout; of the others each runs in one type and one layout, in turn.
+A case is a line of notation and types (tests/cases/README.md). Those of tests/gpu/variants.cases run in every
+type and layout; of the others each runs in one type and one layout, in turn.
 """
 
 from __future__ import annotations

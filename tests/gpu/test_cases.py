@@ -3,9 +3,10 @@
 
     python3 tests/gpu/test_cases.py [--filter TEXT] [--out FILE] [--jobs N] [--again] [--device cuda]
 
-Needs the build folder, a GPU and torch, nothing else. Rows run in several processes at once, so that kernels are
-compiled side by side. Results go to --out, benchmarks/results/h200/tests.json unless given, row by row: what has passed
-there with the same library is not run again unless --again is given. The exit status is 1 where a row fails.
+Needs the build folder, a GPU and torch, nothing else. Rows run in several processes at once, so that kernels
+are compiled side by side. Results go to --out, benchmarks/results/h200/tests.json unless given, row by row:
+what has passed there with the same library is not run again unless --again is given. The exit status is 1
+where a row fails.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import platform
 import sys
 import time
+import types
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +29,12 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "python")]
+
+# Of the package only `aten` and `_capi` are taken, which need the C library alone; the package itself loads
+# the library of PyTorch's operations, too.
+_package = types.ModuleType("fuseblock")
+_package.__path__ = [str(ROOT / "python" / "fuseblock")]
+sys.modules.setdefault("fuseblock", _package)
 
 import gpu_cases  # noqa: E402
 

@@ -1,7 +1,8 @@
 """The record of the last run on a GPU: it passed, and its kernels are those that plans choose now.
 
-No GPU is needed: plans for `h200` name the digest of each kernel's text, without comments and white space. A digest that
-is not in the record means that device code changed without having run: run `make test-gpu` on a GPU.
+No GPU is needed: plans for `h200` name the digest of each kernel's text, without comments and white space. A
+digest that is not in the record means that device code changed without having run: run `make test-gpu` on a
+GPU.
 """
 
 from __future__ import annotations

@@ -285,9 +285,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     """The rows for a person."""
     lines = [f"{'case':<30} {'shape':<22} {'layout':<14} {'direction':<17} {'ms':>8} {'/floor':>7}  peers"]
     for row in rows:
-        peers = ", ".join(
-            f"{name} {ms:.3f} ({ms / row['fuseblock_ms']:.2f}x)" for name, ms in row["peers"].items()
-        )
+        ours = row["fuseblock_ms"]
+        peers = ", ".join(f"{name} {ms:.3f} ({ms / ours:.2f}x)" for name, ms in row["peers"].items())
         shape = ",".join(map(str, row["shape"]))
         lines.append(
             f"{row['case']:<30} {shape:<22} {row['layout']:<14} {row['direction']:<17} {ours:>8.4f} "

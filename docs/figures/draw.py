@@ -119,7 +119,7 @@ def block_path() -> str:
     engines = [
         Box("reference", "the oracle, in double", 850, 10, width=190),
         Box("cpu", "tiles, SIMD, threads", 850, 72, width=190),
-        Box("cuda", "kernels compiled at run time", 850, 134, width=190, planned=True),
+        Box("cuda", "kernels compiled at run time", 850, 134, width=190),
     ]
     parts = [box.svg() for box in [*ways, block, typed, backward, plan, sweeps, *engines]]
     corner = 200
@@ -162,7 +162,7 @@ def folders() -> str:
     plan = Box("src/plan", "sweeps, plans, devices", 90, 198)
     reference = Box("src/reference", "the oracle", 290, 198)
     cpu = Box("src/cpu", "an engine", 10, 312, width=110)
-    cuda = Box("src/cuda", "an engine", 140, 312, width=110, planned=True)
+    cuda = Box("src/cuda", "an engine", 140, 312, width=110)
     engines = Box("src/engines.cc", "lists the engines", 290, 312)
     x, y = plan.bottom
     parts = [box.svg() for box in (public, block, cli, c_api, torch, plan, reference, cpu, cuda, engines)]
@@ -170,7 +170,7 @@ def folders() -> str:
         arrow((320, block.y), (320, public.bottom[1])),
         arrow((460, cli.y), (460, public.bottom[1])),
         arrow(c_api.top, (c_api.top[0], 30), (public.right[0], 30)),
-        arrow(torch.top, (torch.top[0], 42), (public.right[0], 42), planned=True),
+        arrow(torch.top, (torch.top[0], 42), (public.right[0], 42)),
         arrow(
             plan.top, (plan.top[0], 177), (block.bottom[0] - 20, 177), (block.bottom[0] - 20, block.bottom[1])
         ),
@@ -183,10 +183,9 @@ def folders() -> str:
         arrow(engines.top, reference.bottom),
         arrow((engines.x, 324), (270, 324), (270, 270), (x + 30, 270), (x + 30, y)),
         arrow(cpu.top, (cpu.top[0], 290), (x - 30, 290), (x - 30, y)),
-        arrow(cuda.top, (cuda.top[0], 290), (x, 290), (x, y), planned=True),
-        legend(540, 312),
-        label("An arrow says: may include. Every folder of src/", 540, 344),
-        label("may also include the public API and itself.", 540, 360),
+        arrow(cuda.top, (cuda.top[0], 290), (x, 290), (x, y)),
+        label("An arrow says: may include. Every folder of src/", 540, 324),
+        label("may also include the public API and itself.", 540, 340),
     ]
     return figure("Who may include whom", 940, 374, *parts)
 

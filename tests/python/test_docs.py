@@ -9,16 +9,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from cli_support import CHECKOUT, fuseblock, fuseblock_json
+from cli_support import CHECKOUT, fuseblock
 from docs_cpp import FragmentProgram, blocks, cpp_fences, program_output, programs
 from docs_renew import GENERATED, OPERATIONS_PAGE, generated_part, operations_page
 from docs_support import Document, comparable, documents, folder_readmes, matches, read_document, run_document
 
 LANGUAGES = {"sh", "text", "cpp", "cmake", "python", "json", "notation", "ebnf", "formula"}
-
-# What the documents call planned. When it is there, they have to say so.
-PLANNED_ENGINES = {"cuda"}
-PLANNED_FOLDERS = ("bindings/torch",)
 
 # Hosts that links may lead to.
 HOSTS = {"github.com", "keepachangelog.com", "pytorch.org", "semver.org"}
@@ -203,15 +199,6 @@ def test_file_names_exist(path: Path) -> None:
         patterns = (name.rstrip("/"), name + ".cc")
         found = any(next(folder.glob(pattern), None) for folder in folders for pattern in patterns)
         assert found, f"{document.name}: `{name}`"
-
-
-def test_what_is_called_planned_is_not_there() -> None:
-    engines = {engine["name"] for engine in fuseblock_json("info")["engines"]} & PLANNED_ENGINES
-    folders = [folder for folder in PLANNED_FOLDERS if any((CHECKOUT / folder).rglob("*.*"))]
-    assert not engines, (
-        f"README.md, docs/architecture.md, docs/figures/draw.py: {engines} is not planned any more"
-    )
-    assert not folders, f"docs/architecture.md, docs/figures/draw.py: {folders} is not planned any more"
 
 
 def test_each_folder_of_src_has_a_readme() -> None:

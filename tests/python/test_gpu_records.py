@@ -58,3 +58,14 @@ def test_kernels_are_the_recorded_ones(record: dict[str, Any]) -> None:
             if recorded.get((row.key, direction)) != now:
                 changed.append(f"{row.key} {direction}")
     assert changed == []
+
+
+def test_figures_of_the_page_are_the_recorded_ones() -> None:
+    """Every row of the results is in docs/norms-on-gpu.md as it was measured."""
+    page = (ROOT / "docs" / "norms-on-gpu.md").read_text()
+    for row in json.loads((ROOT / "benchmarks" / "results" / "h200" / "norms.json").read_text())["rows"]:
+        ours, floor, peers = row["fuseblock_ms"], row["floor_ms"], row["peers"]
+        compiled = f"{peers['torch.compile']:.3f}" if "torch.compile" in peers else "-"
+        shape = ",".join(map(str, row["shape"]))
+        cells = f"{floor:.4f} | {ours:.4f} | {ours / floor:.2f} | {peers['eager']:.3f} | {compiled}"
+        assert f"| {row['case']} {shape} | {cells} |" in page

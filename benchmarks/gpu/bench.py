@@ -180,7 +180,7 @@ def largest(values: Tensor) -> float:
 def errors(
     case: Case, arguments: list[Tensor], got: Tensor, peer: Tensor
 ) -> tuple[float | None, float | None]:
-    """The largest errors of both against float64, on the first sample; none where it is too large for that."""
+    """The largest errors of both against float64, on the first sample; none where that is too large."""
     few = [each[:1].double() if each.dim() > 1 else each.double() for each in arguments]
     if few[0].numel() > 1 << 28:
         return None, None

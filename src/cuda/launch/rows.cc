@@ -36,7 +36,7 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 // Tries every size of teams. The unit of cost is a step of all threads; what is read again costs less than a first read,
 // since it comes from L2, and a team's barrier as much as two steps.
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
-                         const RowsConstants& constants, int only_team) {
+                         const RowsConstants& constants) {
   const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * constants.blocks;
   const std::int64_t units = domain[0] * (domain[1] / cut.unit_channels);
   const std::int64_t chunks = ceil_div(unit_elements(cut, domain), 32 * constants.vector * constants.pieces);
@@ -45,7 +45,6 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
   RowsDivision best;
   double least = 0;
   for (std::int64_t team = 1; team <= blocks; ++team) {
-    if (only_team > 0 && team != only_team) continue;
     const std::int64_t teams = std::min(blocks / team, units);
     const std::int64_t rounds = ceil_div(units, teams);
     const std::int64_t steps = ceil_div(chunks, team * warps);

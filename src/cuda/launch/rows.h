@@ -24,8 +24,7 @@ int rows_vector(const KernelCut& cut, const Extents& domain, std::int64_t smalle
 // one step, `shared_bytes` the rest of a block's shared memory.
 int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, int shared_bytes);
 
-// `team` asks for teams of so many blocks; 0 leaves it to the estimate.
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
-                         const RowsConstants& constants, int team = 0);
+                         const RowsConstants& constants);
 
 }  // namespace fuseblock::cuda

@@ -263,7 +263,9 @@ std::string mutate_tokens(std::string_view text, std::string_view donor, Random&
 
 std::string mutate(std::string_view text, std::string_view donor, Random& random) {
   std::string result(text.empty() ? donor : text);
-  for (std::size_t count = 1 + random.below(4); count > 0 && !result.empty(); --count)
+  // Few changes more often than many: texts that still read go further.
+  const std::size_t most = 1 + random.below(4);
+  for (std::size_t count = 1 + random.below(most); count > 0 && !result.empty(); --count)
     result =
         random.below(4) == 0 ? mutate_bytes(std::move(result), random) : mutate_tokens(result, donor, random);
   return result;

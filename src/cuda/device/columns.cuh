@@ -17,8 +17,8 @@ struct Kept {
 };
 
 // Begins to bring everything that is kept.
-__device__ inline void begin_tile(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases, Kept& kept,
-                                  char* column) {
+__device__ inline void begin_tile(const Arguments& a, const Place& place, const Sites& sites,
+                                  const Bases& bases, Kept& kept, char* column) {
   if (kResidency == kNowhere) return;
 #pragma unroll kUnroll
   for (int step = 0; step < kSteps; ++step) {
@@ -85,7 +85,8 @@ __device__ inline Value from_first_slot(const Value& value) {
 // Statistics of the thread's positions out of those of all their slots. `list` has a place for each warp of a team and
 // position of the tile, `totals` one for each position.
 template <class Sums>
-__device__ inline void merge_tile(const Place& place, Sums (&sums)[kPositions], char* list_bytes, char* totals_bytes) {
+__device__ inline void merge_tile(const Place& place, Sums (&sums)[kPositions], char* list_bytes,
+                                  char* totals_bytes) {
   Sums* list = reinterpret_cast<Sums*>(list_bytes);
   Sums* totals = reinterpret_cast<Sums*>(totals_bytes);
 #pragma unroll

@@ -18,7 +18,8 @@ __device__ inline void copy_begin(Copied* shared, const Copied* memory) {
     if (kPiece == 16)
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
     else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to + i), "l"(from + i), "n"(kPiece < 4 ? 4 : kPiece)
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to + i), "l"(from + i),
+                   "n"(kPiece < 4 ? 4 : kPiece)
                    : "memory");
   }
 }

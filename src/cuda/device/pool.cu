@@ -5,14 +5,16 @@
 // the pool's input and output, and the tensors as first_at, judge_at and set_result.
 
 constexpr int kMaxPool = 0, kMaxPoolTake = 1, kMaxPoolPut = 2, kAvgPool = 3, kAvgPoolGrad = 4;
-constexpr bool kOverInput = kKind == kMaxPoolPut || kKind == kAvgPoolGrad;  // the result is like the pool's input
+constexpr bool kOverInput =
+    kKind == kMaxPoolPut || kKind == kAvgPoolGrad;  // the result is like the pool's input
 
 // The input position that a tap of the window at an output position reads; false outside of the input.
 __device__ inline bool input_of(const Arguments& a, const Spatial& out, const Spatial& tap, Spatial& in) {
   in.d = out.d * kStrideD - kPadD + tap.d * kDilationD;
   in.h = out.h * kStrideH - kPadH + tap.h * kDilationH;
   in.w = out.w * kStrideW - kPadW + tap.w * kDilationW;
-  return in.d >= 0 && in.d < (int)a.in_d && in.h >= 0 && in.h < (int)a.in_h && in.w >= 0 && in.w < (int)a.in_w;
+  return in.d >= 0 && in.d < (int)a.in_d && in.h >= 0 && in.h < (int)a.in_h && in.w >= 0 &&
+         in.w < (int)a.in_w;
 }
 
 // The output position, on one axis, whose window reads `in` at a tap; -1 for none.
@@ -23,7 +25,8 @@ __device__ inline int window_of(int in, int tap, int stride, int pad, int dilati
 }
 
 // The first of the largest elements of a window, but the last NaN if there is one; false where no element lies inside.
-__device__ inline bool find_largest(const Arguments& a, long long n, long long c, const Spatial& out, Spatial& place) {
+__device__ inline bool find_largest(const Arguments& a, long long n, long long c, const Spatial& out,
+                                    Spatial& place) {
   bool found = false;
   real largest = 0;
   for (int d = 0; d < kWindowD; ++d)
@@ -47,7 +50,8 @@ __device__ inline int larger(int a, int b) { return a > b ? a : b; }
 // The elements that an average at an output position is taken of.
 __device__ inline real divisor(const Arguments& a, const Spatial& out) {
   if (kDivisor > 0) return kDivisor;
-  const int begin_d = out.d * kStrideD - kPadD, begin_h = out.h * kStrideH - kPadH, begin_w = out.w * kStrideW - kPadW;
+  const int begin_d = out.d * kStrideD - kPadD, begin_h = out.h * kStrideH - kPadH,
+            begin_w = out.w * kStrideW - kPadW;
   const int end_d = smaller(begin_d + kWindowD, (int)a.in_d + kPadD);
   const int end_h = smaller(begin_h + kWindowH, (int)a.in_h + kPadH);
   const int end_w = smaller(begin_w + kWindowW, (int)a.in_w + kPadW);
@@ -99,7 +103,8 @@ extern "C" __global__ void __launch_bounds__(256, 4) pool(const __grid_constant_
   const int depth = (int)(kOverInput ? a.in_d : a.out_d);
   const int height = (int)(kOverInput ? a.in_h : a.out_h);
   const int width = (int)(kOverInput ? a.in_w : a.out_w);
-  for (long long i = (long long)blockIdx.x * 256 + threadIdx.x; i < a.elements; i += (long long)gridDim.x * 256) {
+  for (long long i = (long long)blockIdx.x * 256 + threadIdx.x; i < a.elements;
+       i += (long long)gridDim.x * 256) {
     // The axis that lies densest in memory varies fastest.
     Count rest = (Count)i;
     Count c = 0;
@@ -118,6 +123,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) pool(const __grid_constant_
       c = rest % kChannels;
       rest /= kChannels;
     }
-    set_result(a, rest, c, at, kOverInput ? value_over_input(a, rest, c, at) : value_over_output(a, rest, c, at));
+    set_result(a, rest, c, at,
+               kOverInput ? value_over_input(a, rest, c, at) : value_over_output(a, rest, c, at));
   }
 }

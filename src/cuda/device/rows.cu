@@ -10,7 +10,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __gri
   char* column = memory + kSharedBytes;
   const Count mine = shares.begin(shares.warp) + (Count)(threadIdx.x % 32) * kVector;
   const long long rounds = (a.units - team.number + team.count - 1) / team.count;
-  Ring ring = {column, column, column, column, 0, mine, mine + (Count)shares.steps * kChunk,
+  Ring ring = {column,
+               column,
+               column,
+               column,
+               0,
+               mine,
+               mine + (Count)shares.steps * kChunk,
                team.number * (long long)shares.elements + mine,
                team.count * (long long)shares.elements - (long long)shares.steps * kChunk,
                shares.empty(shares.warp) ? 0 : (int)rounds * shares.steps};
@@ -18,8 +24,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __gri
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, mine);
 
   for (unsigned int round = 0; round < rounds; ++round)
-    run_unit(a, shares, team, unit_at(shares, team.number + round * (long long)team.count, &shared.values), ring, shared,
-             round);
+    run_unit(a, shares, team, unit_at(shares, team.number + round * (long long)team.count, &shared.values),
+             ring, shared, round);
 
   if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }

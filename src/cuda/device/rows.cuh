@@ -11,13 +11,13 @@
 // UnitValues; behind it the program of each sweep, the finalise steps and `run_unit`, which calls what is here in the
 // plan's order; last the kernel, device/rows.cu.
 
-constexpr int kPiece = 32 * kVector;     // elements of a warp's piece
+constexpr int kPiece = 32 * kVector;      // elements of a warp's piece
 constexpr int kChunk = kPieces * kPiece;  // and of its chunk
 
 // The units of this kernel and every warp's share of one. Elements of a unit are counted by `Count`.
 struct Shares {
-  Count positions;  // of a channel
-  Count elements;   // of a unit
+  Count positions;    // of a channel
+  Count elements;     // of a unit
   int steps;          // chunks of a warp
   int kept;           // of these, the last, that stay in the ring for later sweeps
   int warp;           // this one, by its number in the team
@@ -63,10 +63,10 @@ __device__ inline Unit unit_at(const Shares& shares, long long number, UnitValue
 // This thread's columns of shared memory: copies in the order of their use, over all units of the team.
 struct Ring {
   char* first;
-  char* issued;   // the slot of the next copy
-  char* visited;  // that which a first sweep takes next
-  char* kept;     // the oldest that waits for later sweeps
-  int pending;    // copies under way, and those that a first sweep has not taken yet
+  char* issued;         // the slot of the next copy
+  char* visited;        // that which a first sweep takes next
+  char* kept;           // the oldest that waits for later sweeps
+  int pending;          // copies under way, and those that a first sweep has not taken yet
   Count element;        // of the next copy, in its unit
   Count end;            // of the warp's share
   long long offset;     // of the next copy, in the tensors
@@ -115,18 +115,21 @@ __device__ inline void flush(Sums& sums, Sums* list, int first_channel, int chan
 // What a sweep takes for each channel of a unit, worked out once: what the tensors give, while a barrier is waited for,
 // then the statistics.
 template <class Sweep>
-__device__ inline void prepare_parameters(const Arguments& a, const Unit& unit, typename Sweep::Channel* channels) {
+__device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
+                                          typename Sweep::Channel* channels) {
   for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::parameters(a, unit, c, channels[c]);
 }
 template <class Sweep>
-__device__ inline void prepare_statistics(const Arguments& a, const Unit& unit, typename Sweep::Channel* channels) {
+__device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
+                                          typename Sweep::Channel* channels) {
   for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::statistics(a, unit, c, channels[c]);
   __syncthreads();
 }
 
 template <class Sweep>
-__device__ inline void next_channel(const Shares& shares, Cursor<Sweep>& cursor, const typename Sweep::Channel* channels,
-                                    typename Sweep::Sums& sums, typename Sweep::Sums* list, int list_channel) {
+__device__ inline void next_channel(const Shares& shares, Cursor<Sweep>& cursor,
+                                    const typename Sweep::Channel* channels, typename Sweep::Sums& sums,
+                                    typename Sweep::Sums* list, int list_channel) {
   if (Sweep::kStatistics) flush(sums, list, list_channel, cursor.channel);
   ++cursor.channel;
   cursor.channel_end += shares.positions;
@@ -138,11 +141,12 @@ __device__ constexpr int place(int i) { return i / kVector * kPiece + i % kVecto
 
 // The elements of one chunk, `element` being the warp's first, `mine` the lane's, `offset` where that lies in the tensors.
 template <class Sweep>
-__device__ inline void visit_chunk(const Arguments& a, const Shares& shares, const Unit& unit, Count element, Count mine,
-                                   long long offset, const Inputs& inputs, Cursor<Sweep>& cursor,
+__device__ inline void visit_chunk(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
+                                   Count mine, long long offset, const Inputs& inputs, Cursor<Sweep>& cursor,
                                    const typename Sweep::Channel* channels, typename Sweep::Sums& sums,
                                    typename Sweep::Sums* list, int list_channel) {
-  while (cursor.channel_end <= element) next_channel<Sweep>(shares, cursor, channels, sums, list, list_channel);
+  while (cursor.channel_end <= element)
+    next_channel<Sweep>(shares, cursor, channels, sums, list, list_channel);
   typename Sweep::Results results[kElements];
   if (element + kChunk <= cursor.channel_end) {
     const Count position = mine - (cursor.channel_end - shares.positions);
@@ -161,7 +165,8 @@ __device__ inline void visit_chunk(const Arguments& a, const Shares& shares, con
       for (int i = 0; i < kElements; ++i) {
         if (mine + place(i) < begin || mine + place(i) >= cursor.channel_end) continue;
         taken |= 1u << i;
-        results[i] = Sweep::program(a, cursor.values, inputs, i, unit, cursor.channel, mine + place(i) - begin);
+        results[i] =
+            Sweep::program(a, cursor.values, inputs, i, unit, cursor.channel, mine + place(i) - begin);
       }
       sums.add(results, taken);
       if (cursor.channel_end >= end) break;
@@ -174,8 +179,9 @@ __device__ inline void visit_chunk(const Arguments& a, const Shares& shares, con
 // One sweep over the block's share of a unit. The first sweep takes the ring's next chunks, later ones find the last
 // `kept` of them there; the last sweep lets go of them.
 template <class Sweep, bool kFirst, bool kLast>
-__device__ inline void sweep(const Arguments& a, const Shares& shares, const Team& team, const Unit& unit, Ring& ring,
-                             typename Sweep::Sums* list, const typename Sweep::Channel* channels) {
+__device__ inline void sweep(const Arguments& a, const Shares& shares, const Team& team, const Unit& unit,
+                             Ring& ring, typename Sweep::Sums* list,
+                             const typename Sweep::Channel* channels) {
   if (shares.empty(shares.warp)) return;
   const int list_channel = shares.block_channel;
   const Count begin = shares.begin(shares.warp);
@@ -206,7 +212,8 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
       slot = Ring::next(slot, ring.first);
     }
     if (element < shares.elements)
-      visit_chunk<Sweep>(a, shares, unit, element, mine, offset, inputs, cursor, channels, sums, list, list_channel);
+      visit_chunk<Sweep>(a, shares, unit, element, mine, offset, inputs, cursor, channels, sums, list,
+                         list_channel);
     if (kLast ? step >= again : kFirst && kAgain && step < shares.steps - shares.kept) {
       if (!kLast) ring.kept = slot;
       copy_next(ring, a, shares, mine_begin);
@@ -245,7 +252,8 @@ __device__ inline void merge_block(const Shares& shares, const Team& team, const
 
 // The unit's totals out of the team's list, one warp a channel, as soon as the other blocks have given theirs.
 template <class Sums>
-__device__ inline void merge_team(const Shares& shares, const uint2* team_list, Sums* totals, unsigned int tag) {
+__device__ inline void merge_team(const Shares& shares, const uint2* team_list, Sums* totals,
+                                  unsigned int tag) {
   const int lane = threadIdx.x % 32;
   for (int channel = threadIdx.x / 32; channel < kUnitChannels; channel += kWarps) {
     const Range blocks = having(shares, channel, shares.begin(kWarps));

@@ -31,7 +31,8 @@ __device__ inline void give(uint2* place, const Value& value, unsigned int tag) 
   const unsigned int* words = reinterpret_cast<const unsigned int*>(&value);
 #pragma unroll
   for (int i = 0; i < kWordsOf<Value>; ++i)
-    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(place + i), "r"(words[i]), "r"(tag) : "memory");
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(place + i), "r"(words[i]), "r"(tag)
+                 : "memory");
 }
 
 // Waits for a value of another block.
@@ -43,7 +44,10 @@ __device__ inline Value take(const uint2* place, unsigned int tag) {
   for (int i = 0; i < kWordsOf<Value>; ++i) {
     unsigned int found;
     do {
-      asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(words[i]), "=r"(found) : "l"(place + i) : "memory");
+      asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                   : "=r"(words[i]), "=r"(found)
+                   : "l"(place + i)
+                   : "memory");
     } while (found != tag);
   }
   return value;

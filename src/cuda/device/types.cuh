@@ -53,7 +53,8 @@ __device__ inline Position position_at(long long number, long long height, long 
 }
 
 template <class Element>
-__device__ inline long long offset_at(const Tensor<Element>& tensor, long long n, long long c, const Position& at) {
+__device__ inline long long offset_at(const Tensor<Element>& tensor, long long n, long long c,
+                                      const Position& at) {
   return tensor.offset(n, c) + at.d * tensor.d + at.h * tensor.h + at.w * tensor.w;
 }
 
@@ -82,7 +83,9 @@ struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) 
 __device__ inline real element_at(const Vector<double>& vector, int i) {
   return (real)__hiloint2double((int)vector.words[2 * i + 1], (int)vector.words[2 * i]);
 }
-__device__ inline real element_at(const Vector<float>& vector, int i) { return __uint_as_float(vector.words[i]); }
+__device__ inline real element_at(const Vector<float>& vector, int i) {
+  return __uint_as_float(vector.words[i]);
+}
 __device__ inline real element_at(const Vector<bf16>& vector, int i) {
   if (kVector == 1) return to_real(vector.only);
   const unsigned int word = vector.words[i / 2];

@@ -102,9 +102,8 @@ std::vector<std::pair<int, std::string>> ColumnsAccessWriter::position_stores(in
   std::vector<std::pair<int, std::string>> result;
   for (const Sink& sink : sweep(i).sinks) {
     if (sink.kind != SinkKind::kStatistic || !cut_.shared[at(sink.part)]) continue;
-    for (std::size_t k = 0; k < sink.slots.size(); ++k)
-      if (slot(sink.slots[k]).kind != SlotKind::kTile)
-        result.emplace_back(sink.slots[k], reduced_text(sink.slots[k]));
+    for (const int number : sink.slots)
+      if (slot(number).kind != SlotKind::kTile) result.emplace_back(number, reduced_text(number));
   }
   for (const Sink& sink : sweep(i).epilogue.sinks) result.emplace_back(sink.slots[0], "");
   return result;

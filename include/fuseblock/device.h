@@ -56,11 +56,12 @@ struct DeviceDescription {
 std::string to_json(const DeviceDescription& description);
 
 // What plans are made for. `cpu` runs sweeps over tiles, with SIMD on all cores. `reference` is the oracle: double
-// precision, one operation after the other, on one thread. GPUs of a table (h200, a100, ...) can be planned for.
+// precision, one operation after the other, on one thread. `cuda` is the machine's first GPU, where there is one: blocks
+// without convolutions, on tensors in its memory. GPUs of a table (h200, a100, ...) can be planned for.
 class Device {
  public:
   static Device reference();
-  // The fastest one of this machine.
+  // The fastest one whose tensors lie in the program's own memory: the CPU. For a GPU ask by_name("cuda").
   static Device best();
   // Those that run plans on this machine.
   static std::vector<Device> available();

@@ -143,16 +143,8 @@ class CpuExecutable : public Executable {
   std::size_t workspace_bytes_ = 0;
 };
 
-// The arithmetic's type for a block.
-DType arithmetic(const TypedBlock& block) {
-  const std::vector<NamedType> arguments = block.arguments();
-  const bool wide = std::any_of(arguments.begin(), arguments.end(),
-                                [](const NamedType& a) { return a.type.dtype == DType::kF64; });
-  return wide ? DType::kF64 : DType::kF32;
-}
-
 std::unique_ptr<Executable> make_executable(Schedule schedule, const PlanOptions& options) {
-  if (arithmetic(schedule.block) == DType::kF64)
+  if (arithmetic_type(schedule.block.arguments()) == DType::kF64)
     return std::make_unique<CpuExecutable<double>>(std::move(schedule), options);
   return std::make_unique<CpuExecutable<float>>(std::move(schedule), options);
 }
@@ -165,8 +157,8 @@ std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& 
 
 TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
                                      const PlanOptions& options) {
-  auto [written, read] =
-      make_training_schedules(forward, backward, arithmetic(forward), description(), options);
+  auto [written, read] = make_training_schedules(forward, backward, arithmetic_type(forward.arguments()),
+                                                 description(), options);
   return {make_executable(std::move(written), options), make_executable(std::move(read), options)};
 }
 

@@ -41,8 +41,6 @@ void prune(Sweep& sweep) {
   sweep.inputs = std::move(inputs);
 }
 
-bool over_positions(const Extents& extents) { return extents[2] != 1 || extents[3] != 1 || extents[4] != 1; }
-
 class Arranger {
  public:
   explicit Arranger(Schedule schedule)

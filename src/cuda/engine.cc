@@ -1,7 +1,5 @@
 #include "cuda/engine.h"
 
-#include <algorithm>
-
 #include "cuda/arrange.h"
 #include "cuda/jit/driver.h"
 #include "cuda/jit/source_digest.h"
@@ -12,13 +10,6 @@
 
 namespace fuseblock::cuda {
 namespace {
-
-DType arithmetic(const TypedBlock& block) {
-  const std::vector<NamedType> arguments = block.arguments();
-  const bool wide = std::any_of(arguments.begin(), arguments.end(),
-                                [](const NamedType& a) { return a.type.dtype == DType::kF64; });
-  return wide ? DType::kF64 : DType::kF32;
-}
 
 std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedule, const Gpu& gpu) {
   std::vector<std::unique_ptr<KernelLaunch>> launches;
@@ -33,11 +24,25 @@ std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedul
   return launches;
 }
 
+std::vector<jit::KernelSource> sources_of(const std::vector<std::unique_ptr<KernelLaunch>>& launches) {
+  std::vector<jit::KernelSource> result;
+  for (const auto& launch : launches)
+    for (jit::KernelSource& source : launch->sources()) result.push_back(std::move(source));
+  return result;
+}
+
+std::vector<PlannedKernel> planned(const std::vector<jit::KernelSource>& sources) {
+  std::vector<PlannedKernel> result;
+  for (const jit::KernelSource& source : sources)
+    result.push_back({source.name, jit::source_digest(source.text)});
+  return result;
+}
+
 class CudaExecutable : public Executable {
  public:
   explicit CudaExecutable(Schedule schedule)
       : schedule_(arranged(std::move(schedule))),
-        stored_(arithmetic(schedule_.block)),
+        stored_(arithmetic_type(schedule_.inputs)),
         gpu_(gpu_of(description())) {
     for (const NamedType& input : schedule_.inputs)
       if (input.type.element_count() == 0)
@@ -48,7 +53,7 @@ class CudaExecutable : public Executable {
     WorkspaceLayout counters;
     launches_ = make_launches(schedule_, gpu_);
     for (const auto& launch : launches_) {
-      launch->reserve(layout, counters);
+      launch->reserve(counters);
       launch->load(gpu_);
     }
     counter_bytes_ = counters.bytes();
@@ -62,7 +67,7 @@ class CudaExecutable : public Executable {
     const jit::ContextScope context(0);
     const jit::Driver& driver = jit::require_driver();
     const std::vector<SlotView> views = slot_views(schedule_, offsets_, stored_, arguments, workspace);
-    const RunContext run = {&driver, static_cast<jit::CUstream>(arguments.stream), &views, workspace.data()};
+    const RunContext run = {&driver, static_cast<jit::CUstream>(arguments.stream), &gpu_, &views};
     if (counter_bytes_ > 0)
       jit::check(driver.cuMemsetD8Async(reinterpret_cast<jit::CUdeviceptr>(workspace.data() + counters_), 0,
                                         counter_bytes_, run.stream),
@@ -72,13 +77,7 @@ class CudaExecutable : public Executable {
 
   const Schedule* schedule() const override { return &schedule_; }
 
-  std::vector<PlannedKernel> kernels() const override {
-    std::vector<PlannedKernel> result;
-    for (const auto& launch : launches_)
-      for (const jit::KernelSource& source : launch->sources())
-        result.push_back({source.name, jit::source_digest(source.text)});
-    return result;
-  }
+  std::vector<PlannedKernel> kernels() const override { return planned(sources_of(launches_)); }
 
  private:
   Schedule schedule_;
@@ -113,25 +112,19 @@ std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& 
 
 TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
                                      const PlanOptions& options) {
-  auto [written, read] =
-      make_training_schedules(forward, backward, arithmetic(forward), description(), options);
+  auto [written, read] = make_training_schedules(forward, backward, arithmetic_type(forward.arguments()),
+                                                 description(), options);
   return {std::make_unique<CudaExecutable>(std::move(written)),
           std::make_unique<CudaExecutable>(std::move(read))};
 }
 
 std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu) {
   const Schedule pieces = arranged(schedule);
-  std::vector<jit::KernelSource> result;
-  for (const auto& launch : make_launches(pieces, gpu))
-    for (jit::KernelSource& source : launch->sources()) result.push_back(std::move(source));
-  return result;
+  return sources_of(make_launches(pieces, gpu));
 }
 
 std::vector<PlannedKernel> kernels(const Schedule& schedule, const Gpu& gpu) {
-  std::vector<PlannedKernel> result;
-  for (const jit::KernelSource& source : sources(schedule, gpu))
-    result.push_back({source.name, jit::source_digest(source.text)});
-  return result;
+  return planned(sources(schedule, gpu));
 }
 
 }  // namespace fuseblock::cuda

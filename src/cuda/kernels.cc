@@ -11,8 +11,6 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-bool over_positions(const Extents& extents) { return extents[2] != 1 || extents[3] != 1 || extents[4] != 1; }
-
 class Cutter {
  public:
   Cutter(const Schedule& schedule, const CutLimits& limits) : schedule_(schedule), limits_(limits) {}

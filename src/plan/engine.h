@@ -54,7 +54,7 @@ struct Engine {
 // The kernels that a schedule would launch on a GPU of that description; empty where there are none for it.
 std::vector<PlannedKernel> kernels_for(const Schedule& schedule, const DeviceDescription& device);
 
-// The engines that run on this machine, the fastest first.
+// The engines that run on this machine: that for tensors in the program's own memory first.
 const std::vector<Engine>& engines();
 
 }  // namespace fuseblock

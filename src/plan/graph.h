@@ -80,6 +80,11 @@ Graph needed_parts(const std::vector<Part>& parts, const std::vector<int>& outpu
 // of them and of arguments that do not vary over positions.
 std::vector<bool> find_statistics(const Graph& graph);
 
+// Whether a value of these extents varies over positions.
+inline bool over_positions(const Extents& extents) {
+  return extents[2] != 1 || extents[3] != 1 || extents[4] != 1;
+}
+
 // Whether a part varies along an axis.
 inline bool varies(const Part& part, Axis axis) {
   return part.extents[static_cast<std::size_t>(index(axis))] != 1;

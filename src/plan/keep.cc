@@ -9,8 +9,6 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-bool over_positions(const Extents& extents) { return extents[2] != 1 || extents[3] != 1 || extents[4] != 1; }
-
 class KeepFinder {
  public:
   KeepFinder(const Schedule& schedule, int element_bytes, const KeepLimits& limits)

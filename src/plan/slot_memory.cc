@@ -1,5 +1,7 @@
 #include "plan/slot_memory.h"
 
+#include <algorithm>
+
 namespace fuseblock {
 namespace {
 
@@ -15,6 +17,12 @@ Extents view_strides(const TensorType& type, const std::vector<std::int64_t>& st
 }
 
 }  // namespace
+
+DType arithmetic_type(const std::vector<NamedType>& inputs) {
+  const bool wide = std::any_of(inputs.begin(), inputs.end(),
+                                [](const NamedType& input) { return input.type.dtype == DType::kF64; });
+  return wide ? DType::kF64 : DType::kF32;
+}
 
 Extents dense_strides(const Extents& extents, Layout layout) {
   constexpr std::array<std::size_t, kAxisCount> kContiguous = {4, 3, 2, 1, 0};  // the fastest axis first

@@ -11,6 +11,9 @@
 
 namespace fuseblock {
 
+// The type of the arithmetic, and of stored values: f64 where an input is, else f32.
+DType arithmetic_type(const std::vector<NamedType>& inputs);
+
 // A value's elements, `strides` elements apart along n c d h w; 0 where it does not vary.
 struct SlotView {
   std::byte* data = nullptr;

@@ -11,8 +11,6 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
-bool over_positions(const Extents& extents) { return extents[2] != 1 || extents[3] != 1 || extents[4] != 1; }
-
 class ColumnsWriter : ColumnsAccessWriter {
  public:
   ColumnsWriter(const Schedule& schedule, const KernelCut& cut, const ColumnsConstants& constants)

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "plan/narrator.h"
+#include "plan/slot_memory.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -32,8 +33,7 @@ std::string identifier(const std::string& name, std::set<std::string>& taken) {
 }  // namespace
 
 KernelWriter::KernelWriter(const Schedule& schedule, const KernelCut& cut)
-    : schedule_(schedule), cut_(cut), single_(true) {
-  for (const NamedType& input : schedule.inputs) single_ = single_ && input.type.dtype != DType::kF64;
+    : schedule_(schedule), cut_(cut), single_(arithmetic_type(schedule.inputs) == DType::kF32) {
   // Words of the device code and of the language that a value may not be called.
   std::set<std::string> taken = {"a",     "real", "c",   "n",  "unit", "float", "double", "int",
                                  "const", "bool", "for", "if", "char", "long",  "short",  "auto"};

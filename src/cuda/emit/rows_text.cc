@@ -10,8 +10,6 @@ namespace {
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
-bool over_positions(const Extents& extents) { return extents[2] != 1 || extents[3] != 1 || extents[4] != 1; }
-
 int state_numbers(Statistic statistic) {
   return statistic == Statistic::kMoments ? 3 : component_count(statistic);
 }

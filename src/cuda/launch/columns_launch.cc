@@ -1,9 +1,8 @@
 // A kernel `columns` made ready: with vectors where tensors are dense, and for any views where a run brings others.
 #include <algorithm>
 #include <limits>
-#include <mutex>
+#include <optional>
 
-#include "cuda/jit/cache.h"
 #include "cuda/launch/columns.h"
 #include "cuda/launch/kernel.h"
 
@@ -15,7 +14,7 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 class ColumnsLaunch : public KernelLaunch {
  public:
   ColumnsLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
-      : schedule_(schedule), cut_(cut), gpu_(gpu), domain_(schedule.steps[at(cut.first)].sweep.domain) {
+      : schedule_(schedule), cut_(cut), domain_(schedule.steps[at(cut.first)].sweep.domain) {
     ColumnsWork work = measure();
     if (dense_by_type_) dense_ = make_variant(divide_columns(gpu, work));
     work.access = ColumnsAccess::kStrided;
@@ -24,15 +23,14 @@ class ColumnsLaunch : public KernelLaunch {
     strided_ = make_variant(constants);
   }
 
-  std::vector<jit::KernelSource> sources() const override { return {first_variant().source}; }
+  std::vector<jit::KernelSource> sources() const override { return {first_variant().kernel->source()}; }
 
-  void load(const Gpu& /*gpu*/) override { loaded(first_variant()); }
+  void load(const Gpu& gpu) override { first_variant().kernel->load(gpu); }
 
   void launch(const RunContext& run, std::byte* /*counters*/) const override {
     const std::int64_t positions = domain_[2] * domain_[3] * domain_[4];
     if (domain_[0] * domain_[1] * positions == 0) return;
     const Variant& variant = dense_ && fits(*run.views) ? *dense_ : *strided_;
-    const jit::Kernel& kernel = loaded(variant);
     const std::int64_t tile = columns_tile(variant.constants);
     const std::int64_t sample_tiles = (positions + tile - 1) / tile;
     const std::int64_t rows = domain_[0] * positions;
@@ -43,34 +41,21 @@ class ColumnsLaunch : public KernelLaunch {
     parameters.add_tensors(variant.text.kernel, *run.views);
     for (std::int64_t number : {tiles, sample_tiles, rows, positions, domain_[3], domain_[4]})
       parameters.add(number);
-    jit::Launch launch;
-    launch.function = kernel.function;
-    launch.grid = {static_cast<unsigned int>(std::min<std::int64_t>(tiles, std::numeric_limits<int>::max())),
-                   1, 1};
-    launch.block = {static_cast<unsigned int>(variant.constants.threads), 1, 1};
-    launch.dynamic_shared_bytes = static_cast<unsigned int>(variant.dynamic_bytes);
-    launch.stream = run.stream;
-    launch.parameters = parameters.pointers();
-    launch.name = "columns";
-    jit::launch(*run.driver, launch);
+    variant.kernel->launch(
+        run,
+        {static_cast<unsigned int>(std::min<std::int64_t>(tiles, std::numeric_limits<int>::max())),
+         static_cast<unsigned int>(variant.constants.threads)},
+        parameters);
   }
 
  private:
   struct Variant {
     ColumnsConstants constants;
     ColumnsText text;
-    jit::KernelSource source;
-    int dynamic_bytes = 0;
-    mutable std::once_flag once;
-    mutable jit::Kernel kernel;
+    std::optional<LoadedKernel> kernel;
   };
 
   const Variant& first_variant() const { return dense_ ? *dense_ : *strided_; }
-
-  bool is_wide() const {
-    return std::any_of(schedule_.inputs.begin(), schedule_.inputs.end(),
-                       [](const NamedType& input) { return input.type.dtype == DType::kF64; });
-  }
 
   // The work of the kernel, and whether the types of its tensors say that they are dense in one layout.
   ColumnsWork measure() {
@@ -78,7 +63,7 @@ class ColumnsLaunch : public KernelLaunch {
     work.channels = domain_[1];
     work.positions = domain_[2] * domain_[3] * domain_[4];
     work.samples = domain_[0];
-    work.real_bytes = is_wide() ? 8 : 4;
+    work.real_bytes = static_cast<int>(byte_size(arithmetic_type(schedule_.inputs)));
     work.smallest_bytes = work.real_bytes;
     work.input_bytes = 0;
     work.sweeps = cut_.last - cut_.first + 1;
@@ -130,20 +115,11 @@ class ColumnsLaunch : public KernelLaunch {
     auto variant = std::make_unique<Variant>();
     variant->constants = constants;
     variant->text = columns_text(schedule_, cut_, constants);
-    variant->source = source_of(variant->text.kernel, schedule_);
-    variant->dynamic_bytes = variant->text.list_bytes;
+    int dynamic_bytes = variant->text.list_bytes;
     if (constants.residency == Residency::kShared)
-      variant->dynamic_bytes +=
-          columns_steps(constants, domain_[1]) * variant->text.step_bytes * constants.threads;
+      dynamic_bytes += columns_steps(constants, domain_[1]) * variant->text.step_bytes * constants.threads;
+    variant->kernel.emplace(source_of(variant->text.kernel, schedule_), dynamic_bytes);
     return variant;
-  }
-
-  const jit::Kernel& loaded(const Variant& variant) const {
-    std::call_once(variant.once, [&] {
-      variant.kernel = jit::load_kernel(*jit::kernel_cache().find(variant.source, *gpu_.architecture).cubin,
-                                        {.dynamic_shared_bytes = variant.dynamic_bytes});
-    });
-    return variant.kernel;
   }
 
   // Whether this run's tensors are as the dense variant takes them.
@@ -171,7 +147,6 @@ class ColumnsLaunch : public KernelLaunch {
 
   const Schedule& schedule_;
   KernelCut cut_;
-  Gpu gpu_;
   Extents domain_;
   bool dense_by_type_ = true;
   std::unique_ptr<Variant> dense_;

@@ -12,26 +12,18 @@ class FinaliseLaunch : public KernelLaunch {
  public:
   FinaliseLaunch(const Schedule& schedule, const KernelCut& cut)
       : text_(finalise_text(schedule, cut)),
-        source_(source_of(text_, schedule)),
+        kernel_(source_of(text_, schedule)),
         blocks_(varies_over_positions(schedule, schedule.steps[static_cast<std::size_t>(cut.first)])
                     ? kGridBlocks
                     : 1) {}
 
-  std::vector<jit::KernelSource> sources() const override { return {source_}; }
-  void load(const Gpu& gpu) override {
-    kernel_ = jit::load_kernel(*jit::kernel_cache().find(source_, *gpu.architecture).cubin);
-  }
+  std::vector<jit::KernelSource> sources() const override { return {kernel_.source()}; }
+  void load(const Gpu& gpu) override { kernel_.load(gpu); }
   void launch(const RunContext& run, std::byte* /*counters*/) const override {
+    constexpr unsigned int kThreads = 1024;
     Parameters parameters(text_);
     parameters.add_tensors(text_, *run.views);
-    jit::Launch launch;
-    launch.function = kernel_.function;
-    launch.grid = {blocks_, 1, 1};
-    launch.block = {1024, 1, 1};
-    launch.stream = run.stream;
-    launch.parameters = parameters.pointers();
-    launch.name = "finalise";
-    jit::launch(*run.driver, launch);
+    kernel_.launch(run, {blocks_, kThreads}, parameters);
   }
 
  private:
@@ -39,8 +31,7 @@ class FinaliseLaunch : public KernelLaunch {
   static constexpr unsigned int kGridBlocks = 264;
 
   EmittedKernel text_;
-  jit::KernelSource source_;
-  jit::Kernel kernel_;
+  LoadedKernel kernel_;
   unsigned int blocks_;
 };
 
@@ -61,7 +52,34 @@ void Parameters::add_tensors(const EmittedKernel& kernel, const std::vector<Slot
   }
 }
 
-void KernelLaunch::reserve(WorkspaceLayout& /*layout*/, WorkspaceLayout& /*counters*/) {}
+void LoadedKernel::load(const Gpu& gpu) const {
+  std::call_once(once_, [&] {
+    kernel_ = jit::load_kernel(*jit::kernel_cache().find(source_, *gpu.architecture).cubin,
+                               {.dynamic_shared_bytes = dynamic_shared_bytes_});
+    loaded_ = true;
+  });
+}
+
+void LoadedKernel::launch(const RunContext& run, const LaunchShape& shape, Parameters& parameters) const {
+  if (!loaded_ && jit::is_capturing(*run.driver, run.stream))
+    throw UserError(
+        "cuda: the kernel " + source_.name +
+        " for views such as these is not compiled yet, and the stream is being captured: run the plan "
+        "once with such tensors before the capture");
+  load(*run.gpu);
+  jit::Launch launch;
+  launch.function = kernel_.function;
+  launch.grid = {shape.blocks, 1, 1};
+  launch.block = {shape.threads, 1, 1};
+  launch.dynamic_shared_bytes = static_cast<unsigned int>(dynamic_shared_bytes_);
+  launch.cooperative = shape.cooperative;
+  launch.stream = run.stream;
+  launch.parameters = parameters.pointers();
+  launch.name = source_.name.c_str();
+  jit::launch(*run.driver, launch);
+}
+
+void KernelLaunch::reserve(WorkspaceLayout& /*counters*/) {}
 
 jit::KernelSource source_of(const EmittedKernel& kernel, const Schedule& schedule) {
   return {kernel.entry, kernel.text, {"--std=c++17"}, kernel.entry, schedule.block.block().to_string()};

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,8 +20,8 @@ namespace fuseblock::cuda {
 struct RunContext {
   const jit::Driver* driver = nullptr;
   jit::CUstream stream = nullptr;
+  const Gpu* gpu = nullptr;
   const std::vector<SlotView>* views = nullptr;
-  std::byte* workspace = nullptr;
 };
 
 // The arguments of a launch as the device code's struct Arguments has them: eight bytes each.
@@ -41,6 +43,33 @@ class Parameters {
   std::array<void*, 1> pointer_;
 };
 
+// How many blocks of how many threads.
+struct LaunchShape {
+  unsigned int blocks = 1;
+  unsigned int threads = 1;
+  bool cooperative = false;  // blocks wait for each other
+};
+
+// A kernel's text, compiled and loaded when it is first needed.
+class LoadedKernel {
+ public:
+  explicit LoadedKernel(jit::KernelSource source, int dynamic_shared_bytes = 0)
+      : source_(std::move(source)), dynamic_shared_bytes_(dynamic_shared_bytes) {}
+
+  const jit::KernelSource& source() const { return source_; }
+  // In the current context.
+  void load(const Gpu& gpu) const;
+  // Throws UserError where the kernel is not loaded yet and the stream is captured.
+  void launch(const RunContext& run, const LaunchShape& shape, Parameters& parameters) const;
+
+ private:
+  jit::KernelSource source_;
+  int dynamic_shared_bytes_;
+  mutable std::once_flag once_;
+  mutable std::atomic<bool> loaded_ = false;
+  mutable jit::Kernel kernel_;
+};
+
 class KernelLaunch {
  public:
   KernelLaunch() = default;
@@ -50,8 +79,8 @@ class KernelLaunch {
 
   // What is compiled before the first run.
   virtual std::vector<jit::KernelSource> sources() const = 0;
-  // Takes its places in the workspace; those of `counters` are zero when a run begins.
-  virtual void reserve(WorkspaceLayout& layout, WorkspaceLayout& counters);
+  // Takes its places in the part of the workspace that is zero when a run begins.
+  virtual void reserve(WorkspaceLayout& counters);
   // Compiles and loads in the current context.
   virtual void load(const Gpu& gpu) = 0;
   // `counters` is where those of all kernels begin.

@@ -4,28 +4,25 @@
 
 #include "block/geometry.h"
 #include "cuda/emit/pool_text.h"
-#include "cuda/jit/cache.h"
 #include "cuda/launch/kernel.h"
 
 namespace fuseblock::cuda {
 namespace {
 
-constexpr std::int64_t kThreads = 256;
+constexpr unsigned int kThreads = 256;
 
 class PoolLaunch : public KernelLaunch {
  public:
   PoolLaunch(const Schedule& schedule, const KernelCut& cut)
       : text_(pool_text(schedule, cut, is_channels_last(schedule, cut))),
-        source_(source_of(text_, schedule)) {
+        kernel_(source_of(text_, schedule)) {
     const Part& part = schedule.graph[schedule.steps[static_cast<std::size_t>(cut.first)].parts[0]];
     geometry_ = pool_geometry(schedule.block, part.node);
     for (std::int64_t extent : part.extents) elements_ *= extent;
   }
 
-  std::vector<jit::KernelSource> sources() const override { return {source_}; }
-  void load(const Gpu& gpu) override {
-    kernel_ = jit::load_kernel(*jit::kernel_cache().find(source_, *gpu.architecture).cubin);
-  }
+  std::vector<jit::KernelSource> sources() const override { return {kernel_.source()}; }
+  void load(const Gpu& gpu) override { kernel_.load(gpu); }
   void launch(const RunContext& run, std::byte* /*counters*/) const override {
     if (elements_ == 0) return;
     Parameters parameters(text_);
@@ -34,15 +31,11 @@ class PoolLaunch : public KernelLaunch {
     for (std::int64_t extent : geometry_.in) parameters.add(extent);
     for (std::int64_t extent : geometry_.out) parameters.add(extent);
     const std::int64_t blocks = (elements_ + kThreads - 1) / kThreads;
-    jit::Launch launch;
-    launch.function = kernel_.function;
-    launch.grid = {static_cast<unsigned int>(std::min<std::int64_t>(blocks, std::numeric_limits<int>::max())),
-                   1, 1};
-    launch.block = {kThreads, 1, 1};
-    launch.stream = run.stream;
-    launch.parameters = parameters.pointers();
-    launch.name = "pool";
-    jit::launch(*run.driver, launch);
+    kernel_.launch(
+        run,
+        {static_cast<unsigned int>(std::min<std::int64_t>(blocks, std::numeric_limits<int>::max())),
+         kThreads},
+        parameters);
   }
 
  private:
@@ -54,8 +47,7 @@ class PoolLaunch : public KernelLaunch {
   }
 
   EmittedKernel text_;
-  jit::KernelSource source_;
-  jit::Kernel kernel_;
+  LoadedKernel kernel_;
   PoolGeometry geometry_;
   std::int64_t elements_ = 1;
 };

@@ -1,8 +1,8 @@
 // A kernel `rows` made ready: with a ring where tensors are dense, and for any views where a run brings others.
 #include <algorithm>
-#include <mutex>
+#include <map>
+#include <optional>
 
-#include "cuda/jit/cache.h"
 #include "cuda/launch/kernel.h"
 #include "cuda/launch/rows.h"
 
@@ -27,16 +27,14 @@ class RowsLaunch : public KernelLaunch {
       constants.ring = rows_ring(gpu, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
       if (constants.ring > 1 && trial.ring_inputs > 0) {
         dense_variant_ = make_variant(constants);
-        vector_bytes_ = static_cast<std::size_t>(vector);
+        vector_ = static_cast<std::size_t>(vector);
       }
     }
   }
 
-  std::vector<jit::KernelSource> sources() const override {
-    return {dense_variant_ ? dense_variant_->source : strided_->source};
-  }
+  std::vector<jit::KernelSource> sources() const override { return {first_variant().kernel->source()}; }
 
-  void reserve(WorkspaceLayout& /*layout*/, WorkspaceLayout& counters) override {
+  void reserve(WorkspaceLayout& counters) override {
     bool tail = false;
     for (Variant* variant : {strided_.get(), dense_variant_.get()}) {
       if (variant == nullptr) continue;
@@ -47,65 +45,50 @@ class RowsLaunch : public KernelLaunch {
       if (division.team == 1) continue;
       for (std::size_t i = 0; i < list_bytes_.size(); ++i)
         // Two lists in turn; a word and its tag are eight bytes.
-        list_bytes_[i] = std::max(
-            list_bytes_[i],
-            2 * at(division.teams) * (static_cast<std::size_t>(cut_.unit_channels) + at(division.team)) *
-                at(variant->text.list_numbers[i]) * 8 * (stored_type() == DType::kF64 ? 2 : 1));
+        list_bytes_[i] =
+            std::max(list_bytes_[i], 2 * at(division.teams) *
+                                         (static_cast<std::size_t>(cut_.unit_channels) + at(division.team)) *
+                                         at(variant->text.list_numbers[i]) * 8 *
+                                         (arithmetic_type(schedule_.inputs) == DType::kF64 ? 2 : 1));
     }
     finished_ = counters.reserve(tail ? 4 : 0);
     for (std::size_t i = 0; i < list_bytes_.size(); ++i) list_offsets_[i] = counters.reserve(list_bytes_[i]);
+    for (Variant* variant : {strided_.get(), dense_variant_.get()})
+      if (variant != nullptr) set_scalars(*variant);
   }
 
-  void load(const Gpu& /*gpu*/) override { loaded(dense_variant_ ? *dense_variant_ : *strided_); }
+  void load(const Gpu& gpu) override { first_variant().kernel->load(gpu); }
 
   void launch(const RunContext& run, std::byte* counters) const override {
     if (domain_[0] * domain_[1] * domain_[2] * domain_[3] * domain_[4] == 0) return;
     const Variant& variant = dense_variant_ && fits(*run.views) ? *dense_variant_ : *strided_;
-    const jit::Kernel& kernel = loaded(variant);
     const RowsDivision& division = variant.division;
     Parameters parameters(variant.text.kernel);
     parameters.add_tensors(variant.text.kernel, *run.views);
-    for (const std::string& name : variant.text.kernel.scalars) {
-      if (name == "units")
-        parameters.add(division.units);
-      else if (name == "positions")
-        parameters.add(domain_[2] * domain_[3] * domain_[4]);
-      else if (name == "height")
-        parameters.add(domain_[3]);
-      else if (name == "width")
-        parameters.add(domain_[4]);
-      else if (name == "team")
-        parameters.add(division.team);
-      else if (name == "steps")
-        parameters.add(division.steps);
-      else if (name == "kept")
-        parameters.add(division.kept);
-      else if (name == "finished")
-        parameters.add(counters + finished_);
+    for (const Scalar& scalar : variant.scalars) {
+      if (scalar.in_counters)
+        parameters.add(counters + scalar.value);
       else
-        parameters.add(counters + list_offsets_[at(std::stoi(name.substr(std::string("team_list").size())))]);
+        parameters.add(scalar.value);
     }
-    jit::Launch launch;
-    launch.function = kernel.function;
-    launch.grid = {static_cast<unsigned int>(division.team * division.teams), 1, 1};
-    launch.block = {static_cast<unsigned int>(variant.constants.threads), 1, 1};
-    launch.dynamic_shared_bytes = static_cast<unsigned int>(variant.dynamic_bytes);
-    launch.cooperative = division.team > 1;
-    launch.stream = run.stream;
-    launch.parameters = parameters.pointers();
-    launch.name = "rows";
-    jit::launch(*run.driver, launch);
+    variant.kernel->launch(run,
+                           {static_cast<unsigned int>(division.team * division.teams),
+                            static_cast<unsigned int>(variant.constants.threads), division.team > 1},
+                           parameters);
   }
 
  private:
+  // A number, or an address that lies so far behind the counters.
+  struct Scalar {
+    bool in_counters = false;
+    std::int64_t value = 0;
+  };
   struct Variant {
     RowsConstants constants;
     RowsText text;
-    jit::KernelSource source;
     RowsDivision division;
-    int dynamic_bytes = 0;
-    mutable std::once_flag once;
-    mutable jit::Kernel kernel;
+    std::vector<Scalar> scalars;  // in the order of the text's
+    std::optional<LoadedKernel> kernel;
   };
   // A tensor over the whole domain that the kernel reads or writes.
   struct Border {
@@ -119,24 +102,40 @@ class RowsLaunch : public KernelLaunch {
     throw InternalError("a kernel of sweeps without a sweep");
   }
 
+  const Variant& first_variant() const { return dense_variant_ ? *dense_variant_ : *strided_; }
+
+  // What the text's scalars stand for, once the places of the counters are known.
+  void set_scalars(Variant& variant) const {
+    const RowsDivision& division = variant.division;
+    const std::map<std::string, std::int64_t> numbers = {
+        {"units", division.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
+        {"height", domain_[3]},    {"width", domain_[4]},
+        {"team", division.team},   {"steps", division.steps},
+        {"kept", division.kept},
+    };
+    std::map<std::string, std::size_t> places = {{"finished", finished_}};
+    for (std::size_t i = 0; i < list_offsets_.size(); ++i)
+      places["team_list" + std::to_string(i)] = list_offsets_[i];
+    variant.scalars.clear();
+    for (const std::string& name : variant.text.kernel.scalars) {
+      const auto number = numbers.find(name);
+      if (number != numbers.end())
+        variant.scalars.push_back({false, number->second});
+      else
+        variant.scalars.push_back({true, static_cast<std::int64_t>(places.at(name))});
+    }
+  }
+
   std::unique_ptr<Variant> make_variant(const RowsConstants& constants) const {
     auto variant = std::make_unique<Variant>();
     variant->constants = constants;
     variant->division = divide_rows(gpu_, cut_, domain_, constants);
     variant->constants.again = constants.ring == 0 || variant->division.kept < variant->division.steps;
     variant->text = rows_text(schedule_, cut_, variant->constants);
-    variant->source = source_of(variant->text.kernel, schedule_);
-    variant->dynamic_bytes =
-        variant->text.shared_bytes + constants.ring * variant->text.ring_vector_bytes * constants.threads;
+    variant->kernel.emplace(
+        source_of(variant->text.kernel, schedule_),
+        variant->text.shared_bytes + constants.ring * variant->text.ring_vector_bytes * constants.threads);
     return variant;
-  }
-
-  const jit::Kernel& loaded(const Variant& variant) const {
-    std::call_once(variant.once, [&] {
-      variant.kernel = jit::load_kernel(*jit::kernel_cache().find(variant.source, *gpu_.architecture).cubin,
-                                        {.dynamic_shared_bytes = variant.dynamic_bytes});
-    });
-    return variant.kernel;
   }
 
   // The tensors that must be dense, and whether their types say that they are.
@@ -151,7 +150,8 @@ class RowsLaunch : public KernelLaunch {
                                : which.kind == SlotKind::kOutput ? &schedule_.outputs[at(which.number)].type
                                                                  : nullptr;
       if (type != nullptr && type->layout != Layout::kContiguous) by_type_dense_ = false;
-      dense_.push_back({slot, type != nullptr ? type->dtype : which.dtype.value_or(stored_type())});
+      dense_.push_back(
+          {slot, type != nullptr ? type->dtype : which.dtype.value_or(arithmetic_type(schedule_.inputs))});
     };
     for (int i = cut_.first; i <= cut_.last; ++i) {
       const Sweep& sweep = schedule_.steps[at(i)].sweep;
@@ -161,20 +161,13 @@ class RowsLaunch : public KernelLaunch {
     }
   }
 
-  DType stored_type() const {
-    return std::any_of(schedule_.inputs.begin(), schedule_.inputs.end(),
-                       [](const NamedType& input) { return input.type.dtype == DType::kF64; })
-               ? DType::kF64
-               : DType::kF32;
-  }
-
   // Whether this run's tensors are dense and aligned to their vectors.
   bool fits(const std::vector<SlotView>& views) const {
     const Extents strides = dense_strides(domain_);
     return std::all_of(dense_.begin(), dense_.end(), [&](const Border& border) {
       const SlotView& view = views[at(border.slot)];
       const std::size_t bytes =
-          std::min<std::size_t>(16, vector_bytes_ * static_cast<std::size_t>(byte_size(border.dtype)));
+          std::min<std::size_t>(16, vector_ * static_cast<std::size_t>(byte_size(border.dtype)));
       return view.strides == strides && reinterpret_cast<std::uintptr_t>(view.data) % bytes == 0;
     });
   }
@@ -185,8 +178,8 @@ class RowsLaunch : public KernelLaunch {
   Extents domain_;
   std::vector<Border> dense_;
   bool by_type_dense_ = true;
-  int inputs_ = 0;                // of these, those that are read
-  std::size_t vector_bytes_ = 1;  // elements of a vector
+  int inputs_ = 0;          // of these, those that are read
+  std::size_t vector_ = 1;  // elements that a thread moves at once
   std::unique_ptr<Variant> strided_;
   std::unique_ptr<Variant> dense_variant_;
   std::size_t finished_ = 0;

@@ -45,15 +45,10 @@ std::optional<std::string> read_cached(std::string_view name) {
   return text.str();
 }
 
-std::string write_cached(std::string_view name, std::string_view contents) {
-  const std::optional<std::string> folder = cache_folder();
-  if (!folder)
-    throw UserError("there is no folder to write " + std::string(name) +
-                    " to: none of FUSEBLOCK_CACHE_DIR, XDG_CACHE_HOME and HOME is set");
-  const std::filesystem::path path = std::filesystem::path(*folder) / name;
+std::string write_whole(const std::filesystem::path& path, std::string_view contents) {
   const std::filesystem::path beside = path.string() + "." + std::to_string(std::random_device()()) + ".part";
   std::error_code error;
-  std::filesystem::create_directories(*folder, error);
+  std::filesystem::create_directories(path.parent_path(), error);
   std::ofstream file(beside, std::ios::binary);
   file << contents;
   file.close();
@@ -64,6 +59,14 @@ std::string write_cached(std::string_view name, std::string_view contents) {
     throw UserError(path.string() + ": the file cannot be written");
   }
   return path;
+}
+
+std::string write_cached(std::string_view name, std::string_view contents) {
+  const std::optional<std::string> folder = cache_folder();
+  if (!folder)
+    throw UserError("there is no folder to write " + std::string(name) +
+                    " to: none of FUSEBLOCK_CACHE_DIR, XDG_CACHE_HOME and HOME is set");
+  return write_whole(std::filesystem::path(*folder) / name, contents);
 }
 
 }  // namespace fuseblock

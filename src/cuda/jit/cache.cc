@@ -7,7 +7,6 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
-#include <random>
 
 #include "cuda/jit/cubin_file.h"
 #include "cuda/jit/sha256.h"
@@ -191,20 +190,7 @@ KernelCache& kernel_cache() {
 }
 
 std::string carry(const Cubin& cubin, const std::string& folder) {
-  const std::filesystem::path path = std::filesystem::path(folder) / (cubin.identity + std::string(kEnding));
-  const std::filesystem::path beside = path.string() + "." + std::to_string(std::random_device()()) + ".part";
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  std::ofstream file(beside, std::ios::binary);
-  file << to_file(cubin);
-  file.close();
-  if (file) std::filesystem::rename(beside, path, error);
-  if (!file || error) {
-    std::error_code ignored;
-    std::filesystem::remove(beside, ignored);
-    throw UserError(path.string() + ": the file cannot be written");
-  }
-  return path;
+  return write_whole(std::filesystem::path(folder) / (cubin.identity + std::string(kEnding)), to_file(cubin));
 }
 
 }  // namespace fuseblock::jit

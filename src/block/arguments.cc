@@ -68,7 +68,7 @@ ArgumentValue checked_argument(const ArgumentSpec& spec, ArgumentValue value) {
       whole != nullptr && static_cast<double>(*whole) > spec.maximum)
     throw UserError(spec.name + "=" + to_string(value) + ": expected at most " + number_text(spec.maximum));
   if (!fits(spec, value))
-    throw UserError(spec.name + "=" + to_string(value) + ": expected " + expectation(spec));
+    throw UserError(spec.name + "=" + printable(to_string(value)) + ": expected " + expectation(spec));
   return value;
 }
 

@@ -11,10 +11,8 @@ namespace {
 constexpr std::size_t kExcerptWidth = 100;
 constexpr std::size_t kQuotedWidth = 60;
 
-bool printable(char byte) { return byte >= 0x20 && byte < 0x7f; }
-
 std::string escaped(char byte) {
-  if (printable(byte)) return {byte};
+  if (byte >= 0x20 && byte < 0x7f) return {byte};
   constexpr std::string_view kDigits = "0123456789abcdef";
   const auto code = static_cast<unsigned char>(byte);
   return {'\\', 'x', kDigits[code >> 4], kDigits[code & 15]};
@@ -39,8 +37,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return text;
 }
 
-std::string in_quotes(std::string_view text) {
-  std::string result = "`";
+std::string printable(std::string_view text) {
+  std::string result;
   const bool shortened = text.size() > kQuotedWidth;
   const std::string_view head = shortened ? text.substr(0, kQuotedWidth / 2) : text;
   for (char byte : head) result += escaped(byte);
@@ -48,8 +46,10 @@ std::string in_quotes(std::string_view text) {
     result += "...";
     for (char byte : text.substr(text.size() - kQuotedWidth / 4)) result += escaped(byte);
   }
-  return result + "`";
+  return result;
 }
+
+std::string in_quotes(std::string_view text) { return "`" + printable(text) + "`"; }
 
 Position position_of(std::string_view text, std::size_t offset) {
   const std::string_view before = text.substr(0, std::min(offset, text.size()));

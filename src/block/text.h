@@ -15,6 +15,7 @@ std::string number_text(double value);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 // Bytes that are not printable ASCII become \xNN, so that messages are safe to show whatever the input was;
 // long texts are shortened in the middle.
+std::string printable(std::string_view text);
 std::string in_quotes(std::string_view text);
 
 // Line and column of a byte offset, and the line with a caret below it (a window of it where the line is

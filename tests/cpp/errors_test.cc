@@ -279,6 +279,14 @@ TEST(JsonMistakes, InTheTextHaveLineAndColumn) {
   EXPECT_EQ(bytes.column, 3);
 }
 
+TEST(JsonMistakes, OfWordsArePrintable) {
+  const Refusal word = refusal([] {
+    Block::from_json(R"({"statements":[{"name":"y","op":"gelu","operands":["x"],)"
+                     "\"args\":{\"approximate\":\"no\xc3\xa9ne\"}}],\"outputs\":[\"y\"]}");
+  });
+  EXPECT_EQ(word.message, "block in JSON: gelu: approximate=no\\xc3\\xa9ne: expected one of none, tanh");
+}
+
 TEST(JsonMistakes, OfShapesPointToTheStatement) {
   const Block block =
       Block::from_json(one(R"({"name": "y", "op": "group_norm", "operands": ["x"], "args": {"groups": 7}})"));

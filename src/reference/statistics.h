@@ -15,12 +15,19 @@ inline std::int64_t element_count(const Box& set) {
   return count;
 }
 
-// The sum of term(position) over the set.
+// The sum of term(position) over the set. What each addition loses to rounding is summed beside it (Neumaier), so that
+// the error does not grow with the number of terms.
 template <typename Term>
 double sum_of(const Box& set, Term term) {
   double total = 0;
-  for_each(set, [&](const Position& at) { total += term(at); });
-  return total;
+  double lost = 0;
+  for_each(set, [&](const Position& at) {
+    const double value = term(at);
+    const double next = total + value;
+    lost += std::abs(total) >= std::abs(value) ? (total - next) + value : (value - next) + total;
+    total = next;
+  });
+  return std::isfinite(total) ? total + lost : total;
 }
 
 // The mean of term(position) over the set; NaN for an empty one.

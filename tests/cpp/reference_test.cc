@@ -300,6 +300,11 @@ TEST(ReferenceReductions, MeanOfManyEqualNumbersIsThatNumber) {
   expect_equal(run_one("mean(w)", "f64[1,1,1000]", {{"x", Numbers(1000, 0.1)}}), {0.1});
 }
 
+TEST(ReferenceReductions, SumOfManyNumbersIsAsExactAsOneOfFew) {
+  EXPECT_EQ(run_one("sum(w)", "f64[1,1,100000]", {{"x", Numbers(100000, 0.1)}}), Numbers{10000});
+  EXPECT_EQ(run_one("sum(w)", "f64[1,1,3]", {{"x", {1, 1e100, -1e100}}}), Numbers{1});
+}
+
 TEST(ReferencePools, MaxPool) {
   expect_equal(run_one("max_pool(2)", "f64[1,1,5]", {{"x", {1, 3, 2, 2, 9}}}), {3, 2});
   expect_equal(run_one("max_pool(2, ceil_mode=true)", "f64[1,1,5]", {{"x", {1, 3, 2, 2, 9}}}), {3, 2, 9});

@@ -29,7 +29,7 @@ build: ## Build everything, tests included, into build/
 	@tools/configure release -DFUSEBLOCK_BUILD_TESTS=ON
 	@cmake --build build --parallel $(jobs)
 
-lint: ## Formatting, linters, types, include rules, a warning-free build by clang, clang-tidy
+lint: ## Formatting, linters, types, include rules, clang-tidy and the warnings of clang
 	@tools/lint
 
 format: ## Format the C++ and Python sources in place

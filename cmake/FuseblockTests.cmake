@@ -51,6 +51,13 @@ foreach(source IN LISTS test_sources)
   endif()
 endforeach()
 
+# The longest begin first, so that no core waits at the end for one that another began late.
+foreach(name IN ITEMS cuda_compile_test random_blocks_test fuzz_test vector_functions_test limits_test host_test)
+  if(TEST ${name})
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
+endforeach()
+
 enable_language(C)
 file(GLOB c_test_sources CONFIGURE_DEPENDS tests/c/*_test.c)
 foreach(source IN LISTS c_test_sources)

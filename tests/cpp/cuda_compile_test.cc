@@ -1,7 +1,8 @@
 // Kernels of the CUDA engine compile, for every architecture, and keep everything in registers.
 //
 // A few blocks whose plans take every kernel and every way it reaches its tensors. Here each is compiled in one type, for
-// one architecture, in turn, so that all types and all architectures occur; FUSEBLOCK_LONG=1 takes every combination.
+// one architecture, in turn, so that all types and all architectures occur; FUSEBLOCK_LONG=1 takes every combination. Under a
+// sanitizer, which does not see into the compiler, it writes the text of every combination and compiles as without it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,10 +67,14 @@ bool may_spill(const KernelText& kernel, const CompiledKernel& compiled) {
   });
 }
 
-void compile(const Sample& sample, const std::string& type, std::string_view architecture) {
+std::vector<KernelText> texts(const Sample& sample, const std::string& type) {
   TypedBlock block = TypedBlock::infer(Block::parse(sample.block), TensorType::parse(type + sample.extents));
   if (sample.backward) block = block.backward();
-  for (const KernelText& kernel : kernel_sources(block, Device::by_name("h200"))) {
+  return kernel_sources(block, Device::by_name("h200"));
+}
+
+void compile(const Sample& sample, const std::string& type, std::string_view architecture) {
+  for (const KernelText& kernel : texts(sample, type)) {
     const CompiledKernel compiled = compile_kernel(kernel, architecture);
     if (!may_spill(kernel, compiled)) {
       EXPECT_EQ(compiled.local_bytes, 0)
@@ -80,18 +85,29 @@ void compile(const Sample& sample, const std::string& type, std::string_view arc
   }
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+bool is_long() { return std::getenv("FUSEBLOCK_LONG") != nullptr; }
+
 TEST(CudaCompile, EveryKernelOnce) {
-  if (std::getenv("FUSEBLOCK_LONG") != nullptr) GTEST_SKIP() << "the long form takes every combination";
+  if (is_long() && !kSanitized) GTEST_SKIP() << "the long form takes every combination";
   const std::vector<std::string_view> architectures = kernel_architectures();
   for (std::size_t i = 0; i < samples().size(); ++i)
     compile(samples()[i], kTypes[i % kTypes.size()], architectures[i % architectures.size()]);
 }
 
 TEST(CudaCompile, EveryKernelInEveryTypeForEveryArchitecture) {
-  if (std::getenv("FUSEBLOCK_LONG") == nullptr) GTEST_SKIP() << "takes minutes: set FUSEBLOCK_LONG=1";
+  if (!is_long()) GTEST_SKIP() << "takes minutes: set FUSEBLOCK_LONG=1";
   for (const Sample& sample : samples())
-    for (const char* type : kTypes)
+    for (const char* type : kTypes) {
+      EXPECT_FALSE(texts(sample, type).empty());
+      if (kSanitized) continue;
       for (std::string_view architecture : kernel_architectures()) compile(sample, type, architecture);
+    }
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -185,7 +184,7 @@ double time_contraction(const Workload& workload, double budget) {
 
 int main(int argc, char** argv) {
   using namespace fuseblock::cpu;
-  const double budget = argc > 1 ? std::atof(argv[1]) : 0.5;
+  const double budget = argc > 1 ? std::stod(argv[1]) : 0.5;
   const std::string part = argc > 2 ? argv[2] : "";
   double operations = 0;
   const auto measure_peak = [&] {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,20 @@ def program(path: str) -> Path:
     if not found.exists():
         pytest.fail(f"{found} is missing: run `make build`, or set FUSEBLOCK_BUILD to the build folder")
     return found
+
+
+@contextmanager
+def build_folder_held() -> Iterator[None]:
+    """While one process installs from the build folder or configures it, no other does.
+
+    Test files may run at the same time.
+    """
+    folder = os.open(BUILD, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def run_cases(out: Path, *options: str | Path, dtype: str = "f64") -> None:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from case_support import build_folder_held
 from cli_support import CHECKOUT, fuseblock
 from docs_cpp import FragmentProgram, blocks, cpp_fences, program_output, programs
 from docs_renew import GENERATED, OPERATIONS_PAGE, generated_part, operations_page
@@ -71,9 +72,10 @@ def assert_shows(document: Document, line: int, shown: str, printed: str) -> Non
 @by_name
 def test_commands_and_python_run_and_print_what_is_shown(path: Path) -> None:
     document = read(path)
-    for fence, printed in run_document(document):
-        if shown := document.printed(fence):
-            assert_shows(document, shown.line, shown.text, printed)
+    with build_folder_held():
+        for fence, printed in run_document(document):
+            if shown := document.printed(fence):
+                assert_shows(document, shown.line, shown.text, printed)
 
 
 @pytest.fixture(scope="module")

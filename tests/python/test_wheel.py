@@ -15,7 +15,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from case_support import BUILD, ROOT
+from case_support import BUILD, ROOT, build_folder_held
 
 USE = """
 import fuseblock, pathlib, sys, torch
@@ -53,10 +53,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     else:
         settings = {"build-dir": BUILD, "cmake.define.FUSEBLOCK_BUILD_TESTS": "ON"}
         options += [f"--config-settings={name}={value}" for name, value in settings.items()]
-        before = re.search(r"^CMAKE_INSTALL_PREFIX:PATH=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)
-        assert before is not None
-        run(sys.executable, "-m", "pip", "wheel", *options, ROOT)
-        run("cmake", BUILD, "-USKBUILD*", "-DFUSEBLOCK_TORCH=AUTO", f"-DCMAKE_INSTALL_PREFIX={before[1]}")
+        with build_folder_held():
+            cache = (BUILD / "CMakeCache.txt").read_text()
+            before = re.search(r"^CMAKE_INSTALL_PREFIX:PATH=(.*)$", cache, re.M)
+            assert before is not None
+            run(sys.executable, "-m", "pip", "wheel", *options, ROOT)
+            run("cmake", BUILD, "-USKBUILD*", "-DFUSEBLOCK_TORCH=AUTO", f"-DCMAKE_INSTALL_PREFIX={before[1]}")
     (made,) = folder.glob("*.whl")
     return made
 

@@ -57,6 +57,10 @@ foreach(name IN ITEMS cuda_compile_test random_blocks_test fuzz_test vector_func
     set_tests_properties(${name} PROPERTIES COST 100)
   endif()
 endforeach()
+if(TEST cuda_compile_test)
+  # Hundreds of compilations in its long form.
+  set_tests_properties(cuda_compile_test PROPERTIES TIMEOUT 1500)
+endif()
 
 enable_language(C)
 file(GLOB c_test_sources CONFIGURE_DEPENDS tests/c/*_test.c)

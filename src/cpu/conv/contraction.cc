@@ -72,7 +72,18 @@ struct ConvContraction<T>::Call {
   std::byte* rest = nullptr;  // for the runs or rows, and d_y in another order
 };
 
-// The runs or rows of one result phase, and the number of its taps, which are in Call::taps.
+// A few neighbouring taps along w of one row of taps.
+template <typename T>
+struct ConvContraction<T>::TapPiece {
+  std::int64_t d = 0;  // indices into GridAxis::taps
+  std::int64_t h = 0;
+  Range w;
+  std::int64_t first =
+      0;  // in Call::taps: the tap of the smallest offset, the next, `step` from it, has the next
+  std::int64_t step = 1;
+};
+
+// The runs of one result phase, and the number of its taps, which are in Call::taps.
 template <typename T>
 struct ConvContraction<T>::Phase {
   Spatial phase = {};
@@ -118,18 +129,23 @@ void ConvContraction<T>::join(const double* sums, std::int64_t count, Range colu
   }
 }
 
+// Parts of rows that the outer kernel is given at most.
+template <typename T>
+std::int64_t ConvContraction<T>::outer_row_count(Range rows) const {
+  const std::int64_t columns = grid_.axis(2).grid_extent(0);
+  return rows.size() * ((columns + kOuterPositions - 1) / kOuterPositions);
+}
+
 template <typename T>
 std::size_t ConvContraction<T>::scratch_bytes(Range rows) const {
   if (rows.size() <= 0) return 0;
   const StagedLayout layout = grid_.layout(rows);
   std::int64_t runs = 0;
   std::int64_t positions = 0;
-  std::int64_t outer_rows = 0;
   grid_.for_each_run(rows, false, [&](const GridRun& run) {
     const std::int64_t length = whole_lanes<T>(run_positions(run, layout.pitch));
     runs += (length + kSlabPositions - 1) / kSlabPositions;
     positions += length;
-    outer_rows += run.rows * ((run.columns + kOuterPositions - 1) / kOuterPositions);
   });
   const std::int64_t columns = grid_.source_channels_per_group() * grid_.filter_taps();
   const std::int64_t channel_groups =
@@ -137,7 +153,7 @@ std::size_t ConvContraction<T>::scratch_bytes(Range rows) const {
   const auto dots = static_cast<std::size_t>(runs) * sizeof(DotRun) +
                     static_cast<std::size_t>(kMaxDotChannels * positions) * sizeof(T);
   const auto outer =
-      static_cast<std::size_t>(outer_rows) * sizeof(OuterRow) +
+      static_cast<std::size_t>(outer_row_count(rows)) * sizeof(OuterRow) +
       static_cast<std::size_t>(channel_groups * kOuterChannels * rows.size() * grid_.result()[2]) * sizeof(T);
   return static_cast<std::size_t>(grid_.filter_taps()) * sizeof(GridTap) +
          static_cast<std::size_t>(2 * columns) * sizeof(std::int64_t) + (outer_ == nullptr ? dots : outer) +
@@ -195,38 +211,31 @@ void ConvContraction<T>::list_columns(Call& call, const Phase& part) const {
   }
 }
 
-// All positions of one result phase, channels in lanes: d_y is transposed group by group of channels.
+// All positions of one result phase, channels in lanes: d_y is transposed group by group of channels. Rows that a tap
+// along d or h leads out of the source are not multiplied, nor are zeros in front of a row of the source and behind it.
 template <typename T>
 void ConvContraction<T>::accumulate_outer(Call call, const Spatial& phase) const {
-  const std::int64_t width = grid_.result()[2];
-  const std::int64_t tile_positions = call.rows.size() * width;
-  Phase part;
-  OuterRow* const rows = reinterpret_cast<OuterRow*>(call.rest);
-  std::int64_t row_count = 0;
-  grid_.for_each_run(call.rows, false, [&](const GridRun& run) {
-    if (run.phase != phase) return;
-    if (row_count == 0) part.tap_count = grid_.list_taps(run, call.layout, call.taps);
-    for (std::int64_t row = 0; row < run.rows; ++row) {
-      const std::int64_t h = run.h + row * grid_.axis(1).result_step;
-      const std::int64_t d_y = (run.d * grid_.result()[1] + h - call.rows.begin) * width + phase[2];
-      const std::int64_t staged = grid_.start(run, call.layout) + row * call.layout.pitch;
-      for (std::int64_t first = 0; first < run.columns; first += kOuterPositions)
-        rows[row_count++] = {d_y + first * grid_.axis(2).result_step, staged + first,
-                             std::min(kOuterPositions, run.columns - first)};
-    }
-  });
-  if (row_count == 0 || part.tap_count == 0) return;
-  T* const d_y = reinterpret_cast<T*>(aligned(reinterpret_cast<std::byte*>(rows + row_count)));
-  list_columns(call, part);
+  const std::int64_t tile_positions = call.rows.size() * grid_.result()[2];
+  const std::int64_t taps_d = std::ssize(grid_.axis(0).taps[phase[0]]);
+  const std::int64_t taps_h = std::ssize(grid_.axis(1).taps[phase[1]]);
   const TapRun run = tap_run(grid_.axis(2), phase[2]);
+  GridRun all;
+  all.phase = phase;
+  all.taps_d = {0, taps_d};
+  all.taps_h = {0, taps_h};
+  if (grid_.list_taps(all, call.layout, call.taps) == 0) return;
+  OuterRow* const rows = reinterpret_cast<OuterRow*>(call.rest);
+  T* const d_y =
+      reinterpret_cast<T*>(aligned(reinterpret_cast<std::byte*>(rows + outer_row_count(call.rows))));
 
   OuterTask<T> task;
   task.group_pitch = tile_positions * kOuterChannels;
   task.position_step = grid_.axis(2).result_step;
   task.rows = rows;
-  task.row_count = row_count;
   const std::int64_t group_channels = grid_.source_channels_per_group();
   const std::int64_t per_group = grid_.result_channels_per_group();
+  const std::int64_t most = run.neighbours ? outer_->max_taps : 1;
+  const std::int64_t pieces = (run.taps + most - 1) / most;
   for (std::int64_t k = call.ks.begin, end = 0; k < call.ks.end; k = end) {
     const std::int64_t group = k / per_group;
     end = std::min((group + 1) * per_group, call.ks.end);
@@ -234,41 +243,81 @@ void ConvContraction<T>::accumulate_outer(Call call, const Spatial& phase) const
       outer_->transpose(call.d_y + (first - call.ks.begin) * call.d_y_pitch, call.d_y_pitch,
                         std::min<std::int64_t>(kOuterChannels, end - first), tile_positions,
                         d_y + (first - k) / kOuterChannels * task.group_pitch);
-    task.staged = call.staged + (group * group_channels - call.channels.begin) * call.layout.channel_stride;
-    const std::int64_t groups = (end - k + kOuterChannels - 1) / kOuterChannels;
-    for (std::int64_t done = 0; done < groups; done += task.groups) {
-      task.groups = static_cast<int>(std::min<std::int64_t>(outer_->max_groups, groups - done));
-      task.d_y = d_y + done * task.group_pitch;
-      const std::int64_t first_k = k + done * kOuterChannels;
-      double* const sums = call.sums + sum_index(first_k, group * group_channels, 0);
-      const std::int64_t count = std::min<std::int64_t>(task.groups * kOuterChannels, end - first_k);
-      const std::int64_t most = run.neighbours ? outer_->max_taps : 1;
-      const std::int64_t pieces = (run.taps + most - 1) / most;
-      for (std::int64_t piece = 0; piece < pieces; ++piece)
-        accumulate_taps(call, task, balanced_part(run.taps, pieces, piece), run.taps, run.ascending, count,
-                        sums);
+    const T* const staged =
+        call.staged + (group * group_channels - call.channels.begin) * call.layout.channel_stride;
+    for (std::int64_t pair = 0; pair < taps_d * taps_h; ++pair) {
+      for (std::int64_t piece = 0; piece < pieces; ++piece) {
+        TapPiece taps;
+        taps.d = pair / taps_h;
+        taps.h = pair % taps_h;
+        taps.w = balanced_part(run.taps, pieces, piece);
+        taps.step = run.ascending ? 1 : -1;
+        taps.first = pair * run.taps + (run.ascending ? taps.w.begin : taps.w.end - 1);
+        task.staged = staged + call.taps[taps.first].offset;
+        task.taps = static_cast<int>(taps.w.size());
+        task.row_count = list_rows(call, phase, taps, rows);
+        if (task.row_count == 0) continue;
+        for (std::int64_t first = k; first < end; first += task.groups * kOuterChannels) {
+          task.groups = static_cast<int>(std::min<std::int64_t>(
+              outer_->max_groups, (end - first + kOuterChannels - 1) / kOuterChannels));
+          task.d_y = d_y + (first - k) / kOuterChannels * task.group_pitch;
+          accumulate_taps(call, task, taps, std::min<std::int64_t>(task.groups * kOuterChannels, end - first),
+                          call.sums + sum_index(first, group * group_channels, 0));
+        }
+      }
     }
   }
 }
 
-// A few taps along w, for all source channels and all taps along d and h.
+// The rows at which a row of taps meets the source, each in parts that the kernel sums up in one go.
 template <typename T>
-void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, Range taps,
-                                         std::int64_t width_taps, bool ascending, std::int64_t channels,
-                                         double* sums) const {
+std::int64_t ConvContraction<T>::list_rows(const Call& call, const Spatial& phase, const TapPiece& taps,
+                                           OuterRow* rows) const {
+  const GridAxis& axis = grid_.axis(2);
+  const AxisTap& first_tap = axis.taps[phase[2]][taps.step > 0 ? taps.w.begin : taps.w.end - 1];
+  // Staged columns that may hold something else than zeros.
+  const Range columns =
+      axis.pad_mode == PadMode::kZeros ? axis.unpadded[first_tap.phase] : Range{0, axis.staged_extent()};
+  const auto has = [](const Range& range, std::int64_t i) { return range.begin <= i && i < range.end; };
+  std::int64_t count = 0;
+  grid_.for_each_run(call.rows, true, [&](const GridRun& run) {
+    if (run.phase != phase || !has(run.taps_d, taps.d) || !has(run.taps_h, taps.h)) return;
+    for (std::int64_t row = 0; row < run.rows; ++row) {
+      const std::int64_t h = run.h + row * grid_.axis(1).result_step;
+      const std::int64_t d_y =
+          (run.d * grid_.result()[1] + h - call.rows.begin) * grid_.result()[2] + phase[2];
+      const std::int64_t staged = grid_.start(run, call.layout) + row * call.layout.pitch;
+      for (std::int64_t first = 0; first < run.columns; first += kOuterPositions) {
+        OuterRow part;
+        part.d_y = d_y + first * axis.result_step;
+        part.staged = staged + first;
+        part.positions = std::min(kOuterPositions, run.columns - first);
+        const std::int64_t column = first + first_tap.offset;
+        const std::int64_t steps = part.positions + taps.w.size() - 1;
+        part.begin = std::clamp<std::int64_t>(columns.begin - column, 0, steps);
+        part.end = std::clamp<std::int64_t>(columns.end - column, part.begin, steps);
+        rows[count++] = part;
+      }
+    }
+  });
+  return count;
+}
+
+// A few neighbouring taps of one row of taps, for all source channels.
+template <typename T>
+void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, const TapPiece& taps,
+                                         std::int64_t channels, double* sums) const {
   T products[kMaxOuterSums];
   std::int64_t offsets[kMaxOuterColumns] = {};
   task.sums = products;
   task.columns = offsets;
-  task.taps = static_cast<int>(taps.size());
-  const std::int64_t columns = call.column_count / width_taps;
+  const std::int64_t columns = grid_.source_channels_per_group();
   const std::int64_t most = outer_->max_columns[task.groups][task.taps];
   const OuterRow* const rows = task.rows;
   const std::int64_t row_count = task.row_count;
   for (std::int64_t first = 0; first < columns; first += most) {
     task.column_count = static_cast<int>(std::min(most, columns - first));
-    for (int j = 0; j < task.column_count; ++j)
-      offsets[j] = call.columns[(first + j) * width_taps + (ascending ? taps.begin : taps.end - 1)];
+    for (int j = 0; j < task.column_count; ++j) offsets[j] = (first + j) * call.layout.channel_stride;
     std::fill(offsets + task.column_count, offsets + most, offsets[0]);
     for (std::int64_t row = 0; row < row_count; row += task.row_count) {
       task.rows = rows + row;
@@ -282,11 +331,9 @@ void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, Ra
     }
     const T* from = products;
     for (int j = 0; j < task.column_count; ++j) {
-      for (std::int64_t tap = 0; tap < taps.size(); ++tap, from += task.groups * kOuterChannels) {
-        const std::int64_t place = ascending ? taps.begin + tap : taps.end - 1 - tap;
-        double* const to = sums + call.places[(first + j) * width_taps + place];
-        for (std::int64_t k = 0; k < channels; ++k) to[k] += static_cast<double>(from[k]);
-      }
+      for (std::int64_t tap = 0; tap < task.taps; ++tap, from += task.groups * kOuterChannels)
+        outer_->add_to(from, channels,
+                       sums + sum_index(0, first + j, call.taps[taps.first + tap * taps.step].tap));
     }
   }
 }

@@ -1,0 +1,179 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/conv/broadcast_kernel.cc"  // NOLINT
+#include "cpu/conv/targets.h"
+// clang-format: the two includes below stay in this order.
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include <algorithm>
+
+#include "cpu/conv/broadcast_kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace fuseblock::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Two vectors of channels; with them and one element of the source the sums fill the registers.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kPositions = kMaxBroadcastPositions;
+#elif HWY_ARCH_ARM_A64
+constexpr int kPositions = 12;
+#else
+constexpr int kPositions = 6;
+#endif
+
+template <typename T>
+using Tag = hn::CappedTag<T, kMaxBroadcastChannels / kBroadcastVectors>;
+
+// `positions` neighbouring positions, kept in registers over all channels and taps.
+template <typename T, int vectors, int positions>
+HWY_INLINE void add_block(const BroadcastTask<T>& task, std::int64_t position) {
+  const Tag<T> d;
+  using V = hn::Vec<Tag<T>>;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag<T>()));
+  constexpr int kChannels = kBroadcastVectors * kLanes;
+  V sum[positions][vectors];
+  FUSEBLOCK_UNROLL
+  for (int p = 0; p < positions; ++p) {
+    FUSEBLOCK_UNROLL
+    for (int v = 0; v < vectors; ++v) sum[p][v] = hn::Zero(d);
+  }
+  const T* channel = task.staged + position;
+  const T* weights = task.weights;
+  const GridTap* const taps_end = task.taps + task.tap_count;
+  for (std::int64_t c = 0; c < task.channels; ++c) {
+    for (const GridTap* tap = task.taps; tap != taps_end; ++tap) {
+      const T* const source = channel + tap->offset;
+      const T* const factors = weights + tap->tap;
+      V w[vectors];
+      FUSEBLOCK_UNROLL
+      for (int v = 0; v < vectors; ++v) w[v] = hn::LoadU(d, factors + v * kLanes);
+      FUSEBLOCK_UNROLL
+      for (int p = 0; p < positions; ++p) {
+        const V x = hn::Set(d, source[p]);
+        FUSEBLOCK_UNROLL
+        for (int v = 0; v < vectors; ++v) sum[p][v] = hn::MulAdd(w[v], x, sum[p][v]);
+      }
+    }
+    channel += task.channel_stride;
+    weights += task.filter_taps * kChannels;
+  }
+  T* const out = task.sums + position * kChannels;
+  if (!task.first) {
+    FUSEBLOCK_UNROLL
+    for (int p = 0; p < positions; ++p) {
+      FUSEBLOCK_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        sum[p][v] = hn::Add(hn::LoadU(d, out + p * kChannels + v * kLanes), sum[p][v]);
+    }
+  } else if (task.bias != nullptr) {
+    // Behind the products: beside a large bias small products would lose their last digits one by one.
+    FUSEBLOCK_UNROLL
+    for (int v = 0; v < vectors; ++v) {
+      const int rest = std::clamp(task.bias_channels - v * kLanes, 0, kLanes);
+      const V bias = hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(rest)), d, task.bias + v * kLanes);
+      FUSEBLOCK_UNROLL
+      for (int p = 0; p < positions; ++p) sum[p][v] = hn::Add(sum[p][v], bias);
+    }
+  }
+  FUSEBLOCK_UNROLL
+  for (int p = 0; p < positions; ++p) {
+    FUSEBLOCK_UNROLL
+    for (int v = 0; v < vectors; ++v) hn::StoreU(sum[p][v], d, out + p * kChannels + v * kLanes);
+  }
+}
+
+// A piece in register blocks of the same even number of positions.
+template <typename T, int vectors, int positions>
+void add_blocks(const BroadcastTask<T>& task, std::int64_t size) {
+  if constexpr (positions > 2) {
+    if (size <= positions - 2) return add_blocks<T, vectors, positions - 2>(task, size);
+  }
+  for (std::int64_t position = 0; position < task.positions; position += positions)
+    add_block<T, vectors, positions>(task, position);
+}
+
+template <typename T>
+void add(const BroadcastTask<T>& task) {
+  const std::int64_t blocks = (task.positions + kPositions - 1) / kPositions;
+  const std::int64_t size = (task.positions + blocks - 1) / blocks;
+  if (task.vectors == 2) return add_blocks<T, 2, kPositions>(task, size);
+  add_blocks<T, 1, kPositions>(task, size);
+}
+
+// Sixteen positions of a vector of channels at a time: interleaving them by fours twice makes the positions of a channel
+// neighbours, first {0, 4, 8, 12}, {1, 5, 9, 13} and so on, then these four.
+template <typename T>
+void transpose(const T* from, std::int64_t positions, T* to, std::int64_t pitch) {
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag<T>()));
+  constexpr int kChannels = kBroadcastVectors * kLanes;
+#if HWY_TARGET == HWY_SCALAR
+  for (int channel = 0; channel < kChannels; ++channel)
+    for (std::int64_t position = 0; position < positions; ++position)
+      to[channel * pitch + position] = from[position * kChannels + channel];
+#else
+  const Tag<T> d;
+  constexpr int kRows = 4;
+  constexpr int kSquare = kTransposedPositions;
+  for (std::int64_t position = 0; position < positions; position += kSquare, from += kSquare * kChannels) {
+    for (int channel = 0; channel < kChannels; channel += kLanes) {
+      HWY_ALIGN T quarter[kRows][kRows * kLanes];
+      HWY_ALIGN T rows[kLanes * kSquare];  // [channel][position]
+      const auto load = [&](int row) HWY_ATTR { return hn::LoadU(d, from + row * kChannels + channel); };
+      for (int q = 0; q < kRows; ++q)
+        hn::StoreInterleaved4(load(q), load(kRows + q), load(2 * kRows + q), load(3 * kRows + q), d,
+                              quarter[q]);
+      for (int part = 0; part < kRows; ++part)
+        hn::StoreInterleaved4(hn::Load(d, quarter[0] + part * kLanes),
+                              hn::Load(d, quarter[1] + part * kLanes),
+                              hn::Load(d, quarter[2] + part * kLanes),
+                              hn::Load(d, quarter[3] + part * kLanes), d, rows + part * kRows * kLanes);
+      for (int k = 0; k < kLanes; ++k) {
+        T* const row = to + (channel + k) * pitch + position;
+        for (int i = 0; i < kSquare; i += kLanes) hn::StoreU(hn::Load(d, rows + k * kSquare + i), d, row + i);
+      }
+    }
+  }
+#endif
+}
+
+template <typename T>
+constexpr BroadcastKernel<T> make_kernel() {
+  return {static_cast<int>(hn::MaxLanes(Tag<T>())), add<T>, transpose<T>};
+}
+
+const BroadcastKernel<float>* broadcast_kernel_f32();
+const BroadcastKernel<double>* broadcast_kernel_f64();
+
+const BroadcastKernel<float>* broadcast_kernel_f32() {
+  static constexpr BroadcastKernel<float> kKernel = make_kernel<float>();
+  return &kKernel;
+}
+
+const BroadcastKernel<double>* broadcast_kernel_f64() {
+  static constexpr BroadcastKernel<double> kKernel = make_kernel<double>();
+  return &kKernel;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fuseblock::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fuseblock::cpu {
+HWY_EXPORT(broadcast_kernel_f32);
+HWY_EXPORT(broadcast_kernel_f64);
+
+template <>
+const BroadcastKernel<float>& broadcast_kernel<float>() {
+  return *HWY_DYNAMIC_DISPATCH(broadcast_kernel_f32)();
+}
+
+template <>
+const BroadcastKernel<double>& broadcast_kernel<double>() {
+  return *HWY_DYNAMIC_DISPATCH(broadcast_kernel_f64)();
+}
+
+}  // namespace fuseblock::cpu
+#endif

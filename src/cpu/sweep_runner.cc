@@ -358,8 +358,9 @@ const T* SweepRunner<T>::compute_tile(const Task& task, Range rows, const Contex
   const Range sources = {0, conv_->grid().source_channels()};
   conv_->stage(
       rows, sources,
-      [&](std::int64_t c, std::int64_t d, std::int64_t h, T* row) {
-        prologues_[0].load_row(*context.views, task.n, c, d, h, row, elements(context, prologue_offset_));
+      [&](std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* to, std::int64_t pitch) {
+        prologues_[0].load_rows(*context.views, task.n, c, d, h, count, to, pitch,
+                                elements(context, prologue_offset_));
       },
       staged);
   const T* packed = elements_at<T>(context.workspace + packed_offset_);
@@ -476,9 +477,9 @@ void SweepRunner<T>::contract(const Task& task, Range rows, const Context& conte
     if (!plan.shares_staged)
       plan.contraction->stage(
           rows, sources,
-          [&](std::int64_t c, std::int64_t d, std::int64_t h, T* row) {
-            prologues_[at(plan.sink->operand)].load_row(*context.views, task.n, c, d, h, row,
-                                                        elements(context, prologue_offset_));
+          [&](std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* to, std::int64_t pitch) {
+            prologues_[at(plan.sink->operand)].load_rows(*context.views, task.n, c, d, h, count, to, pitch,
+                                                         elements(context, prologue_offset_));
           },
           staged);
     double* partial = elements_at<double>(context.workspace + plan.partial_offset) +

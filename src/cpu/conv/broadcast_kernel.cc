@@ -14,17 +14,46 @@ namespace fuseblock::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Two vectors of channels; with them and one element of the source the sums fill the registers.
+// The sums of two vectors of channels at these positions, the weights of a segment and one element of the source fill
+// the registers.
 #if HWY_TARGET <= HWY_AVX3
 constexpr int kPositions = kMaxBroadcastPositions;
+constexpr int kMaxTaps = kMaxSegmentTaps;
 #elif HWY_ARCH_ARM_A64
-constexpr int kPositions = 12;
+constexpr int kPositions = kMaxBroadcastPositions;
+constexpr int kMaxTaps = 1;
 #else
 constexpr int kPositions = 6;
+constexpr int kMaxTaps = 1;
 #endif
 
 template <typename T>
 using Tag = hn::CappedTag<T, kMaxBroadcastChannels / kBroadcastVectors>;
+
+// The terms of one segment: element i of the source meets tap t at position i - t.
+template <typename T, int vectors, int positions, int taps>
+HWY_INLINE void add_segment(const T* source, const T* weights, std::int64_t step,
+                            hn::Vec<Tag<T>> (&sum)[positions][vectors]) {
+  const Tag<T> d;
+  using V = hn::Vec<Tag<T>>;
+  constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag<T>()));
+  V w[taps][vectors];
+  FUSEBLOCK_UNROLL
+  for (int tap = 0; tap < taps; ++tap) {
+    FUSEBLOCK_UNROLL
+    for (int v = 0; v < vectors; ++v) w[tap][v] = hn::LoadU(d, weights + tap * step + v * kLanes);
+  }
+  FUSEBLOCK_UNROLL
+  for (int i = 0; i < positions + taps - 1; ++i) {
+    const V x = hn::Set(d, source[i]);
+    FUSEBLOCK_UNROLL
+    for (int tap = 0; tap < taps; ++tap) {
+      if (i - tap < 0 || i - tap >= positions) continue;
+      FUSEBLOCK_UNROLL
+      for (int v = 0; v < vectors; ++v) sum[i - tap][v] = hn::MulAdd(w[tap][v], x, sum[i - tap][v]);
+    }
+  }
+}
 
 // `positions` neighbouring positions, kept in registers over all channels and taps.
 template <typename T, int vectors, int positions>
@@ -41,20 +70,17 @@ HWY_INLINE void add_block(const BroadcastTask<T>& task, std::int64_t position) {
   }
   const T* channel = task.staged + position;
   const T* weights = task.weights;
-  const GridTap* const taps_end = task.taps + task.tap_count;
+  const TapSegment* const end = task.segments + task.segment_count;
   for (std::int64_t c = 0; c < task.channels; ++c) {
-    for (const GridTap* tap = task.taps; tap != taps_end; ++tap) {
-      const T* const source = channel + tap->offset;
-      const T* const factors = weights + tap->tap;
-      V w[vectors];
-      FUSEBLOCK_UNROLL
-      for (int v = 0; v < vectors; ++v) w[v] = hn::LoadU(d, factors + v * kLanes);
-      FUSEBLOCK_UNROLL
-      for (int p = 0; p < positions; ++p) {
-        const V x = hn::Set(d, source[p]);
-        FUSEBLOCK_UNROLL
-        for (int v = 0; v < vectors; ++v) sum[p][v] = hn::MulAdd(w[v], x, sum[p][v]);
-      }
+    for (const TapSegment* segment = task.segments; segment != end; ++segment) {
+      const T* const source = channel + segment->offset;
+      const T* const factors = weights + segment->weights;
+      if (kMaxTaps >= 3 && segment->taps == 3)
+        add_segment<T, vectors, positions, kMaxTaps >= 3 ? 3 : 1>(source, factors, segment->step, sum);
+      else if (kMaxTaps >= 2 && segment->taps == 2)
+        add_segment<T, vectors, positions, kMaxTaps >= 2 ? 2 : 1>(source, factors, segment->step, sum);
+      else
+        add_segment<T, vectors, positions, 1>(source, factors, 0, sum);
     }
     channel += task.channel_stride;
     weights += task.filter_taps * kChannels;
@@ -140,7 +166,7 @@ void transpose(const T* from, std::int64_t positions, T* to, std::int64_t pitch)
 
 template <typename T>
 constexpr BroadcastKernel<T> make_kernel() {
-  return {static_cast<int>(hn::MaxLanes(Tag<T>())), add<T>, transpose<T>};
+  return {static_cast<int>(hn::MaxLanes(Tag<T>())), kMaxTaps, add<T>, transpose<T>};
 }
 
 const BroadcastKernel<float>* broadcast_kernel_f32();

@@ -19,6 +19,9 @@ constexpr std::int64_t kSlabPositions = 1024;
 
 // Fewer result channels than this in a group leave the lanes of the outer kernel idle.
 constexpr std::int64_t kFewestOuterChannels = 8;
+// With fewer source channels than this in a group a block of columns has channels of several rows of taps; these have
+// all rows of the tile then.
+constexpr std::int64_t kFewestColumns = 8;
 // Terms that the outer kernel adds up in a register before it starts anew.
 constexpr std::int64_t kOuterPositions = 256;
 
@@ -72,15 +75,19 @@ struct ConvContraction<T>::Call {
   std::byte* rest = nullptr;  // for the runs or rows, and d_y in another order
 };
 
-// A few neighbouring taps along w of one row of taps.
+// A few neighbouring taps along w of some rows of taps, a row being a pair of a tap along d and one along h.
 template <typename T>
 struct ConvContraction<T>::TapPiece {
-  std::int64_t d = 0;  // indices into GridAxis::taps
-  std::int64_t h = 0;
-  Range w;
-  std::int64_t first =
-      0;  // in Call::taps: the tap of the smallest offset, the next, `step` from it, has the next
+  Range pairs;
+  std::int64_t width_taps = 0;  // taps of a whole row
+  Range w;                      // those of the piece
+  std::int64_t first = 0;  // of them the one of the smallest offset; the next, `step` from it, has the next
   std::int64_t step = 1;
+
+  // The place in Call::taps.
+  std::int64_t place(std::int64_t pair, std::int64_t tap) const {
+    return pair * width_taps + first + tap * step;
+  }
 };
 
 // The runs of one result phase, and the number of its taps, which are in Call::taps.
@@ -236,6 +243,7 @@ void ConvContraction<T>::accumulate_outer(Call call, const Spatial& phase) const
   const std::int64_t per_group = grid_.result_channels_per_group();
   const std::int64_t most = run.neighbours ? outer_->max_taps : 1;
   const std::int64_t pieces = (run.taps + most - 1) / most;
+  const std::int64_t parts = group_channels < kFewestColumns ? 1 : taps_d * taps_h;
   for (std::int64_t k = call.ks.begin, end = 0; k < call.ks.end; k = end) {
     const std::int64_t group = k / per_group;
     end = std::min((group + 1) * per_group, call.ks.end);
@@ -243,17 +251,15 @@ void ConvContraction<T>::accumulate_outer(Call call, const Spatial& phase) const
       outer_->transpose(call.d_y + (first - call.ks.begin) * call.d_y_pitch, call.d_y_pitch,
                         std::min<std::int64_t>(kOuterChannels, end - first), tile_positions,
                         d_y + (first - k) / kOuterChannels * task.group_pitch);
-    const T* const staged =
-        call.staged + (group * group_channels - call.channels.begin) * call.layout.channel_stride;
-    for (std::int64_t pair = 0; pair < taps_d * taps_h; ++pair) {
+    task.staged = call.staged + (group * group_channels - call.channels.begin) * call.layout.channel_stride;
+    for (std::int64_t part = 0; part < parts; ++part) {
       for (std::int64_t piece = 0; piece < pieces; ++piece) {
         TapPiece taps;
-        taps.d = pair / taps_h;
-        taps.h = pair % taps_h;
+        taps.pairs = balanced_part(taps_d * taps_h, parts, part);
+        taps.width_taps = run.taps;
         taps.w = balanced_part(run.taps, pieces, piece);
+        taps.first = run.ascending ? taps.w.begin : taps.w.end - 1;
         taps.step = run.ascending ? 1 : -1;
-        taps.first = pair * run.taps + (run.ascending ? taps.w.begin : taps.w.end - 1);
-        task.staged = staged + call.taps[taps.first].offset;
         task.taps = static_cast<int>(taps.w.size());
         task.row_count = list_rows(call, phase, taps, rows);
         if (task.row_count == 0) continue;
@@ -269,19 +275,24 @@ void ConvContraction<T>::accumulate_outer(Call call, const Spatial& phase) const
   }
 }
 
-// The rows at which a row of taps meets the source, each in parts that the kernel sums up in one go.
+// The rows at which a pair meets the source, or all rows for several pairs, each in parts that the kernel sums up in one go.
 template <typename T>
 std::int64_t ConvContraction<T>::list_rows(const Call& call, const Spatial& phase, const TapPiece& taps,
                                            OuterRow* rows) const {
   const GridAxis& axis = grid_.axis(2);
-  const AxisTap& first_tap = axis.taps[phase[2]][taps.step > 0 ? taps.w.begin : taps.w.end - 1];
+  const AxisTap& first_tap = axis.taps[phase[2]][taps.first];
   // Staged columns that may hold something else than zeros.
   const Range columns =
       axis.pad_mode == PadMode::kZeros ? axis.unpadded[first_tap.phase] : Range{0, axis.staged_extent()};
+  const bool one_pair = taps.pairs.size() == 1;
+  const std::int64_t taps_h = std::ssize(grid_.axis(1).taps[phase[1]]);
   const auto has = [](const Range& range, std::int64_t i) { return range.begin <= i && i < range.end; };
+  const auto meets = [&](const GridRun& run) {
+    return has(run.taps_d, taps.pairs.begin / taps_h) && has(run.taps_h, taps.pairs.begin % taps_h);
+  };
   std::int64_t count = 0;
-  grid_.for_each_run(call.rows, true, [&](const GridRun& run) {
-    if (run.phase != phase || !has(run.taps_d, taps.d) || !has(run.taps_h, taps.h)) return;
+  grid_.for_each_run(call.rows, one_pair, [&](const GridRun& run) {
+    if (run.phase != phase || (one_pair && !meets(run))) return;
     for (std::int64_t row = 0; row < run.rows; ++row) {
       const std::int64_t h = run.h + row * grid_.axis(1).result_step;
       const std::int64_t d_y =
@@ -303,7 +314,7 @@ std::int64_t ConvContraction<T>::list_rows(const Call& call, const Spatial& phas
   return count;
 }
 
-// A few neighbouring taps of one row of taps, for all source channels.
+// The sums of a piece for all source channels.
 template <typename T>
 void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, const TapPiece& taps,
                                          std::int64_t channels, double* sums) const {
@@ -311,13 +322,26 @@ void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, co
   std::int64_t offsets[kMaxOuterColumns] = {};
   task.sums = products;
   task.columns = offsets;
-  const std::int64_t columns = grid_.source_channels_per_group();
+  double* targets[kMaxOuterSums / kOuterChannels];  // [column][tap]
+  const std::int64_t columns = grid_.source_channels_per_group() * taps.pairs.size();
   const std::int64_t most = outer_->max_columns[task.groups][task.taps];
   const OuterRow* const rows = task.rows;
   const std::int64_t row_count = task.row_count;
   for (std::int64_t first = 0; first < columns; first += most) {
     task.column_count = static_cast<int>(std::min(most, columns - first));
-    for (int j = 0; j < task.column_count; ++j) offsets[j] = (first + j) * call.layout.channel_stride;
+    for (int j = 0; j < task.column_count; ++j) {
+      const std::int64_t channel = (first + j) / taps.pairs.size();
+      const GridTap* const tap =
+          call.taps + taps.place(taps.pairs.begin + (first + j) % taps.pairs.size(), 0);
+      offsets[j] = channel * call.layout.channel_stride + tap->offset;
+      for (int i = 0; i < task.taps; ++i) {
+        double* const target = sums + sum_index(0, channel, tap[i * taps.step].tap);
+        targets[j * task.taps + i] = target;
+        // All sums together are more than L2 holds: they are on their way while the products are summed up.
+        for (std::int64_t k = 0; k < channels; k += kAlignment / sizeof(double))
+          __builtin_prefetch(target + k, 1);
+      }
+    }
     std::fill(offsets + task.column_count, offsets + most, offsets[0]);
     for (std::int64_t row = 0; row < row_count; row += task.row_count) {
       task.rows = rows + row;
@@ -329,12 +353,8 @@ void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, co
       task.first = row == 0;
       outer_->add(task);
     }
-    const T* from = products;
-    for (int j = 0; j < task.column_count; ++j) {
-      for (std::int64_t tap = 0; tap < task.taps; ++tap, from += task.groups * kOuterChannels)
-        outer_->add_to(from, channels,
-                       sums + sum_index(0, first + j, call.taps[taps.first + tap * taps.step].tap));
-    }
+    for (int i = 0; i < task.column_count * task.taps; ++i)
+      outer_->add_to(products + i * task.groups * kOuterChannels, channels, targets[i]);
   }
 }
 

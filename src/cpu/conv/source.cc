@@ -12,17 +12,17 @@ namespace {
 constexpr std::int64_t kChannelBlockBytes = 24 * 1024;
 constexpr std::int64_t kChannelBlockTerms = 512;
 
-// The broadcast kernel transposes its sums, which pays from this number of terms on; and it fills vectors up with
-// zeros, at most one lane in this many. As the blocks above, this is decided for every target alike.
+// The broadcast kernel transposes its sums, which pays from this number of terms on; and it fills its blocks of two
+// vectors up with zeros, at most one channel in this many. As the blocks above, this is decided for every target alike.
 constexpr std::int64_t kFewestBroadcastTerms = 128;
-constexpr std::int64_t kMostIdleLanes = 8;
+constexpr std::int64_t kIdleChannels = 8;
 
 template <typename T>
 bool suits_broadcast(const ConvGrid& grid) {
-  constexpr std::int64_t kLanes = 64 / sizeof(T);
+  constexpr std::int64_t kBlock = kBroadcastVectors * 64 / sizeof(T);
   const std::int64_t channels = grid.result_channels_per_group();
-  const std::int64_t padded = (channels + kLanes - 1) / kLanes * kLanes;
-  return (padded - channels) * kMostIdleLanes <= padded &&
+  const std::int64_t padded = (channels + kBlock - 1) / kBlock * kBlock;
+  return (padded - channels) * kIdleChannels <= padded &&
          grid.source_channels_per_group() * grid.filter_taps() >= kFewestBroadcastTerms;
 }
 
@@ -43,10 +43,11 @@ std::int64_t count_channel_blocks(const ConvGrid& grid, bool broadcast, std::int
   return (grid.source_channels_per_group() + channels - 1) / channels;
 }
 
-// Of the taps' part of the scratch: whole cache lines.
+// Of the part of the scratch that has the taps and their segments: whole cache lines.
 std::size_t tap_bytes(const ConvGrid& grid) {
   constexpr std::size_t kLine = 64;
-  return (static_cast<std::size_t>(grid.filter_taps()) * sizeof(GridTap) + kLine - 1) / kLine * kLine;
+  const auto taps = static_cast<std::size_t>(grid.filter_taps());
+  return (taps * (sizeof(GridTap) + sizeof(TapSegment)) + kLine - 1) / kLine * kLine;
 }
 
 // Equal parts of neighbouring rows of a run.
@@ -89,6 +90,8 @@ struct ConvSource<T>::Piece {
   T* broadcast = nullptr;  // [position][block channel]
   GridTap* taps = nullptr;
   std::int64_t tap_count = 0;
+  TapSegment* segments = nullptr;
+  std::int64_t segment_count = 0;
   std::int64_t start = 0;  // of the piece in a staged channel
   std::int64_t positions = 0;
 };
@@ -162,6 +165,7 @@ void ConvSource<T>::compute(const T* staged, Range rows, Range channels, const T
   piece.tile = tile;
   piece.tile_pitch = tile_pitch;
   piece.taps = reinterpret_cast<GridTap*>(scratch);
+  piece.segments = reinterpret_cast<TapSegment*>(piece.taps + grid_.filter_taps());
   piece.sums = reinterpret_cast<T*>(scratch + tap_bytes(grid_));
   piece.broadcast = piece.sums + kMaxBroadcastChannels * kPiecePositions;
   if (grid_.folds()) {
@@ -171,12 +175,30 @@ void ConvSource<T>::compute(const T* staged, Range rows, Range channels, const T
   }
 }
 
-// The taps of a run; for the broadcast kernel with the places of their weights.
+// The taps of a run, and for the broadcast kernel their segments: each row of taps in the order of the staged row.
 template <typename T>
 void ConvSource<T>::list_taps(const GridRun& run, Piece& piece) const {
   piece.tap_count = grid_.list_taps(run, piece.layout, piece.taps);
+  piece.segment_count = 0;
   if (broadcast_ == nullptr) return;
-  for (std::int64_t i = 0; i < piece.tap_count; ++i) piece.taps[i].tap *= block_width_;
+  const std::int64_t row_taps = std::ssize(grid_.axis(2).taps[run.phase[2]]);
+  for (std::int64_t row = 0; row < piece.tap_count; row += row_taps) {
+    GridTap* const taps = piece.taps + row;
+    if (taps[row_taps - 1].offset < taps[0].offset) std::reverse(taps, taps + row_taps);
+    bool neighbours = true;
+    for (std::int64_t i = 1; i < row_taps; ++i)
+      neighbours = neighbours && taps[i].offset == taps[i - 1].offset + 1;
+    const std::int64_t most = neighbours ? broadcast_->max_taps : 1;
+    const std::int64_t parts = (row_taps + most - 1) / most;
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const Range part = balanced_part(row_taps, parts, i);
+      TapSegment& segment = piece.segments[piece.segment_count++];
+      segment.offset = taps[part.begin].offset;
+      segment.weights = taps[part.begin].tap * block_width_;
+      segment.taps = part.size();
+      segment.step = part.size() > 1 ? (taps[part.begin + 1].tap - taps[part.begin].tap) * block_width_ : 0;
+    }
+  }
 }
 
 // All terms of one block of result channels at the piece's positions.
@@ -206,8 +228,8 @@ template <typename T>
 void ConvSource<T>::broadcast_piece(const Piece& piece, const Block& block) const {
   BroadcastTask<T> task;
   task.channel_stride = piece.layout.channel_stride;
-  task.taps = piece.taps;
-  task.tap_count = piece.tap_count;
+  task.segments = piece.segments;
+  task.segment_count = piece.segment_count;
   task.filter_taps = grid_.filter_taps();
   task.vectors = static_cast<int>((block.ks.size() + broadcast_->lanes - 1) / broadcast_->lanes);
   task.bias = piece.bias == nullptr ? nullptr : piece.bias + block.ks.begin;

@@ -15,6 +15,8 @@ constexpr std::int64_t kTasks = 32;            // enough for a dozen workers to 
 constexpr std::int64_t kShortestSplit = 4096;  // positions: below this a task costs more than it spares
 // Of a convolution's result: they stay in L2 beside its weights and what was staged.
 constexpr std::int64_t kTileElements = 40960;
+// Of a tile that is contracted and not convolved: fewer of them add to the sums of the gradient, which are in memory.
+constexpr std::int64_t kContractedElements = 81920;
 constexpr std::int64_t kAcrossElements = 32768;
 constexpr std::int64_t kBins = 16;
 
@@ -158,8 +160,8 @@ void SweepRunner<T>::cut_rows() {
   const std::int64_t rows = extents_.d * extents_.h;
   if (rows == 0) return;
   const std::int64_t width = std::max<std::int64_t>(extents_.w * channels_, 1);
-  std::int64_t most =
-      std::max<std::int64_t>(std::min(kTileElements / width, (rows + splits_ - 1) / splits_), 1);
+  std::int64_t most = std::max<std::int64_t>(
+      std::min((conv_ ? kTileElements : kContractedElements) / width, (rows + splits_ - 1) / splits_), 1);
   if (conv_ && conv_->grid().folds()) most = rows;
   // Few planes too many are better than one more tile.
   const std::int64_t planes = (most + most / 8) / extents_.h;

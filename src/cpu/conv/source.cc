@@ -17,12 +17,22 @@ constexpr std::int64_t kChannelBlockTerms = 512;
 constexpr std::int64_t kFewestBroadcastTerms = 128;
 constexpr std::int64_t kIdleChannels = 8;
 
+// Whether taps along w read neighbouring elements, of some result phase at least.
+bool has_neighbouring_taps(const GridAxis& axis) {
+  return std::any_of(axis.taps.begin(), axis.taps.end(), [](const std::vector<AxisTap>& taps) {
+    if (taps.size() < 2 || taps[0].phase != taps[1].phase) return false;
+    const std::int64_t distance = taps[1].offset - taps[0].offset;
+    return distance == 1 || distance == -1;
+  });
+}
+
+// Without taps that share broadcasts the sum kernel needs fewer loads.
 template <typename T>
 bool suits_broadcast(const ConvGrid& grid) {
   constexpr std::int64_t kBlock = kBroadcastVectors * 64 / sizeof(T);
   const std::int64_t channels = grid.result_channels_per_group();
   const std::int64_t padded = (channels + kBlock - 1) / kBlock * kBlock;
-  return (padded - channels) * kIdleChannels <= padded &&
+  return has_neighbouring_taps(grid.axis(2)) && (padded - channels) * kIdleChannels <= padded &&
          grid.source_channels_per_group() * grid.filter_taps() >= kFewestBroadcastTerms;
 }
 

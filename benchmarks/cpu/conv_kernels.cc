@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -138,9 +139,10 @@ double time_source(const Workload& workload, ConvDirection direction, double bud
   const std::int64_t tile_pitch = workload.tile_rows * grid.result()[2];
   Lines<float> tile(static_cast<std::size_t>(tile_pitch * ks.size()));
   Lines<std::byte> scratch(conv.scratch_bytes());
-  const auto load = [&](std::int64_t c, std::int64_t d, std::int64_t h, float* row) {
-    std::memcpy(row, input.data() + ((c * source[0] + d) * source[1] + h) * source[2],
-                static_cast<std::size_t>(source[2]) * sizeof(float));
+  const auto load = [&](std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, float* rows,
+                        std::int64_t pitch) {
+    sum_kernel<float>().copy(input.data() + ((c * source[0] + d) * source[1] + h) * source[2], source[2],
+                             count, source[2], rows, pitch);
   };
   return best_seconds(budget, row_ranges.size(), [&](std::size_t i) {
     conv.stage(row_ranges[i], channels, load, staged.data());
@@ -167,9 +169,10 @@ double time_contraction(const Workload& workload, double budget) {
   Lines<float> staged(staged_size);
   Lines<std::byte> scratch(scratch_size);
   std::vector<double> d_weight(contraction.weight_elements(), 0.0);
-  const auto load = [&](std::int64_t c, std::int64_t d, std::int64_t h, float* row) {
-    std::memcpy(row, x.data() + ((c * g.in[0] + d) * g.in[1] + h) * g.in[2],
-                static_cast<std::size_t>(g.in[2]) * sizeof(float));
+  const auto load = [&](std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, float* rows,
+                        std::int64_t pitch) {
+    sum_kernel<float>().copy(x.data() + ((c * g.in[0] + d) * g.in[1] + h) * g.in[2], g.in[2], count, g.in[2],
+                             rows, pitch);
   };
   return best_seconds(budget, row_ranges.size(), [&](std::size_t i) {
     contraction.stage(row_ranges[i], channels, load, staged.data());

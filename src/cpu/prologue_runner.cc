@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <type_traits>
 
+#include "cpu/conv/sum_kernel.h"
 #include "cpu/vector/convert.h"
 
 namespace fuseblock::cpu {
@@ -12,6 +14,13 @@ namespace {
 constexpr std::int64_t kCacheLine = 64;  // bytes
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Channels lie too far apart for the processor to see what comes: it is told one channel ahead.
+template <class T>
+void prefetch_row(const T* row, std::int64_t bytes) {
+  constexpr auto kStep = kCacheLine / static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t byte = 0; byte < bytes; byte += kCacheLine, row += kStep) __builtin_prefetch(row);
+}
 
 }  // namespace
 
@@ -44,10 +53,8 @@ void PrologueRunner<T>::load_row(const std::vector<SlotView>& views, std::int64_
     const std::int64_t offset =
         n * view.strides[0] + c * view.strides[1] + d * view.strides[2] + h * view.strides[3];
     const std::byte* from = view.data + offset * size;
-    // Channels lie too far apart for the processor to see what comes: it is told one channel ahead.
     if (c + 1 < channels_ && view.strides[4] == 1)
-      for (std::int64_t byte = 0; byte < extents_.w * size; byte += kCacheLine)
-        __builtin_prefetch(from + view.strides[1] * size + byte);
+      prefetch_row(from + view.strides[1] * size, extents_.w * size);
     load_elements(from, view.dtype, view.strides[4], row, at(extents_.w));
     return;
   }
@@ -79,6 +86,26 @@ void PrologueRunner<T>::load_row(const std::vector<SlotView>& views, std::int64_
     else
       std::copy_n(result.data, run, row + done);
   }
+}
+
+template <class T>
+void PrologueRunner<T>::load_rows(const std::vector<SlotView>& views, std::int64_t n, std::int64_t c,
+                                  std::int64_t d, std::int64_t h, std::int64_t count, T* rows,
+                                  std::int64_t pitch, T* scratch) const {
+  constexpr DType kOwnType = std::is_same_v<T, float> ? DType::kF32 : DType::kF64;
+  const SlotView* const plain = plain_ ? &views[at(prologue_->inputs[0])] : nullptr;
+  if (plain == nullptr || plain->dtype != kOwnType || plain->strides[4] != 1) {
+    for (std::int64_t i = 0; i < count; ++i) load_row(views, n, c, d, h + i, rows + i * pitch, scratch);
+    return;
+  }
+  const SlotView& view = *plain;
+  const std::int64_t offset =
+      n * view.strides[0] + c * view.strides[1] + d * view.strides[2] + h * view.strides[3];
+  const T* const from = elements_at<T>(view.data) + offset;
+  const std::int64_t bytes = extents_.w * static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t i = 0; i < count && c + 1 < channels_; ++i)
+    prefetch_row(from + view.strides[1] + i * view.strides[3], bytes);
+  sum_kernel<T>().copy(from, view.strides[3], count, extents_.w, rows, pitch);
 }
 
 template class PrologueRunner<float>;

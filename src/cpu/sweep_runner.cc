@@ -15,6 +15,8 @@ constexpr std::int64_t kTasks = 32;            // enough for a dozen workers to 
 constexpr std::int64_t kShortestSplit = 4096;  // positions: below this a task costs more than it spares
 // Of a convolution's result: they stay in L2 beside its weights and what was staged.
 constexpr std::int64_t kTileElements = 40960;
+// Of a tile that is contracted and not convolved: fewer of them add to the sums of the gradient, which are in memory.
+constexpr std::int64_t kContractedElements = 81920;
 constexpr std::int64_t kAcrossElements = 32768;
 constexpr std::int64_t kBins = 16;
 
@@ -144,14 +146,40 @@ void SweepRunner<T>::cut_domain() {
       by_rows_ ? std::max<std::int64_t>(rows, 1)
                : std::max<std::int64_t>(positions * (whole_channels_ ? channels_ : 1) / kShortestSplit, 1));
   if (by_rows_) {
-    const std::int64_t width = std::max<std::int64_t>(extents_.w * channels_, 1);
-    tile_rows_ = std::clamp<std::int64_t>(kTileElements / width, 1, std::max<std::int64_t>(rows, 1));
-    if (conv_ && conv_->grid().folds()) {
-      splits_ = 1;
-      tile_rows_ = std::max<std::int64_t>(rows, 1);
-    }
+    if (conv_ && conv_->grid().folds()) splits_ = 1;
+    cut_rows();
+    splits_ = std::min(splits_, std::max<std::int64_t>(tile_count(), 1));
   }
   if (contracts_) bins_ = std::min(kBins, std::max<std::int64_t>(batch_ * splits_, 1));
+}
+
+// Tiles are parts of a plane or whole planes: a tile that has parts of two planes stages both of them, and their
+// neighbours, from the first row to the last.
+template <class T>
+void SweepRunner<T>::cut_rows() {
+  const std::int64_t rows = extents_.d * extents_.h;
+  if (rows == 0) return;
+  const std::int64_t width = std::max<std::int64_t>(extents_.w * channels_, 1);
+  std::int64_t most = std::max<std::int64_t>(
+      std::min((conv_ ? kTileElements : kContractedElements) / width, (rows + splits_ - 1) / splits_), 1);
+  if (conv_ && conv_->grid().folds()) most = rows;
+  // Few planes too many are better than one more tile.
+  const std::int64_t planes = (most + most / 8) / extents_.h;
+  if (planes > 0) {
+    plane_tiles_ = 1;
+    depth_tiles_ = (extents_.d + planes - 1) / planes;
+  } else {
+    plane_tiles_ = (extents_.h + most - 1) / most;
+    depth_tiles_ = extents_.d;
+  }
+  for (std::int64_t i = 0; i < tile_count(); ++i) tile_rows_ = std::max(tile_rows_, rows_of_tile(i).size());
+}
+
+template <class T>
+Range SweepRunner<T>::rows_of_tile(std::int64_t number) const {
+  const Range planes = balanced_part(extents_.d, depth_tiles_, number / plane_tiles_);
+  const Range rows = balanced_part(extents_.h, plane_tiles_, number % plane_tiles_);
+  return {planes.begin * extents_.h + rows.begin, (planes.end - 1) * extents_.h + rows.end};
 }
 
 template <class T>
@@ -181,7 +209,10 @@ void SweepRunner<T>::reserve(Layout& layout) {
       plan.scratch_offset = reserve_elements(channel_count * at(tile_rows_ * extents_.w));
       if (!plan.shares_staged)
         plan.staged_offset = reserve_elements(largest_staged(plan.contraction->grid()));
-      plan.extra_offset = scratch.reserve(plan.contraction->scratch_bytes({0, tile_rows_}));
+      std::size_t extra = 0;
+      for (std::int64_t i = 0; i < tile_count(); ++i)
+        extra = std::max(extra, plan.contraction->scratch_bytes(rows_of_tile(i)));
+      plan.extra_offset = scratch.reserve(extra);
     } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kPerChannel) {
       plan.scratch_offset = scratch.reserve(channel_count * sizeof(State));
     } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kAcrossChannels) {
@@ -201,17 +232,11 @@ void SweepRunner<T>::reserve(Layout& layout) {
   scratch_bytes_ = scratch.bytes();
 }
 
-// The largest staged array of any tile: tiles begin at any row, and some reach over more rows than others.
 template <class T>
 std::size_t SweepRunner<T>::largest_staged(const ConvGrid& grid) const {
-  const std::int64_t rows = extents_.d * extents_.h;
   std::size_t most = 0;
-  for (std::int64_t split = 0; split < splits_; ++split) {
-    const Range part = balanced_part(rows, splits_, split);
-    for (std::int64_t row = part.begin; row < part.end; row += tile_rows_)
-      most = std::max(most, staged_elements(grid, {row, std::min(row + tile_rows_, part.end)},
-                                            {0, grid.source_channels()}));
-  }
+  for (std::int64_t i = 0; i < tile_count(); ++i)
+    most = std::max(most, staged_elements(grid, rows_of_tile(i), {0, grid.source_channels()}));
   return most;
 }
 
@@ -223,8 +248,7 @@ typename SweepRunner<T>::Task SweepRunner<T>::task(std::int64_t number) const {
   task.n = number / splits_ / channel_blocks_;
   task.channels = balanced_part(channels_, channel_blocks_, block);
   if (by_rows_) {
-    const Range rows = balanced_part(extents_.d * extents_.h, splits_, task.split);
-    task.positions = {rows.begin * extents_.w, rows.end * extents_.w};
+    task.tiles = balanced_part(tile_count(), splits_, task.split);
   } else {
     task.positions = balanced_part(extents_.count(), splits_, task.split);
   }
@@ -270,7 +294,7 @@ void SweepRunner<T>::run_unit(std::int64_t n, Range channels, const std::vector<
   targets.assign(sinks_.size(), nullptr);
   shared.assign(position_inputs_.size(), {});
   const Context context = {&views, workspace, scratch, &inputs, &shared, &targets, 0, false};
-  run_task({n, 0, channels, {0, extents_.count()}}, context);
+  run_task({n, 0, channels, {0, extents_.count()}, {0, tile_count()}}, context);
 }
 
 // The weight of the source, dense in type T and then packed; and its bias.
@@ -303,10 +327,8 @@ void SweepRunner<T>::run_task(const Task& task, const Context& context) const {
   if (!by_rows_) {
     visit(task, task.positions, nullptr, 0, context);
   } else {
-    const std::int64_t width = std::max<std::int64_t>(extents_.w, 1);
-    const Range rows = {task.positions.begin / width, task.positions.end / width};
-    for (std::int64_t row = rows.begin; row < rows.end; row += tile_rows_) {
-      const Range part = {row, std::min(row + tile_rows_, rows.end)};
+    for (std::int64_t i = task.tiles.begin; i < task.tiles.end; ++i) {
+      const Range part = rows_of_tile(i);
       const T* tile = conv_ ? compute_tile(task, part, context) : nullptr;
       visit(task, {part.begin * extents_.w, part.end * extents_.w}, tile, part.size() * extents_.w, context);
       if (contracts_) contract(task, part, context);
@@ -338,8 +360,9 @@ const T* SweepRunner<T>::compute_tile(const Task& task, Range rows, const Contex
   const Range sources = {0, conv_->grid().source_channels()};
   conv_->stage(
       rows, sources,
-      [&](std::int64_t c, std::int64_t d, std::int64_t h, T* row) {
-        prologues_[0].load_row(*context.views, task.n, c, d, h, row, elements(context, prologue_offset_));
+      [&](std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* to, std::int64_t pitch) {
+        prologues_[0].load_rows(*context.views, task.n, c, d, h, count, to, pitch,
+                                elements(context, prologue_offset_));
       },
       staged);
   const T* packed = elements_at<T>(context.workspace + packed_offset_);
@@ -456,9 +479,9 @@ void SweepRunner<T>::contract(const Task& task, Range rows, const Context& conte
     if (!plan.shares_staged)
       plan.contraction->stage(
           rows, sources,
-          [&](std::int64_t c, std::int64_t d, std::int64_t h, T* row) {
-            prologues_[at(plan.sink->operand)].load_row(*context.views, task.n, c, d, h, row,
-                                                        elements(context, prologue_offset_));
+          [&](std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* to, std::int64_t pitch) {
+            prologues_[at(plan.sink->operand)].load_rows(*context.views, task.n, c, d, h, count, to, pitch,
+                                                         elements(context, prologue_offset_));
           },
           staged);
     double* partial = elements_at<double>(context.workspace + plan.partial_offset) +

@@ -56,7 +56,8 @@ class SweepRunner {
     std::int64_t n = 0;
     std::int64_t split = 0;
     Range channels;
-    Range positions;
+    Range positions;  // where positions are not cut at rows
+    Range tiles;      // where they are
   };
   // One run of the sweep on one worker.
   struct Context {
@@ -72,8 +73,11 @@ class SweepRunner {
 
   void make_programs(const std::vector<int>& wanted, const std::vector<int>& extrema);
   void cut_domain();
+  void cut_rows();
   void reserve(Layout& layout);
   Task task(std::int64_t number) const;
+  std::int64_t tile_count() const { return depth_tiles_ * plane_tiles_; }
+  Range rows_of_tile(std::int64_t number) const;
   void run_task(const Task& task, const Context& context) const;
   std::size_t largest_staged(const ConvGrid& grid) const;
   const T* compute_tile(const Task& task, Range rows, const Context& context) const;
@@ -133,7 +137,9 @@ class SweepRunner {
   bool across_ = false;          // some sink reduces over channels
   bool contracts_ = false;
   std::int64_t chunk_ = kChunk;
-  std::int64_t tile_rows_ = 0;
+  std::int64_t depth_tiles_ = 0;  // tiles are parts of a plane, or one or more planes
+  std::int64_t plane_tiles_ = 1;
+  std::int64_t tile_rows_ = 0;  // of the largest
   std::int64_t channel_blocks_ = 1;
   std::int64_t splits_ = 1;
   std::int64_t bins_ = 0;  // for contractions: tasks that share one partial result; 0 where there are none

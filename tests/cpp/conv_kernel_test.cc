@@ -84,11 +84,18 @@ ConvGeometry random_geometry(Random& random) {
     g.in_channels = g.groups * between(random, 1, most);
     g.out_channels = g.groups * between(random, 1, most);
     g.transposed = between(random, 0, 2) == 0;
+    // Both ways wide enough for channels in lanes.
+    const bool wide = between(random, 0, 7) == 0;
+    if (wide) {
+      g.groups = 1;
+      g.in_channels = between(random, 28, 34);
+      g.out_channels = between(random, 28, 34);
+    }
     if (!g.transposed) g.pad_mode = static_cast<PadMode>(std::max<std::int64_t>(0, between(random, -3, 3)));
     const int axes = static_cast<int>(between(random, 1, 3));
     bool possible = true;
     for (int i = 3 - axes; i < 3; ++i) {
-      g.in[i] = between(random, 1, i == 2 ? 40 : 9);
+      g.in[i] = between(random, 1, i < 2 ? (wide ? 3 : 9) : (wide ? 15 : 40));
       if (axes == 1 && between(random, 0, 3) == 0) g.in[i] = between(random, 300, 900);
       g.filter[i] = between(random, 1, 4);
       g.stride[i] = between(random, 0, 1) == 0 ? 1 : between(random, 1, 3);
@@ -107,7 +114,7 @@ ConvGeometry random_geometry(Random& random) {
       }
       possible = possible && g.out[i] > 0;
     }
-    if (possible && g.multiply_adds() < 6e5) return g;
+    if (possible && g.multiply_adds() < 6e5 && (!wide || volume(g.filter) > 4)) return g;
   }
 }
 

@@ -19,6 +19,9 @@ constexpr std::int64_t kSlabPositions = 1024;
 
 // Fewer result channels than this in a group leave the lanes of the outer kernel idle.
 constexpr std::int64_t kFewestOuterChannels = 8;
+// With fewer source channels than this in a group a block of columns has channels of several rows of taps; these have
+// all rows of the tile then.
+constexpr std::int64_t kFewestColumns = 8;
 // Terms that the outer kernel adds up in a register before it starts anew.
 constexpr std::int64_t kOuterPositions = 256;
 
@@ -72,7 +75,22 @@ struct ConvContraction<T>::Call {
   std::byte* rest = nullptr;  // for the runs or rows, and d_y in another order
 };
 
-// The runs or rows of one result phase, and the number of its taps, which are in Call::taps.
+// A few neighbouring taps along w of some rows of taps, a row being a pair of a tap along d and one along h.
+template <typename T>
+struct ConvContraction<T>::TapPiece {
+  Range pairs;
+  std::int64_t width_taps = 0;  // taps of a whole row
+  Range w;                      // those of the piece
+  std::int64_t first = 0;  // of them the one of the smallest offset; the next, `step` from it, has the next
+  std::int64_t step = 1;
+
+  // The place in Call::taps.
+  std::int64_t place(std::int64_t pair, std::int64_t tap) const {
+    return pair * width_taps + first + tap * step;
+  }
+};
+
+// The runs of one result phase, and the number of its taps, which are in Call::taps.
 template <typename T>
 struct ConvContraction<T>::Phase {
   Spatial phase = {};
@@ -118,18 +136,23 @@ void ConvContraction<T>::join(const double* sums, std::int64_t count, Range colu
   }
 }
 
+// Parts of rows that the outer kernel is given at most.
+template <typename T>
+std::int64_t ConvContraction<T>::outer_row_count(Range rows) const {
+  const std::int64_t columns = grid_.axis(2).grid_extent(0);
+  return rows.size() * ((columns + kOuterPositions - 1) / kOuterPositions);
+}
+
 template <typename T>
 std::size_t ConvContraction<T>::scratch_bytes(Range rows) const {
   if (rows.size() <= 0) return 0;
   const StagedLayout layout = grid_.layout(rows);
   std::int64_t runs = 0;
   std::int64_t positions = 0;
-  std::int64_t outer_rows = 0;
   grid_.for_each_run(rows, false, [&](const GridRun& run) {
     const std::int64_t length = whole_lanes<T>(run_positions(run, layout.pitch));
     runs += (length + kSlabPositions - 1) / kSlabPositions;
     positions += length;
-    outer_rows += run.rows * ((run.columns + kOuterPositions - 1) / kOuterPositions);
   });
   const std::int64_t columns = grid_.source_channels_per_group() * grid_.filter_taps();
   const std::int64_t channel_groups =
@@ -137,7 +160,7 @@ std::size_t ConvContraction<T>::scratch_bytes(Range rows) const {
   const auto dots = static_cast<std::size_t>(runs) * sizeof(DotRun) +
                     static_cast<std::size_t>(kMaxDotChannels * positions) * sizeof(T);
   const auto outer =
-      static_cast<std::size_t>(outer_rows) * sizeof(OuterRow) +
+      static_cast<std::size_t>(outer_row_count(rows)) * sizeof(OuterRow) +
       static_cast<std::size_t>(channel_groups * kOuterChannels * rows.size() * grid_.result()[2]) * sizeof(T);
   return static_cast<std::size_t>(grid_.filter_taps()) * sizeof(GridTap) +
          static_cast<std::size_t>(2 * columns) * sizeof(std::int64_t) + (outer_ == nullptr ? dots : outer) +
@@ -195,38 +218,32 @@ void ConvContraction<T>::list_columns(Call& call, const Phase& part) const {
   }
 }
 
-// All positions of one result phase, channels in lanes: d_y is transposed group by group of channels.
+// All positions of one result phase, channels in lanes: d_y is transposed group by group of channels. Rows that a tap
+// along d or h leads out of the source are not multiplied, nor are zeros in front of a row of the source and behind it.
 template <typename T>
 void ConvContraction<T>::accumulate_outer(Call call, const Spatial& phase) const {
-  const std::int64_t width = grid_.result()[2];
-  const std::int64_t tile_positions = call.rows.size() * width;
-  Phase part;
-  OuterRow* const rows = reinterpret_cast<OuterRow*>(call.rest);
-  std::int64_t row_count = 0;
-  grid_.for_each_run(call.rows, false, [&](const GridRun& run) {
-    if (run.phase != phase) return;
-    if (row_count == 0) part.tap_count = grid_.list_taps(run, call.layout, call.taps);
-    for (std::int64_t row = 0; row < run.rows; ++row) {
-      const std::int64_t h = run.h + row * grid_.axis(1).result_step;
-      const std::int64_t d_y = (run.d * grid_.result()[1] + h - call.rows.begin) * width + phase[2];
-      const std::int64_t staged = grid_.start(run, call.layout) + row * call.layout.pitch;
-      for (std::int64_t first = 0; first < run.columns; first += kOuterPositions)
-        rows[row_count++] = {d_y + first * grid_.axis(2).result_step, staged + first,
-                             std::min(kOuterPositions, run.columns - first)};
-    }
-  });
-  if (row_count == 0 || part.tap_count == 0) return;
-  T* const d_y = reinterpret_cast<T*>(aligned(reinterpret_cast<std::byte*>(rows + row_count)));
-  list_columns(call, part);
+  const std::int64_t tile_positions = call.rows.size() * grid_.result()[2];
+  const std::int64_t taps_d = std::ssize(grid_.axis(0).taps[phase[0]]);
+  const std::int64_t taps_h = std::ssize(grid_.axis(1).taps[phase[1]]);
   const TapRun run = tap_run(grid_.axis(2), phase[2]);
+  GridRun all;
+  all.phase = phase;
+  all.taps_d = {0, taps_d};
+  all.taps_h = {0, taps_h};
+  if (grid_.list_taps(all, call.layout, call.taps) == 0) return;
+  OuterRow* const rows = reinterpret_cast<OuterRow*>(call.rest);
+  T* const d_y =
+      reinterpret_cast<T*>(aligned(reinterpret_cast<std::byte*>(rows + outer_row_count(call.rows))));
 
   OuterTask<T> task;
   task.group_pitch = tile_positions * kOuterChannels;
   task.position_step = grid_.axis(2).result_step;
   task.rows = rows;
-  task.row_count = row_count;
   const std::int64_t group_channels = grid_.source_channels_per_group();
   const std::int64_t per_group = grid_.result_channels_per_group();
+  const std::int64_t most = run.neighbours ? outer_->max_taps : 1;
+  const std::int64_t pieces = (run.taps + most - 1) / most;
+  const std::int64_t parts = group_channels < kFewestColumns ? 1 : taps_d * taps_h;
   for (std::int64_t k = call.ks.begin, end = 0; k < call.ks.end; k = end) {
     const std::int64_t group = k / per_group;
     end = std::min((group + 1) * per_group, call.ks.end);
@@ -235,40 +252,96 @@ void ConvContraction<T>::accumulate_outer(Call call, const Spatial& phase) const
                         std::min<std::int64_t>(kOuterChannels, end - first), tile_positions,
                         d_y + (first - k) / kOuterChannels * task.group_pitch);
     task.staged = call.staged + (group * group_channels - call.channels.begin) * call.layout.channel_stride;
-    const std::int64_t groups = (end - k + kOuterChannels - 1) / kOuterChannels;
-    for (std::int64_t done = 0; done < groups; done += task.groups) {
-      task.groups = static_cast<int>(std::min<std::int64_t>(outer_->max_groups, groups - done));
-      task.d_y = d_y + done * task.group_pitch;
-      const std::int64_t first_k = k + done * kOuterChannels;
-      double* const sums = call.sums + sum_index(first_k, group * group_channels, 0);
-      const std::int64_t count = std::min<std::int64_t>(task.groups * kOuterChannels, end - first_k);
-      const std::int64_t most = run.neighbours ? outer_->max_taps : 1;
-      const std::int64_t pieces = (run.taps + most - 1) / most;
-      for (std::int64_t piece = 0; piece < pieces; ++piece)
-        accumulate_taps(call, task, balanced_part(run.taps, pieces, piece), run.taps, run.ascending, count,
-                        sums);
+    for (std::int64_t part = 0; part < parts; ++part) {
+      for (std::int64_t piece = 0; piece < pieces; ++piece) {
+        TapPiece taps;
+        taps.pairs = balanced_part(taps_d * taps_h, parts, part);
+        taps.width_taps = run.taps;
+        taps.w = balanced_part(run.taps, pieces, piece);
+        taps.first = run.ascending ? taps.w.begin : taps.w.end - 1;
+        taps.step = run.ascending ? 1 : -1;
+        task.taps = static_cast<int>(taps.w.size());
+        task.row_count = list_rows(call, phase, taps, rows);
+        if (task.row_count == 0) continue;
+        for (std::int64_t first = k; first < end; first += task.groups * kOuterChannels) {
+          task.groups = static_cast<int>(std::min<std::int64_t>(
+              outer_->max_groups, (end - first + kOuterChannels - 1) / kOuterChannels));
+          task.d_y = d_y + (first - k) / kOuterChannels * task.group_pitch;
+          accumulate_taps(call, task, taps, std::min<std::int64_t>(task.groups * kOuterChannels, end - first),
+                          call.sums + sum_index(first, group * group_channels, 0));
+        }
+      }
     }
   }
 }
 
-// A few taps along w, for all source channels and all taps along d and h.
+// The rows at which a pair meets the source, or all rows for several pairs, each in parts that the kernel sums up in one go.
 template <typename T>
-void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, Range taps,
-                                         std::int64_t width_taps, bool ascending, std::int64_t channels,
-                                         double* sums) const {
+std::int64_t ConvContraction<T>::list_rows(const Call& call, const Spatial& phase, const TapPiece& taps,
+                                           OuterRow* rows) const {
+  const GridAxis& axis = grid_.axis(2);
+  const AxisTap& first_tap = axis.taps[phase[2]][taps.first];
+  // Staged columns that may hold something else than zeros.
+  const Range columns =
+      axis.pad_mode == PadMode::kZeros ? axis.unpadded[first_tap.phase] : Range{0, axis.staged_extent()};
+  const bool one_pair = taps.pairs.size() == 1;
+  const std::int64_t taps_h = std::ssize(grid_.axis(1).taps[phase[1]]);
+  const auto has = [](const Range& range, std::int64_t i) { return range.begin <= i && i < range.end; };
+  const auto meets = [&](const GridRun& run) {
+    return has(run.taps_d, taps.pairs.begin / taps_h) && has(run.taps_h, taps.pairs.begin % taps_h);
+  };
+  std::int64_t count = 0;
+  grid_.for_each_run(call.rows, one_pair, [&](const GridRun& run) {
+    if (run.phase != phase || (one_pair && !meets(run))) return;
+    for (std::int64_t row = 0; row < run.rows; ++row) {
+      const std::int64_t h = run.h + row * grid_.axis(1).result_step;
+      const std::int64_t d_y =
+          (run.d * grid_.result()[1] + h - call.rows.begin) * grid_.result()[2] + phase[2];
+      const std::int64_t staged = grid_.start(run, call.layout) + row * call.layout.pitch;
+      for (std::int64_t first = 0; first < run.columns; first += kOuterPositions) {
+        OuterRow part;
+        part.d_y = d_y + first * axis.result_step;
+        part.staged = staged + first;
+        part.positions = std::min(kOuterPositions, run.columns - first);
+        const std::int64_t column = first + first_tap.offset;
+        const std::int64_t steps = part.positions + taps.w.size() - 1;
+        part.begin = std::clamp<std::int64_t>(columns.begin - column, 0, steps);
+        part.end = std::clamp<std::int64_t>(columns.end - column, part.begin, steps);
+        rows[count++] = part;
+      }
+    }
+  });
+  return count;
+}
+
+// The sums of a piece for all source channels.
+template <typename T>
+void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, const TapPiece& taps,
+                                         std::int64_t channels, double* sums) const {
   T products[kMaxOuterSums];
   std::int64_t offsets[kMaxOuterColumns] = {};
   task.sums = products;
   task.columns = offsets;
-  task.taps = static_cast<int>(taps.size());
-  const std::int64_t columns = call.column_count / width_taps;
+  double* targets[kMaxOuterSums / kOuterChannels];  // [column][tap]
+  const std::int64_t columns = grid_.source_channels_per_group() * taps.pairs.size();
   const std::int64_t most = outer_->max_columns[task.groups][task.taps];
   const OuterRow* const rows = task.rows;
   const std::int64_t row_count = task.row_count;
   for (std::int64_t first = 0; first < columns; first += most) {
     task.column_count = static_cast<int>(std::min(most, columns - first));
-    for (int j = 0; j < task.column_count; ++j)
-      offsets[j] = call.columns[(first + j) * width_taps + (ascending ? taps.begin : taps.end - 1)];
+    for (int j = 0; j < task.column_count; ++j) {
+      const std::int64_t channel = (first + j) / taps.pairs.size();
+      const GridTap* const tap =
+          call.taps + taps.place(taps.pairs.begin + (first + j) % taps.pairs.size(), 0);
+      offsets[j] = channel * call.layout.channel_stride + tap->offset;
+      for (int i = 0; i < task.taps; ++i) {
+        double* const target = sums + sum_index(0, channel, tap[i * taps.step].tap);
+        targets[j * task.taps + i] = target;
+        // All sums together are more than L2 holds: they are on their way while the products are summed up.
+        for (std::int64_t k = 0; k < channels; k += kAlignment / sizeof(double))
+          __builtin_prefetch(target + k, 1);
+      }
+    }
     std::fill(offsets + task.column_count, offsets + most, offsets[0]);
     for (std::int64_t row = 0; row < row_count; row += task.row_count) {
       task.rows = rows + row;
@@ -280,14 +353,8 @@ void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, Ra
       task.first = row == 0;
       outer_->add(task);
     }
-    const T* from = products;
-    for (int j = 0; j < task.column_count; ++j) {
-      for (std::int64_t tap = 0; tap < taps.size(); ++tap, from += task.groups * kOuterChannels) {
-        const std::int64_t place = ascending ? taps.begin + tap : taps.end - 1 - tap;
-        double* const to = sums + call.places[(first + j) * width_taps + place];
-        for (std::int64_t k = 0; k < channels; ++k) to[k] += static_cast<double>(from[k]);
-      }
-    }
+    for (int i = 0; i < task.column_count * task.taps; ++i)
+      outer_->add_to(products + i * task.groups * kOuterChannels, channels, targets[i]);
   }
 }
 

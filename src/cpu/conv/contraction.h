@@ -51,12 +51,15 @@ class ConvContraction {
  private:
   struct Call;
   struct Phase;
+  struct TapPiece;
 
   std::int64_t sum_index(std::int64_t k, std::int64_t source_channel, std::int64_t tap) const;
   void list_columns(Call& call, const Phase& part) const;
   void accumulate_outer(Call call, const Spatial& phase) const;
-  void accumulate_taps(const Call& call, OuterTask<T> task, Range taps, std::int64_t width_taps,
-                       bool ascending, std::int64_t channels, double* sums) const;
+  std::int64_t outer_row_count(Range rows) const;
+  std::int64_t list_rows(const Call& call, const Spatial& phase, const TapPiece& taps, OuterRow* rows) const;
+  void accumulate_taps(const Call& call, OuterTask<T> task, const TapPiece& taps, std::int64_t channels,
+                       double* sums) const;
   void accumulate_dots(Call call, const Spatial& phase) const;
   void lay_out(const Call& call, const Phase& part, std::int64_t k, T* to) const;
   void accumulate_columns(const Call& call, DotTask<T> task, std::int64_t columns, double* sums) const;

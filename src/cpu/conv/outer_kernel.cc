@@ -6,6 +6,7 @@
 #include "hwy/highway.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "cpu/conv/outer_kernel.h"
 
@@ -56,35 +57,61 @@ void add_block(const OuterTask<T>& task) {
   }
   const std::int64_t step = task.position_step * kOuterChannels;
   for (const OuterRow* row = task.rows; row != task.rows + task.row_count; ++row) {
-    const T* d_y = task.d_y + row->d_y * kOuterChannels;
-    const T* source = task.staged + row->staged;
-    // d_y at the last `taps` positions, the place of position i being i % taps; zeros in front of a row and behind it.
+    const T* d_y = task.d_y + row->d_y * kOuterChannels + row->begin * step;
+    const T* source = task.staged + row->staged + row->begin;
+    // d_y at the last `taps` positions, the place of position begin + i being i % taps.
     V y[taps][kVectors];
-    FUSEBLOCK_UNROLL
-    for (int tap = 0; tap < taps; ++tap) {
+    const auto load = [&](std::int64_t position, int place) HWY_ATTR {
       FUSEBLOCK_UNROLL
-      for (int v = 0; v < kVectors; ++v) y[tap][v] = hn::Zero(d);
-    }
-    for (std::int64_t i = 0; i < row->positions + taps - 1; i += taps, source += taps) {
+      for (int v = 0; v < kVectors; ++v)
+        y[place][v] = hn::LoadU(d, d_y + position * step + v / kGroupVectors<T> * task.group_pitch +
+                                       v % kGroupVectors<T> * kLanes);
+    };
+    const auto clear = [&](int place) HWY_ATTR {
       FUSEBLOCK_UNROLL
-      for (int p = 0; p < taps; ++p, d_y += step) {
-        const bool inside = i + p < row->positions;
+      for (int v = 0; v < kVectors; ++v) y[place][v] = hn::Zero(d);
+    };
+    const auto multiply = [&](int p) HWY_ATTR {
+      FUSEBLOCK_UNROLL
+      for (int j = 0; j < columns; ++j) {
+        const V x = hn::Set(d, source[task.columns[j] + p]);
         FUSEBLOCK_UNROLL
-        for (int v = 0; v < kVectors; ++v) {
-          const T* const from = d_y + v / kGroupVectors<T> * task.group_pitch + v % kGroupVectors<T> * kLanes;
-          y[p][v] = inside ? hn::LoadU(d, from) : hn::Zero(d);
-        }
-        FUSEBLOCK_UNROLL
-        for (int j = 0; j < columns; ++j) {
-          const V x = hn::Set(d, source[task.columns[j] + p]);
+        for (int tap = 0; tap < taps; ++tap) {
           FUSEBLOCK_UNROLL
-          for (int tap = 0; tap < taps; ++tap) {
-            FUSEBLOCK_UNROLL
-            for (int v = 0; v < kVectors; ++v)
-              sum[j][tap][v] = hn::MulAdd(x, y[(p - tap + taps) % taps][v], sum[j][tap][v]);
-          }
+          for (int v = 0; v < kVectors; ++v)
+            sum[j][tap][v] = hn::MulAdd(x, y[(p - tap + taps) % taps][v], sum[j][tap][v]);
         }
       }
+    };
+    FUSEBLOCK_UNROLL
+    for (int tap = 1; tap < taps; ++tap) {
+      if (tap <= row->begin)
+        load(-tap, taps - tap);
+      else
+        clear(taps - tap);
+    }
+    std::int64_t i = row->begin;
+    for (const std::int64_t end = std::min(row->end, row->positions); i + taps <= end; i += taps) {
+      FUSEBLOCK_UNROLL
+      for (int p = 0; p < taps; ++p) {
+        load(p, p);
+        multiply(p);
+      }
+      d_y += taps * step;
+      source += taps;
+    }
+    for (; i < row->end; i += taps) {
+      FUSEBLOCK_UNROLL
+      for (int p = 0; p < taps; ++p) {
+        if (i + p >= row->end) break;
+        if (i + p < row->positions)
+          load(p, p);
+        else
+          clear(p);
+        multiply(p);
+      }
+      d_y += taps * step;
+      source += taps;
     }
   }
   T* to = task.sums;
@@ -122,6 +149,22 @@ void add(const OuterTask<T>& task) {
   add_taps<T, 1, kMaxTaps>(task);
 }
 
+template <typename T>
+void add_to(const T* from, std::int64_t channels, double* to) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<T, decltype(d)> narrow;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t k = 0;
+  for (; k + lanes <= channels; k += lanes) {
+    const auto sums = hn::LoadU(narrow, from + k);
+    if constexpr (std::is_same_v<T, double>)
+      hn::StoreU(hn::Add(hn::LoadU(d, to + k), sums), d, to + k);
+    else
+      hn::StoreU(hn::Add(hn::LoadU(d, to + k), hn::PromoteTo(d, sums)), d, to + k);
+  }
+  for (; k < channels; ++k) to[k] += static_cast<double>(from[k]);
+}
+
 // Interleaving rows by fours twice makes a position's sixteen channels neighbours: first {0, 4, 8, 12}, {1, 5, 9, 13}
 // and so on, then these four.
 template <typename T>
@@ -155,7 +198,7 @@ const OuterKernel<double>* outer_kernel_f64();
 
 template <typename T>
 constexpr OuterKernel<T> make_kernel() {
-  OuterKernel<T> kernel = {kMaxGroups, kMaxTaps, {}, add<T>, transpose<T>};
+  OuterKernel<T> kernel = {kMaxGroups, kMaxTaps, {}, add<T>, add_to<T>, transpose<T>};
   for (int groups = 0; groups <= kMaxOuterGroups; ++groups)
     for (int taps = 0; taps <= kMaxOuterTaps; ++taps)
       kernel.max_columns[groups][taps] = most_columns<T>(groups, taps);

@@ -20,11 +20,14 @@ inline constexpr int kMaxOuterTaps = 4;
 inline constexpr int kMaxOuterColumns = 12;
 inline constexpr int kMaxOuterSums = 24 * kOuterChannels;
 
-// Neighbouring positions of one row.
+// Neighbouring positions of one row. Step i broadcasts the element of x at `staged` + i, which meets d_y at the
+// positions i, i - 1 and so on, one for each tap, as far as they are positions of the row.
 struct OuterRow {
   std::int64_t d_y = 0;     // the first position's, in the tile
   std::int64_t staged = 0;  // and its place in a staged channel
   std::int64_t positions = 0;
+  std::int64_t begin = 0;  // the steps that are taken: the others would meet zeros
+  std::int64_t end = 0;
 };
 
 template <typename T>
@@ -51,6 +54,8 @@ struct OuterKernel {
   // Columns of the largest block, by groups and taps.
   int max_columns[kMaxOuterGroups + 1][kMaxOuterTaps + 1];
   void (*add)(const OuterTask<T>& task);
+  // Adds sums of `channels` neighbouring channels to sums in double.
+  void (*add_to)(const T* from, std::int64_t channels, double* to);
   // to[position][channel] = from[channel * pitch + position], `channels` <= kOuterChannels of them, zeros behind.
   void (*transpose)(const T* from, std::int64_t pitch, std::int64_t channels, std::int64_t positions, T* to);
 };

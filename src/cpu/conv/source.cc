@@ -12,19 +12,52 @@ namespace {
 constexpr std::int64_t kChannelBlockBytes = 24 * 1024;
 constexpr std::int64_t kChannelBlockTerms = 512;
 
-std::int64_t count_channel_blocks(const ConvGrid& grid, std::int64_t element_bytes) {
+// The broadcast kernel transposes its sums, which pays from this number of terms on; and it fills its blocks of two
+// vectors up with zeros, at most one channel in this many. As the blocks above, this is decided for every target alike.
+constexpr std::int64_t kFewestBroadcastTerms = 128;
+constexpr std::int64_t kIdleChannels = 8;
+
+// Whether taps along w read neighbouring elements, of some result phase at least.
+bool has_neighbouring_taps(const GridAxis& axis) {
+  return std::any_of(axis.taps.begin(), axis.taps.end(), [](const std::vector<AxisTap>& taps) {
+    if (taps.size() < 2 || taps[0].phase != taps[1].phase) return false;
+    const std::int64_t distance = taps[1].offset - taps[0].offset;
+    return distance == 1 || distance == -1;
+  });
+}
+
+// Without taps that share broadcasts the sum kernel needs fewer loads.
+template <typename T>
+bool suits_broadcast(const ConvGrid& grid) {
+  constexpr std::int64_t kBlock = kBroadcastVectors * 64 / sizeof(T);
+  const std::int64_t channels = grid.result_channels_per_group();
+  const std::int64_t padded = (channels + kBlock - 1) / kBlock * kBlock;
+  return has_neighbouring_taps(grid.axis(2)) && (padded - channels) * kIdleChannels <= padded &&
+         grid.source_channels_per_group() * grid.filter_taps() >= kFewestBroadcastTerms;
+}
+
+std::int64_t count_channel_blocks(const ConvGrid& grid, bool broadcast, std::int64_t element_bytes) {
   std::int64_t rows = 1;
   for (int i = 0; i < 2; ++i) {
     std::int64_t most = 1;
     for (const auto& taps : grid.axis(i).taps) most = std::max<std::int64_t>(most, std::ssize(taps));
     rows *= most;
   }
-  const std::int64_t columns = std::min(grid.axis(2).staged_extent(), kPiecePositions);
+  const std::int64_t columns =
+      broadcast ? kMaxBroadcastPositions * 2 : std::min(grid.axis(2).staged_extent(), kPiecePositions);
   const std::int64_t channel_bytes =
-      (grid.filter_taps() * kMaxBlockChannels + rows * columns) * element_bytes;
+      (grid.filter_taps() * (broadcast ? kMaxBroadcastChannels : kMaxBlockChannels) + rows * columns) *
+      element_bytes;
   const std::int64_t channels = std::max<std::int64_t>(
       1, std::min(kChannelBlockBytes / channel_bytes, kChannelBlockTerms / grid.filter_taps()));
   return (grid.source_channels_per_group() + channels - 1) / channels;
+}
+
+// Of the part of the scratch that has the taps and their segments: whole cache lines.
+std::size_t tap_bytes(const ConvGrid& grid) {
+  constexpr std::size_t kLine = 64;
+  const auto taps = static_cast<std::size_t>(grid.filter_taps());
+  return (taps * (sizeof(GridTap) + sizeof(TapSegment)) + kLine - 1) / kLine * kLine;
 }
 
 // Equal parts of neighbouring rows of a run.
@@ -63,37 +96,47 @@ struct ConvSource<T>::Piece {
   const T* bias = nullptr;
   T* tile = nullptr;
   std::int64_t tile_pitch = 0;
-  T* sums = nullptr;  // [block channel][kPiecePositions]
+  T* sums = nullptr;       // [block channel][kPiecePositions]
+  T* broadcast = nullptr;  // [position][block channel]
   GridTap* taps = nullptr;
   std::int64_t tap_count = 0;
+  TapSegment* segments = nullptr;
+  std::int64_t segment_count = 0;
   std::int64_t start = 0;  // of the piece in a staged channel
   std::int64_t positions = 0;
 };
 
 template <typename T>
 ConvSource<T>::ConvSource(const ConvGeometry& geometry, ConvDirection direction)
-    : grid_(geometry, direction), kernel_(&sum_kernel<T>()) {
+    : grid_(geometry, direction),
+      kernel_(&sum_kernel<T>()),
+      broadcast_(suits_broadcast<T>(grid_) ? &broadcast_kernel<T>() : nullptr) {
+  if (broadcast_ != nullptr) block_width_ = kBroadcastVectors * broadcast_->lanes;
   const std::int64_t per_group = grid_.result_channels_per_group();
   const std::int64_t terms = grid_.source_channels_per_group() * grid_.filter_taps();
-  const std::int64_t parts = (per_group + kernel_->max_block_channels - 1) / kernel_->max_block_channels;
+  const std::int64_t most = broadcast_ != nullptr ? block_width_ : kernel_->max_block_channels;
+  const std::int64_t parts = (per_group + most - 1) / most;
+  std::int64_t weights = 0;
   for (std::int64_t group = 0; group < grid_.groups(); ++group) {
     for (std::int64_t i = 0; i < parts; ++i) {
-      const Range part = balanced_part(per_group, parts, i);
-      const Range ks = {group * per_group + part.begin, group * per_group + part.end};
-      blocks_.push_back({.ks = ks,
+      const Range part = broadcast_ != nullptr ? Range{i * most, std::min((i + 1) * most, per_group)}
+                                               : balanced_part(per_group, parts, i);
+      blocks_.push_back({.ks = {group * per_group + part.begin, group * per_group + part.end},
                          .first_channel = group * grid_.source_channels_per_group(),
-                         .weights = ks.begin * terms});
+                         .weights = weights});
+      weights += width(blocks_.back()) * terms;
     }
   }
-  const std::int64_t channel_blocks = count_channel_blocks(grid_, sizeof(T));
+  const std::int64_t channel_blocks = count_channel_blocks(grid_, broadcast_ != nullptr, sizeof(T));
   for (std::int64_t i = 0; i < channel_blocks; ++i)
     channel_blocks_.push_back(balanced_part(grid_.source_channels_per_group(), channel_blocks, i));
 }
 
 template <typename T>
 std::size_t ConvSource<T>::packed_weight_elements() const {
-  return static_cast<std::size_t>(grid_.result_channels() * grid_.source_channels_per_group() *
-                                  grid_.filter_taps());
+  if (blocks_.empty()) return 0;
+  const std::int64_t terms = grid_.source_channels_per_group() * grid_.filter_taps();
+  return static_cast<std::size_t>(blocks_.back().weights + width(blocks_.back()) * terms);
 }
 
 template <typename T>
@@ -105,6 +148,7 @@ void ConvSource<T>::pack_weights(const T* weight, T* packed) const {
       for (std::int64_t tap = 0; tap < grid_.filter_taps(); ++tap) {
         for (std::int64_t k = block.ks.begin; k < block.ks.end; ++k)
           *at++ = weight[grid_.weight_index(k, c, tap)];
+        at = std::fill_n(at, width(block) - block.ks.size(), T(0));
       }
     }
   }
@@ -112,8 +156,10 @@ void ConvSource<T>::pack_weights(const T* weight, T* packed) const {
 
 template <typename T>
 std::size_t ConvSource<T>::scratch_bytes() const {
-  return static_cast<std::size_t>(grid_.filter_taps()) * sizeof(GridTap) +
-         kMaxBlockChannels * kPiecePositions * sizeof(T);
+  const std::int64_t sums = broadcast_ == nullptr
+                                ? kMaxBlockChannels * kPiecePositions
+                                : kMaxBroadcastChannels * (2 * kPiecePositions + kTransposedPositions);
+  return tap_bytes(grid_) + static_cast<std::size_t>(sums) * sizeof(T);
 }
 
 template <typename T>
@@ -129,8 +175,9 @@ void ConvSource<T>::compute(const T* staged, Range rows, Range channels, const T
   piece.tile = tile;
   piece.tile_pitch = tile_pitch;
   piece.taps = reinterpret_cast<GridTap*>(scratch);
-  piece.sums =
-      reinterpret_cast<T*>(scratch + static_cast<std::size_t>(grid_.filter_taps()) * sizeof(GridTap));
+  piece.segments = reinterpret_cast<TapSegment*>(piece.taps + grid_.filter_taps());
+  piece.sums = reinterpret_cast<T*>(scratch + tap_bytes(grid_));
+  piece.broadcast = piece.sums + kMaxBroadcastChannels * kPiecePositions;
   if (grid_.folds()) {
     compute_folded(piece, rows, ks);
   } else {
@@ -138,9 +185,36 @@ void ConvSource<T>::compute(const T* staged, Range rows, Range channels, const T
   }
 }
 
+// The taps of a run, and for the broadcast kernel their segments: each row of taps in the order of the staged row.
+template <typename T>
+void ConvSource<T>::list_taps(const GridRun& run, Piece& piece) const {
+  piece.tap_count = grid_.list_taps(run, piece.layout, piece.taps);
+  piece.segment_count = 0;
+  if (broadcast_ == nullptr) return;
+  const std::int64_t row_taps = std::ssize(grid_.axis(2).taps[run.phase[2]]);
+  for (std::int64_t row = 0; row < piece.tap_count; row += row_taps) {
+    GridTap* const taps = piece.taps + row;
+    if (taps[row_taps - 1].offset < taps[0].offset) std::reverse(taps, taps + row_taps);
+    bool neighbours = true;
+    for (std::int64_t i = 1; i < row_taps; ++i)
+      neighbours = neighbours && taps[i].offset == taps[i - 1].offset + 1;
+    const std::int64_t most = neighbours ? broadcast_->max_taps : 1;
+    const std::int64_t parts = (row_taps + most - 1) / most;
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const Range part = balanced_part(row_taps, parts, i);
+      TapSegment& segment = piece.segments[piece.segment_count++];
+      segment.offset = taps[part.begin].offset;
+      segment.weights = taps[part.begin].tap * block_width_;
+      segment.taps = part.size();
+      segment.step = part.size() > 1 ? (taps[part.begin + 1].tap - taps[part.begin].tap) * block_width_ : 0;
+    }
+  }
+}
+
 // All terms of one block of result channels at the piece's positions.
 template <typename T>
 void ConvSource<T>::sum_piece(const Piece& piece, const Block& block) const {
+  if (broadcast_ != nullptr) return broadcast_piece(piece, block);
   SumTask<T> task;
   task.channel_stride = piece.layout.channel_stride;
   task.taps = piece.taps;
@@ -158,6 +232,29 @@ void ConvSource<T>::sum_piece(const Piece& piece, const Block& block) const {
     kernel_->add(task);
     task.first = false;
   }
+}
+
+template <typename T>
+void ConvSource<T>::broadcast_piece(const Piece& piece, const Block& block) const {
+  BroadcastTask<T> task;
+  task.channel_stride = piece.layout.channel_stride;
+  task.segments = piece.segments;
+  task.segment_count = piece.segment_count;
+  task.filter_taps = grid_.filter_taps();
+  task.vectors = static_cast<int>((block.ks.size() + broadcast_->lanes - 1) / broadcast_->lanes);
+  task.bias = piece.bias == nullptr ? nullptr : piece.bias + block.ks.begin;
+  task.bias_channels = static_cast<int>(block.ks.size());
+  task.sums = piece.broadcast;
+  task.positions = piece.positions;
+  for (const Range& part : channel_blocks_) {
+    task.staged = piece.staged + piece.start +
+                  (block.first_channel + part.begin - piece.channels.begin) * piece.layout.channel_stride;
+    task.channels = part.size();
+    task.weights = piece.packed + block.weights + part.begin * grid_.filter_taps() * block_width_;
+    broadcast_->add(task);
+    task.first = false;
+  }
+  broadcast_->transpose(piece.broadcast, piece.positions, piece.sums, kPiecePositions);
 }
 
 template <typename T>
@@ -179,7 +276,7 @@ void ConvSource<T>::compute_rows(const Piece& tile, Range rows, Range ks) const 
                                                 [&](const Block& block) { return block.ks.end <= ks.begin; });
   Piece piece = tile;
   grid_.for_each_run(rows, true, [&](const GridRun& run) {
-    piece.tap_count = grid_.list_taps(run, piece.layout, piece.taps);
+    list_taps(run, piece);
     const std::int64_t start = grid_.start(run, piece.layout);
     T* const run_tile = tile.tile + (run.d * grid_.result()[1] + run.h - rows.begin) * width + run.phase[2];
     const std::int64_t run_positions = (run.rows - 1) * pitch + run.columns;
@@ -210,7 +307,7 @@ void ConvSource<T>::compute_folded(const Piece& tile, Range rows, Range ks) cons
   Piece piece = tile;
   piece.bias = nullptr;
   const auto add_run = [&](std::int64_t row, const GridRun& run) {
-    piece.tap_count = grid_.list_taps(run, piece.layout, piece.taps);
+    list_taps(run, piece);
     const std::int64_t start = grid_.start(run, piece.layout);
     for (std::int64_t first = 0; first < run.columns; first += kPiecePositions) {
       piece.start = start + first;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cpu/conv/broadcast_kernel.h"
 #include "cpu/conv/grid.h"
 #include "cpu/conv/staging.h"
 #include "cpu/conv/sum_kernel.h"
@@ -48,18 +49,25 @@ class ConvSource {
   // A block of result channels that the kernel keeps in registers; never of two groups.
   struct Block {
     Range ks;
+    std::int64_t width = 0;  // channels that its packed weights have: in whole vectors for `broadcast_`
     std::int64_t first_channel = 0;  // of the source channels it reads
     std::int64_t weights = 0;        // where its packed weights begin: [source channel][tap][block channel]
   };
   struct Piece;
 
   void sum_piece(const Piece& piece, const Block& block) const;
+  std::int64_t width(const Block& block) const { return block_width_ > 0 ? block_width_ : block.ks.size(); }
+  void list_taps(const GridRun& run, Piece& piece) const;
+  void broadcast_piece(const Piece& piece, const Block& block) const;
   void compute_rows(const Piece& tile, Range rows, Range ks) const;
   void compute_folded(const Piece& tile, Range rows, Range ks) const;
 
   ConvGrid grid_;
   const SumKernel<T>* kernel_;
+  const BroadcastKernel<T>* broadcast_;  // null where there are too few result channels or terms for it
   std::vector<Block> blocks_;
+  std::int64_t block_width_ =
+      0;  // channels that the packed weights of a block have; 0: as many as the block has
   std::vector<Range> channel_blocks_;  // of the source channels of a group
 };
 

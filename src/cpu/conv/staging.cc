@@ -63,18 +63,26 @@ void stage(const ConvGrid& grid, Range rows, Range channels, RowLoader<T> load, 
         T* line = at;
         for (std::int64_t i = layout.planes.begin; i < layout.planes.end; ++i) {
           const std::int64_t d = depth.source_coordinate(phase_d, i);
-          for (std::int64_t j = layout.rows.begin; j < layout.rows.end; ++j, line += layout.pitch) {
+          for (std::int64_t j = layout.rows.begin, count = 1; j < layout.rows.end; j += count) {
             const std::int64_t h = height.source_coordinate(phase_h, j);
+            count = 1;
             if (d < 0 || h < 0) {
               for (std::int64_t phase = 0; phase < width_phases; ++phase)
                 std::fill_n(line + phase * layout.phase_stride, layout.pitch, T(0));
+              line += layout.pitch;
               continue;
             }
-            T* const row = in_place ? line - width.origin : scratch_row;
-            load(c, d, h, row);
-            for (std::int64_t phase = 0; phase < width_phases; ++phase)
-              fill_row(width, phase, layout.pitch, static_cast<const T*>(row),
-                       line + phase * layout.phase_stride);
+            while (in_place && j + count < layout.rows.end &&
+                   height.source_coordinate(phase_h, j + count) == h + count)
+              ++count;
+            T* row = in_place ? line - width.origin : scratch_row;
+            load(c, d, h, count, row, layout.pitch);
+            for (std::int64_t i = 0; i < count; ++i, line += layout.pitch) {
+              row = in_place ? line - width.origin : scratch_row;
+              for (std::int64_t phase = 0; phase < width_phases; ++phase)
+                fill_row(width, phase, layout.pitch, static_cast<const T*>(row),
+                         line + phase * layout.phase_stride);
+            }
           }
         }
         at += width_phases * layout.phase_stride;

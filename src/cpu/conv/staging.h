@@ -9,25 +9,36 @@
 
 namespace fuseblock::cpu {
 
-// A reference to a function that writes the whole row (c, d, h) of the source, contiguous along w. It lets the
-// caller convert dtypes, follow strides and apply a prologue. Calls must not outlive the function.
+// A reference to a function that writes whole rows (c, d, h) to (c, d, h + count - 1) of the source, each contiguous along
+// w and `pitch` elements behind the one before; or one row, where it takes no count and no pitch. It lets the caller
+// convert dtypes, follow strides and apply a prologue. Calls must not outlive the function.
 template <typename T>
 class RowLoader {
  public:
   template <std::invocable<std::int64_t, std::int64_t, std::int64_t, T*> Function>
   RowLoader(Function&& function)  // NOLINT(google-explicit-constructor)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),
-        call_([](void* object, std::int64_t c, std::int64_t d, std::int64_t h, T* row) {
-          (*static_cast<std::remove_reference_t<Function>*>(object))(c, d, h, row);
+        call_([](void* object, std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* rows,
+                 std::int64_t pitch) {
+          for (std::int64_t i = 0; i < count; ++i)
+            (*static_cast<std::remove_reference_t<Function>*>(object))(c, d, h + i, rows + i * pitch);
+        }) {}
+  template <std::invocable<std::int64_t, std::int64_t, std::int64_t, std::int64_t, T*, std::int64_t> Function>
+  RowLoader(Function&& function)  // NOLINT(google-explicit-constructor)
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),
+        call_([](void* object, std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* rows,
+                 std::int64_t pitch) {
+          (*static_cast<std::remove_reference_t<Function>*>(object))(c, d, h, count, rows, pitch);
         }) {}
 
-  void operator()(std::int64_t c, std::int64_t d, std::int64_t h, T* row) const {
-    call_(object_, c, d, h, row);
+  void operator()(std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* rows,
+                  std::int64_t pitch) const {
+    call_(object_, c, d, h, count, rows, pitch);
   }
 
  private:
   void* object_;
-  void (*call_)(void*, std::int64_t, std::int64_t, std::int64_t, T*);
+  void (*call_)(void*, std::int64_t, std::int64_t, std::int64_t, std::int64_t, T*, std::int64_t);
 };
 
 // Elements of the array that `stage` fills: the staged channels, what kernels read behind the last of them, and

@@ -182,13 +182,17 @@ def peer_results(
 
 
 def make_plan(row: Row, device: str) -> Plan:
-    """The forward plan of a row."""
+    """The forward plan of a row; on the emulator the GPU's, with tensors of the CPU."""
+    engine = "cuda" if device == "emulated" else device
     others = {name: row.type_of(name) for name in row.case.types if name != "x"}
     notation = row.case.block
     if "cast" in notation:
         graph = json.loads(Plan.make(notation, row.type_of("x"), others, "reference").explain_json())["graph"]
         notation = with_casts_to(graph, row.dtype)
-    return Plan.make(notation, row.type_of("x"), others, device)
+    plan = Plan.make(notation, row.type_of("x"), others, engine)
+    if device == "emulated":
+        plan.device = "cpu"
+    return plan
 
 
 def run_row(row: Row, device: str) -> list[dict[str, Any]]:
@@ -206,6 +210,7 @@ def run_row(row: Row, device: str) -> list[dict[str, Any]]:
 def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
     dtype = TORCH_DTYPES[row.dtype]
     plan = make_plan(row, device)
+    device = plan.device
     document = json.loads(plan.explain_json())
     axes = {each["name"]: each["axes"] for each in document["inputs"] + document["parameters"]}
     plans: dict[str, tuple[Plan, ...]] = {"forward": (plan,)}

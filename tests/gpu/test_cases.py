@@ -2,11 +2,13 @@
 """Every load-sourced case on the GPU, forward and every gradient, beside PyTorch and float64.
 
     python3 tests/gpu/test_cases.py [--filter TEXT] [--out FILE] [--jobs N] [--again] [--device cuda]
+    tools/emulated python3 tests/gpu/test_cases.py --device emulated
 
-Needs the build folder, a GPU and torch, nothing else. Rows run in several processes at once, so that kernels
-are compiled side by side. Results go to --out, benchmarks/results/h200/tests.json unless given, row by row:
-what has passed there with the same library is not run again unless --again is given. The exit status is 1
-where a row fails.
+Needs the build folder, a GPU and torch, nothing else; under tools/emulated no GPU. Rows run in several
+processes at once, so that kernels are compiled side by side. Results go row by row to --out, which is
+benchmarks/results/h200/tests.json unless given, or build/tests_DEVICE.json for what is no GPU: what has
+passed there with the same library is not run again unless --again is given. The exit status is 1 where a row
+fails.
 """
 
 from __future__ import annotations
@@ -61,9 +63,10 @@ def _work(row: gpu_cases.Row) -> list[dict[str, Any]]:
     if _broken:
         return [{"case": row.case.name, "dtype": row.dtype, "layout": row.layout, "status": "again"}]
     start = time.monotonic()
-    records = run_row(row, os.environ["FUSEBLOCK_TEST_DEVICE"])
+    device = os.environ["FUSEBLOCK_TEST_DEVICE"]
+    records = run_row(row, device)
     told = " ".join(str(record.get("message", "")) for record in records)
-    _broken = "CUDA error" in told or "CUDA_ERROR" in told
+    _broken = device == "cuda" and ("CUDA error" in told or "CUDA_ERROR" in told)
     for record in records:
         record["seconds"] = round(time.monotonic() - start, 2)
     return records
@@ -161,11 +164,16 @@ def main() -> int:
         description="Every load-sourced case on the GPU beside PyTorch and float64"
     )
     parser.add_argument("--filter", default="", help="only rows whose name, type or layout contains the text")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "h200" / "tests.json")
+    parser.add_argument(
+        "--out", type=Path, help="benchmarks/results/h200/tests.json unless given, else build"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu", "emulated"))
     parser.add_argument("--again", action="store_true", help="run what has passed before, too")
     options = parser.parse_args()
+    if options.out is None:
+        folder = ROOT / "benchmarks" / "results" / "h200" if options.device == "cuda" else ROOT / "build"
+        options.out = folder / ("tests.json" if options.device == "cuda" else f"tests_{options.device}.json")
 
     records = [] if options.again else _known(options.out)
     done = {_key(record) for record in records}

@@ -1,0 +1,25 @@
+# The emulator of the CUDA driver and of its run-time compiler, tests/emulator: <build>/tests/emulator/libcuda.so.1, which
+# the loader finds under the driver's name where LD_LIBRARY_PATH has its folder (see tools/emulated). Not under the
+# sanitizers, which do not follow threads from stack to stack.
+
+if(FUSEBLOCK_SANITIZE)
+  return()
+endif()
+
+file(GLOB emulator_sources CONFIGURE_DEPENDS tests/emulator/*.cc)
+add_library(fuseblock_emulated_cuda SHARED ${emulator_sources})
+fuseblock_own_code(fuseblock_emulated_cuda)
+target_include_directories(fuseblock_emulated_cuda PRIVATE src tests/emulator)
+# longjmp goes from stack to stack, which a fortified one takes for a mistake.
+target_compile_options(fuseblock_emulated_cuda PRIVATE -U_FORTIFY_SOURCE)
+target_compile_definitions(fuseblock_emulated_cuda PRIVATE
+  "FUSEBLOCK_EMULATOR_DIR=\"${PROJECT_SOURCE_DIR}/tests/emulator\""
+  "FUSEBLOCK_EMULATOR_COMPILER=\"${CMAKE_CXX_COMPILER}\"")
+target_link_libraries(fuseblock_emulated_cuda PRIVATE ${CMAKE_DL_LIBS})
+set_target_properties(fuseblock_emulated_cuda PROPERTIES
+  CXX_VISIBILITY_PRESET hidden
+  VISIBILITY_INLINES_HIDDEN ON
+  LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/emulator")
+add_custom_command(TARGET fuseblock_emulated_cuda POST_BUILD
+  COMMAND ${CMAKE_COMMAND} -E create_symlink libfuseblock_emulated_cuda.so libcuda.so.1
+  WORKING_DIRECTORY "${PROJECT_BINARY_DIR}/tests/emulator")

@@ -1,0 +1,297 @@
+// Loads, stores and atomics are taken apart by their modifiers; all other instructions stand in kInstructions.
+#include "ptx.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <stdexcept>
+#include <string_view>
+
+namespace fuseblock_emulated {
+namespace {
+
+struct Instruction {
+  std::string_view name;  // of the whole instruction; one that ends with a * stands for all that begin so
+  std::string_view cpp;   // $0, $1, ... are the operands
+};
+
+constexpr std::array kInstructions = {
+    Instruction{"cvt.f32.f16", "$0 = fuseblock_emulated::f32_of_f16($1)"},
+    Instruction{"cvt.rn.f16.f32", "$0 = fuseblock_emulated::f16_of_f32($1)"},
+    Instruction{"cvt.rn.bf16.f32", "$0 = fuseblock_emulated::bf16_of_f32($1)"},
+    Instruction{"cvt.rn.f16x2.f32",
+                "$0 = (unsigned int)fuseblock_emulated::f16_of_f32($1) << 16 | "
+                "fuseblock_emulated::f16_of_f32($2)"},
+    Instruction{"cvt.rn.bf16x2.f32",
+                "$0 = (unsigned int)fuseblock_emulated::bf16_of_f32($1) << 16 | "
+                "fuseblock_emulated::bf16_of_f32($2)"},
+    Instruction{"min.NaN.f32", "$0 = fuseblock_emulated::min_nan($1, $2)"},
+    Instruction{"max.NaN.f32", "$0 = fuseblock_emulated::max_nan($1, $2)"},
+    Instruction{"ex2.approx.f32", "$0 = exp2f($1)"},
+    Instruction{"ex2.approx.ftz.f32", "$0 = fuseblock_emulated::without_subnormal(exp2f($1))"},
+    Instruction{"lg2.approx.f32", "$0 = log2f($1)"},
+    Instruction{"lg2.approx.ftz.f32", "$0 = log2f(fuseblock_emulated::without_subnormal($1))"},
+    Instruction{"rcp.approx.f32", "$0 = 1.0f / ($1)"},
+    Instruction{"rcp.approx.ftz.f32",
+                "$0 = fuseblock_emulated::without_subnormal(1.0f / "
+                "fuseblock_emulated::without_subnormal($1))"},
+    Instruction{"rsqrt.approx.f32", "$0 = 1.0f / sqrtf($1)"},
+    Instruction{"rsqrt.approx.ftz.f32", "$0 = 1.0f / sqrtf(fuseblock_emulated::without_subnormal($1))"},
+    Instruction{"sqrt.approx.f32", "$0 = sqrtf($1)"},
+    Instruction{"sqrt.approx.ftz.f32", "$0 = sqrtf(fuseblock_emulated::without_subnormal($1))"},
+    Instruction{"tanh.approx.f32", "$0 = tanhf($1)"},
+    Instruction{"fma.rn.f32", "$0 = fmaf($1, $2, $3)"},
+    Instruction{"fma.rn.f64", "$0 = fma($1, $2, $3)"},
+    Instruction{"mov.u32", "$0 = $1"},
+    Instruction{"mov.b32", "fuseblock_emulated::set($0, $1)"},
+    Instruction{"mov.u64", "$0 = $1"},
+    Instruction{"mov.b64", "fuseblock_emulated::set($0, $1)"},
+    Instruction{"cp.async.commit_group", "fuseblock_emulated_runtime->copy_commit()"},
+    Instruction{"cp.async.wait_group", "fuseblock_emulated_runtime->copy_wait($0)"},
+    Instruction{"cp.async.wait_all",
+                "(fuseblock_emulated_runtime->copy_commit(), fuseblock_emulated_runtime->copy_wait(0))"},
+    Instruction{"bar.sync", "fuseblock_emulated_runtime->sync_block($0, $1, __LINE__)"},
+    Instruction{"barrier.sync", "fuseblock_emulated_runtime->sync_block($0, $1, __LINE__)"},
+    Instruction{"barrier.sync.aligned", "fuseblock_emulated_runtime->sync_block($0, $1, __LINE__)"},
+    Instruction{"barrier.cluster.arrive*", "fuseblock_emulated_runtime->arrive_cluster(__LINE__)"},
+    Instruction{"barrier.cluster.wait*", "fuseblock_emulated_runtime->wait_cluster(__LINE__)"},
+    Instruction{"mapa.shared::cluster.u32", "$0 = fuseblock_emulated_runtime->map_shared($1, $2, __LINE__)"},
+    Instruction{"fence.*", "(void)0"},
+    Instruction{"membar.*", "(void)0"},
+    Instruction{"prefetch.*", "(void)0"},
+    Instruction{"griddepcontrol.*", "(void)0"},
+    Instruction{"createpolicy.*", "$0 = 0"},
+};
+
+struct Register {
+  std::string_view name;
+  std::string_view cpp;
+};
+
+constexpr std::array kRegisters = {
+    Register{"%cluster_ctarank", "fuseblock_emulated_thread->cluster_rank"},
+    Register{"%cluster_nctarank", "fuseblock_emulated_thread->cluster_blocks"},
+    Register{"%cluster_ctaid.x", "(blockIdx.x % fuseblock_emulated_thread->cluster_extent.x)"},
+    Register{"%cluster_nctaid.x", "fuseblock_emulated_thread->cluster_extent.x"},
+    Register{"%clusterid.x", "(blockIdx.x / fuseblock_emulated_thread->cluster_extent.x)"},
+    Register{"%nclusterid.x", "(gridDim.x / fuseblock_emulated_thread->cluster_extent.x)"},
+    Register{"%dynamic_smem_size", "fuseblock_emulated_thread->dynamic_bytes"},
+    Register{"%laneid", "fuseblock_emulated_thread->lane"},
+    Register{"%tid.x", "threadIdx.x"},
+    Register{"%ntid.x", "blockDim.x"},
+    Register{"%ctaid.x", "blockIdx.x"},
+    Register{"%nctaid.x", "gridDim.x"},
+};
+
+std::string trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\n\r");
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(" \t\n\r") + 1 - begin));
+}
+
+// At the separators that stand in no bracket.
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  int depth = 0;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    if (i < text.size() && (text[i] == '[' || text[i] == '{' || text[i] == '(')) ++depth;
+    if (i < text.size() && (text[i] == ']' || text[i] == '}' || text[i] == ')')) --depth;
+    if (i < text.size() && (text[i] != separator || depth > 0)) continue;
+    parts.push_back(trimmed(text.substr(begin, i - begin)));
+    begin = i + 1;
+  }
+  if (parts.size() == 1 && parts[0].empty()) parts.clear();
+  return parts;
+}
+
+// An instruction: its name by its parts, and its operands as the text has them.
+class Translator {
+ public:
+  Translator(std::string text, const std::vector<std::string>& operands)
+      : text_(std::move(text)), given_(operands) {
+    std::string rest = trimmed(text_);
+    const std::size_t end = rest.find_first_of(" \t\n");
+    name_ = rest.substr(0, end);
+    parts_ = split(name_, '.');
+    if (end != std::string::npos) operands_ = split(rest.substr(end), ',');
+  }
+
+  std::string cpp() const {
+    if (parts_.empty()) return "";
+    if (parts_[0] == "ld") return load();
+    if (parts_[0] == "st") return store();
+    if (parts_[0] == "atom" || parts_[0] == "red") return atomic();
+    if (name_.starts_with("cp.async.ca") || name_.starts_with("cp.async.cg")) return copy();
+    for (const Instruction& known : kInstructions) {
+      const bool family = known.name.ends_with('*');
+      if (family ? name_.starts_with(known.name.substr(0, known.name.size() - 1)) : name_ == known.name)
+        return filled(known.cpp);
+    }
+    unknown("");
+  }
+
+ private:
+  [[noreturn]] void unknown(const std::string& why) const {
+    throw std::runtime_error("the emulator does not know the PTX instruction `" + trimmed(text_) + "`" + why +
+                             "; see tests/emulator/ptx.cc");
+  }
+
+  bool has(std::string_view part) const { return std::ranges::find(parts_, part) != parts_.end(); }
+
+  // An operand as a C++ expression: %0 of the statement, a register of the machine or a number.
+  std::string expression(const std::string& operand) const {
+    if (operand.starts_with("%%") || (operand.starts_with('%') && operand.size() > 1 &&
+                                      std::isalpha(static_cast<unsigned char>(operand[1])) != 0)) {
+      const std::string name = operand.starts_with("%%") ? operand.substr(1) : operand;
+      for (const Register& known : kRegisters)
+        if (known.name == name) return std::string(known.cpp);
+      unknown(", by its register " + name);
+    }
+    if (!operand.starts_with('%')) return operand;
+    const std::size_t number = std::stoul(operand.substr(1));
+    if (number >= given_.size()) unknown(", whose operand " + operand + " is not there");
+    return "(" + given_[number] + ")";
+  }
+
+  // $0, $1, ...; those that are missing are 0.
+  std::string filled(std::string_view form) const {
+    std::string result;
+    for (std::size_t i = 0; i < form.size(); ++i) {
+      if (form[i] != '$') {
+        result += form[i];
+        continue;
+      }
+      const auto number = static_cast<std::size_t>(form[++i] - '0');
+      result += number < operands_.size() ? expression(operands_[number]) : "0";
+    }
+    return result + ";";
+  }
+
+  // The C++ type of the values.
+  std::string type() const {
+    static const std::map<std::string, std::string, std::less<>> kTypes = {{"b8", "unsigned char"},
+                                                                           {"u8", "unsigned char"},
+                                                                           {"s8", "signed char"},
+                                                                           {"b16", "unsigned short"},
+                                                                           {"u16", "unsigned short"},
+                                                                           {"s16", "short"},
+                                                                           {"b32", "unsigned int"},
+                                                                           {"u32", "unsigned int"},
+                                                                           {"s32", "int"},
+                                                                           {"b64", "unsigned long long"},
+                                                                           {"u64", "unsigned long long"},
+                                                                           {"s64", "long long"},
+                                                                           {"f32", "float"},
+                                                                           {"f64", "double"}};
+    const auto found = kTypes.find(parts_.back());
+    if (found == kTypes.end()) unknown(", by its type");
+    return found->second;
+  }
+
+  int width() const { return has("v8") ? 8 : has("v4") ? 4 : has("v2") ? 2 : 1; }
+
+  // `[%0]` or `[%0 + 16]` as a pointer to `count` values.
+  std::string address(const std::string& operand, const std::string& bytes, std::string_view space) const {
+    if (!operand.starts_with('[') || !operand.ends_with(']')) unknown(", by its address " + operand);
+    const std::vector<std::string> sum = split(operand.substr(1, operand.size() - 2), '+');
+    std::string whole = expression(sum.at(0));
+    const std::string place = space.empty() ? "generic" : std::string(space);
+    std::string result = "fuseblock_emulated::" + place + "(" + whole;
+    if (space.empty())
+      result += ", " + bytes + ", __LINE__)" + (sum.size() > 1 ? " + " + expression(sum[1]) : "");
+    else
+      result += (sum.size() > 1 ? " + " + expression(sum[1]) : "") + ", " + bytes + ", __LINE__)";
+    return result;
+  }
+  std::string_view space() const {
+    if (has("shared::cluster")) return "of_cluster";
+    if (has("shared") || has("shared::cta")) return "of_block";
+    return "";
+  }
+  std::string bytes() const { return "sizeof(" + type() + ") * " + std::to_string(width()); }
+
+  // The registers of `{a, b}` or of `a`.
+  std::vector<std::string> registers(const std::string& operand) const {
+    std::vector<std::string> names =
+        operand.starts_with('{') ? split(operand.substr(1, operand.size() - 2), ',') : std::vector{operand};
+    if (static_cast<int>(names.size()) != width()) unknown(", by the number of its registers");
+    for (std::string& name : names) name = expression(name);
+    return names;
+  }
+
+  std::string load() const {
+    if (operands_.size() < 2) unknown("");
+    std::string result;
+    if (has("relaxed") || has("acquire") || has("volatile"))
+      result += "fuseblock_emulated_runtime->yield(__LINE__); ";
+    result += "const auto fuseblock_loaded = fuseblock_emulated::load<" + type() + ", " +
+              std::to_string(width()) + ">(" + address(operands_[1], bytes(), space()) + ", __LINE__);";
+    const std::vector<std::string> names = registers(operands_[0]);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      result +=
+          " fuseblock_emulated::set(" + names[i] + ", fuseblock_loaded.values[" + std::to_string(i) + "]);";
+    return "{ " + result + " }";
+  }
+
+  std::string store() const {
+    if (operands_.size() < 2) unknown("");
+    std::string result =
+        "fuseblock_emulated::store<" + type() + ">(" + address(operands_[0], bytes(), space()) + ", __LINE__";
+    for (const std::string& name : registers(operands_[1])) result += ", " + name;
+    return result + ");";
+  }
+
+  std::string atomic() const {
+    static const std::map<std::string, std::string, std::less<>> kChanges = {
+        {"add", "before + (value)"},
+        {"min", "(value) < before ? (value) : before"},
+        {"max", "before < (value) ? (value) : before"},
+        {"exch", "(value)"},
+        {"or", "before | (value)"},
+        {"and", "before & (value)"},
+        {"xor", "before ^ (value)"},
+        {"cas", "before == (value) ? (other) : before"}};
+    const bool returns = parts_[0] == "atom";
+    const std::size_t first = returns ? 1 : 0;
+    if (operands_.size() < first + 2) unknown("");
+    for (const auto& [name, change] : kChanges) {
+      if (!has(name)) continue;
+      std::string result = "{ const " + type() + " value = " + expression(operands_[first + 1]) + "; ";
+      if (name == "cas")
+        result += "const " + type() + " other = " + expression(operands_.at(first + 2)) + "; ";
+      result += "const auto fuseblock_before = fuseblock_emulated::atomic_at<" + type() + ">(" +
+                address(operands_[first], bytes(), space()) + ", __LINE__, [&](" + type() +
+                " before) { return (" + type() + ")(" + change + "); });";
+      if (returns) result += " fuseblock_emulated::set(" + expression(operands_[0]) + ", fuseblock_before);";
+      return result + " }";
+    }
+    unknown("");
+  }
+
+  std::string copy() const {
+    if (operands_.size() < 3) unknown("");
+    const std::string size = expression(operands_[2]);
+    const std::string taken =
+        operands_.size() > 3 && !has("L2::cache_hint") ? expression(operands_[3]) : size;
+    return "fuseblock_emulated_runtime->copy_begin(" + address(operands_[0], size, "of_block") + ", " +
+           address(operands_[1], size, "") + ", " + size + ", " + taken + ", __LINE__);";
+  }
+
+  std::string text_;
+  const std::vector<std::string>& given_;
+  std::string name_;
+  std::vector<std::string> parts_;
+  std::vector<std::string> operands_;
+};
+
+}  // namespace
+
+std::string cpp_of_ptx(const std::string& instructions, const std::vector<std::string>& operands) {
+  std::string result;
+  for (const std::string& instruction : split(instructions, ';'))
+    if (!instruction.empty()) result += Translator(instruction, operands).cpp() + " ";
+  return result;
+}
+
+}  // namespace fuseblock_emulated

@@ -7,6 +7,7 @@ if(FUSEBLOCK_SANITIZE)
 endif()
 
 file(GLOB emulator_sources CONFIGURE_DEPENDS tests/emulator/*.cc)
+list(FILTER emulator_sources EXCLUDE REGEX "_test[.]cc$")
 add_library(fuseblock_emulated_cuda SHARED ${emulator_sources})
 fuseblock_own_code(fuseblock_emulated_cuda)
 target_include_directories(fuseblock_emulated_cuda PRIVATE src tests/emulator)
@@ -23,3 +24,16 @@ set_target_properties(fuseblock_emulated_cuda PROPERTIES
 add_custom_command(TARGET fuseblock_emulated_cuda POST_BUILD
   COMMAND ${CMAKE_COMMAND} -E create_symlink libfuseblock_emulated_cuda.so libcuda.so.1
   WORKING_DIRECTORY "${PROJECT_BINARY_DIR}/tests/emulator")
+
+# Its own tests, and those of launches once more, on it.
+add_executable(emulator_test tests/emulator/emulator_test.cc tests/cpp/jit_launch_test.cc)
+fuseblock_own_code(emulator_test)
+target_include_directories(emulator_test PRIVATE src tests/cpp)
+target_link_libraries(emulator_test PRIVATE fuseblock GTest::gtest_main)
+add_dependencies(emulator_test fuseblock_emulated_cuda)
+set_target_properties(emulator_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/emulator")
+set(emulator "${PROJECT_BINARY_DIR}/tests/emulator")
+add_test(NAME emulator_test COMMAND emulator_test)
+set_tests_properties(emulator_test PROPERTIES
+  TIMEOUT ${FUSEBLOCK_TEST_TIMEOUT}
+  ENVIRONMENT "LD_LIBRARY_PATH=${emulator}:$ENV{LD_LIBRARY_PATH};FUSEBLOCK_NVRTC=${emulator}/libcuda.so.1;FUSEBLOCK_CACHE_DIR=${emulator}/cache")

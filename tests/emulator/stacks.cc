@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::uint64_t kEnd = 0x5afe5afe5afe5afeULL;  // stands at the far end of a stack
 
+constexpr std::size_t kStagger = 192;
+
 std::uint64_t& end_of(const Stack& stack) { return *reinterpret_cast<std::uint64_t*>(stack.memory); }
 
 }  // namespace
@@ -22,7 +24,8 @@ Stacks::~Stacks() {
 void Stacks::prepare(Stack& stack) const {
   getcontext(&stack.first);
   stack.first.uc_stack.ss_sp = stack.memory;
-  stack.first.uc_stack.ss_size = kBytes;
+  // Not all at the same place of their pages, which the processor's caches would keep in the same few lines.
+  stack.first.uc_stack.ss_size = kBytes - all_.size() % 61 * kStagger;
   stack.first.uc_link = nullptr;
   makecontext(&stack.first, work_, 0);
   stack.entered = false;

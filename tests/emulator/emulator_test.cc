@@ -1,0 +1,245 @@
+// The emulator finds what it says it does, and runs what is right. The engine's own tests of launches (jit_launch_test.cc)
+// are in the same program, and run on the emulator, too.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "cuda/jit/cache.h"
+#include "cuda/jit/driver.h"
+#include "cuda/jit/module.h"
+#include "fuseblock/error.h"
+
+namespace fuseblock::jit {
+namespace {
+
+struct Shape {
+  unsigned int blocks = 1;
+  unsigned int threads = 32;
+  unsigned int cluster = 1;
+  unsigned int shared_bytes = 0;
+  bool cooperative = false;
+};
+
+// Runs `void test(float* out)` over 256 numbers that are -1 before.
+class Emulator : public testing::Test {
+ protected:
+  static constexpr std::size_t kCount = 256;
+
+  void SetUp() override {
+    ASSERT_NE(driver(), nullptr) << no_driver_reason();
+    ASSERT_NE(device_facts(0).model.find("emulated"), std::string::npos) << device_facts(0).model;
+  }
+
+  static Cubin compiled(const std::string& body, const std::string& before = "") {
+    KernelSource source;
+    source.name = source.entry = "test";
+    source.text = before + "\nextern \"C\" __global__ void test(float* out) {\n" + body + "\n}\n";
+    return compile(source, architecture("sm_90a"));
+  }
+
+  std::vector<float> run(const std::string& body, const Shape& shape = {}, const std::string& before = "") {
+    Cubin cubin = compiled(body, before);
+    cubin.identity = body + before;
+    const Kernel kernel = load_kernel(cubin, {static_cast<int>(shape.shared_bytes), false});
+    const Driver& functions = *driver();
+    std::vector<float> values(kCount, -1.0F);
+    CUdeviceptr memory = 0;
+    check(functions.cuMemAlloc(&memory, kCount * sizeof(float)), "cuMemAlloc");
+    check(functions.cuMemcpyHtoD(memory, values.data(), kCount * sizeof(float)), "cuMemcpyHtoD");
+    std::array<void*, 1> parameters = {&memory};
+    Launch request;
+    request.function = kernel.function;
+    request.grid[0] = shape.blocks;
+    request.block[0] = shape.threads;
+    request.cluster[0] = shape.cluster;
+    request.cooperative = shape.cooperative;
+    request.dynamic_shared_bytes = shape.shared_bytes;
+    request.parameters = parameters.data();
+    request.name = kernel.name;
+    std::string told;
+    try {
+      launch(functions, request);
+    } catch (const InternalError& error) {
+      told = error.what();
+    }
+    check(functions.cuMemcpyDtoH(values.data(), memory, kCount * sizeof(float)), "cuMemcpyDtoH");
+    functions.cuMemFree(memory);
+    if (!told.empty()) throw InternalError(told);
+    return values;
+  }
+
+  // The words of the launch's failure.
+  std::string failure(const std::string& body, const Shape& shape = {}, const std::string& before = "") {
+    try {
+      run(body, shape, before);
+    } catch (const InternalError& error) {
+      return error.what();
+    }
+    return "no failure";
+  }
+
+  ContextScope context_ = ContextScope(0);
+};
+
+using testing::AssertionResult;
+
+AssertionResult has(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "no `" << part << "` in: " << text;
+}
+
+TEST_F(Emulator, ShufflesAndBarriers) {
+  const std::vector<float> out = run(R"(
+  __shared__ float last[8];
+  float sum = threadIdx.x;
+  for (int distance = 1; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+  if (threadIdx.x % 32 == 31) last[threadIdx.x / 32] = sum;
+  __syncthreads();
+  out[threadIdx.x] = last[(threadIdx.x / 32 + 1) % 8];)",
+                                     {.threads = 256});
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const std::size_t warp = (i / 32 + 1) % 8;
+    EXPECT_EQ(out[i], static_cast<float>(warp * 32 * 32 + 31 * 16)) << i;
+  }
+}
+
+TEST_F(Emulator, ABarrierThatSomeNeverReach) {
+  const std::string told = failure(R"(
+  if (threadIdx.x < 16) __shfl_sync(0xffffffffu, 1, 0);
+  else __syncthreads();)");
+  EXPECT_TRUE(has(told, "cuLaunchKernelEx (test): CUDA_ERROR_LAUNCH_FAILED: the kernel test does not end"));
+  EXPECT_TRUE(has(told, "16 threads (the first: block 0, thread 0) wait at __shfl_sync, line 4"));
+  EXPECT_TRUE(has(told, "16 threads (the first: block 0, thread 16) wait at a barrier of the block, line 5"));
+}
+
+TEST_F(Emulator, AWordThatNobodyWrites) {
+  const std::string told = failure(R"(
+  unsigned int word;
+  do {
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(out) : "memory");
+  } while (word != 7);)");
+  EXPECT_TRUE(has(told, "does not end: 32 threads (the first: block 0, thread 0) wait at a look at memory"));
+}
+
+TEST_F(Emulator, LanesAtDifferentFunctions) {
+  EXPECT_TRUE(has(failure("if (threadIdx.x < 16) __syncwarp(); else __shfl_sync(0xffffffffu, 1, 0);"),
+                  "lanes of a warp meet at different functions: __"));
+}
+
+TEST_F(Emulator, MisalignedVectors) {
+  EXPECT_TRUE(has(failure("reinterpret_cast<uint4*>(out + 1)[0] = uint4{1, 2, 3, 4};"),
+                  ", line 3 `reinterpret_cast<uint4*>(out + 1)[0] = uint4{1, 2, 3, 4};`: "
+                  "misaligned address"));
+  EXPECT_TRUE(has(failure(R"(asm volatile("st.global.v2.b32 [%0], {%1, %1};" ::"l"(out + 1), "r"(5)
+               : "memory");)"),
+                  "misaligned address"));
+}
+
+TEST_F(Emulator, IndicesOutOfBounds) {
+  EXPECT_TRUE(has(failure("float few[4] = {1, 2, 3, 4};\nout[0] = few[threadIdx.x];"),
+                  ", line 4 `out[0] = few[threadIdx.x];`: index out of bounds"));
+}
+
+TEST_F(Emulator, MemoryOutOfBounds) {
+  EXPECT_TRUE(
+      has(failure("if (threadIdx.x == 0) out[256] = 1;"), "written behind a piece of memory of 1024 bytes"));
+  EXPECT_TRUE(
+      has(failure("if (threadIdx.x == 0) out[-1] = 1;"), "written before a piece of memory of 1024 bytes"));
+  EXPECT_TRUE(has(failure("if (threadIdx.x == 5) *(float*)64 = 1;"),
+                  "block 0, thread 5: an address that is nobody's memory"));
+  EXPECT_TRUE(
+      has(failure("extern __shared__ float memory[];\nmemory[threadIdx.x] = 1;", {.shared_bytes = 124}),
+          "written outside of the block's shared memory"));
+  EXPECT_EQ(run("out[threadIdx.x] = 3;")[31], 3.0F);
+}
+
+TEST_F(Emulator, SharedMemoryBeginsAsNothing) {
+  EXPECT_TRUE(std::isnan(run("__shared__ float x; out[threadIdx.x] = x;")[7]));
+}
+
+TEST_F(Emulator, ABarrierThatIsMissing) {
+  const std::string body = R"(
+  __shared__ float all[256];
+  all[threadIdx.x] = threadIdx.x;
+  out[threadIdx.x] = all[255 - threadIdx.x];)";
+  bool found = false;
+  for (int i = 0; i < 4; ++i)
+    for (const float value : run(body, {.threads = 256})) found = found || std::isnan(value);
+  EXPECT_TRUE(found);
+}
+
+constexpr const char* kCopy = R"(
+  extern __shared__ float memory[];
+  const unsigned int to = (unsigned int)__cvta_generic_to_shared(memory + 4 * threadIdx.x);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(out + 4 * threadIdx.x) : "memory");
+  asm volatile("cp.async.commit_group;" ::: "memory");)";
+
+TEST_F(Emulator, CopiesArriveWhenTheyAreWaitedFor) {
+  const std::string read = "\nout[128 + threadIdx.x] = memory[4 * threadIdx.x];";
+  EXPECT_TRUE(std::isnan(run(kCopy + read, {.shared_bytes = 512})[130]));
+  const std::string wait = "\nasm volatile(\"cp.async.wait_group %0;\" ::\"n\"(0) : \"memory\");";
+  EXPECT_EQ(run(kCopy + wait + read, {.shared_bytes = 512})[130], -1.0F);
+}
+
+// Each block reads the shared memory of the next one in its cluster.
+TEST_F(Emulator, ClustersReadEachOthersSharedMemory) {
+  const std::string barrier = R"(
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");)";
+  const std::string begin = R"(
+  __shared__ float mine[32];
+  unsigned int rank, blocks, there;
+  float found;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  mine[threadIdx.x] = 100 * blockIdx.x + threadIdx.x;)";
+  const std::string read = R"(
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(there) : "r"((unsigned int)__cvta_generic_to_shared(mine)), "r"((rank + 1) % blocks));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(found) : "r"(there + 4 * threadIdx.x) : "memory");
+  out[32 * blockIdx.x + threadIdx.x] = found;)";
+  const Shape shape = {.blocks = 8, .cluster = 4};
+  const std::vector<float> out = run(begin + barrier + read + barrier, shape);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const std::size_t block = i / 32;
+    EXPECT_EQ(out[i], static_cast<float>(100 * (block / 4 * 4 + (block + 1) % 4) + i % 32)) << i;
+  }
+  bool gone = false;
+  for (int i = 0; i < 8; ++i)
+    gone =
+        gone || failure(begin + barrier + read, shape).find("of a block that has ended") != std::string::npos;
+  EXPECT_TRUE(gone);
+}
+
+TEST_F(Emulator, BlocksThatWaitForEachOther) {
+  const std::string body = R"(
+  if (threadIdx.x == 0) atomicAdd((unsigned int*)count, 1u);
+  while (*count < gridDim.x) {
+  }
+  out[blockIdx.x] = *count;)";
+  const std::vector<float> out =
+      run(body, {.blocks = 8, .cooperative = true}, "__device__ volatile unsigned int count[1] = {0};");
+  EXPECT_EQ(out[5], 8.0F);
+}
+
+TEST_F(Emulator, WhatIsNotKnownIsNamed) {
+  try {
+    compiled("unsigned int x;\nasm volatile(\"mul.hi.u24 %0, %0, 3;\" : \"=r\"(x));");
+    FAIL() << "it compiles";
+  } catch (const InternalError& error) {
+    EXPECT_TRUE(
+        has(error.what(), "line 4: the emulator does not know the PTX instruction `mul.hi.u24 %0, %0, 3`"));
+  }
+}
+
+TEST_F(Emulator, LaunchesThatAGpuWouldRefuse) {
+  EXPECT_TRUE(
+      has(failure("", {.threads = 1025}), "1025 threads in a block, the kernel is compiled for 1024"));
+  EXPECT_TRUE(has(failure("", {.blocks = 3, .cluster = 2}), "the grid does not divide into the clusters"));
+}
+
+}  // namespace
+}  // namespace fuseblock::jit

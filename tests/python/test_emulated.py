@@ -1,0 +1,88 @@
+"""Kernels of the CUDA engine on the emulator of tests/emulator, as on a GPU by tests/gpu/test_cases.py.
+
+ROWS take every kernel: units with and without a ring, teams of blocks, statistics at the end of a grid; tiles
+along positions and along channels, kept in registers, in shared memory and nowhere; pools; statistics of
+statistics. With FUSEBLOCK_LONG all rows run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("FUSEBLOCK_BUILD", ROOT / "build"))
+sys.path.insert(0, str(ROOT / "tests" / "gpu"))
+
+import gpu_cases  # noqa: E402
+
+ROWS = (
+    "gpu_group_norm_odd f32 contiguous",
+    "gpu_group_norm_ten f16 contiguous",
+    "gpu_group_norm_one bf16 contiguous",
+    "gpu_group_norm_one f32 strided",
+    "gpu_group_norm_residual f32 channels_last",
+    "gpu_adagn bf16 contiguous",
+    "gpu_batch_norm f64 contiguous",
+    "gpu_gn_mean_all f32 contiguous",
+    "gpu_softmax_space f16 contiguous",
+    "gpu_pointwise bf16 strided",
+    "gpu_layer_norm bf16 contiguous",
+    "gpu_layer_norm f32 channels_last",
+    "gpu_layer_norm_wide bf16 contiguous",
+    "gpu_layer_norm_2048 f16 channels_last",
+    "gpu_layer_norm_9000 bf16 contiguous",
+    "gpu_layer_norm_ten f64 channels_last",
+    "gpu_layer_norm_three f16 strided",
+    "gpu_layer_norm_plain bf16 contiguous",
+    "gpu_softmax f32 contiguous",
+    "gpu_adaln_zero bf16 strided",
+    "gpu_norm_of_norm f32 channels_last",
+    "gpu_odd_broadcast f16 contiguous",
+    "gpu_max_pool f32 channels_last",
+    "gpu_avg_pool bf16 contiguous",
+    "gpu_layer_norm_rows f32 contiguous",
+)
+KEYS = tuple(row.key for row in gpu_cases.rows()) if os.environ.get("FUSEBLOCK_LONG") else ROWS
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """The records of all rows by their keys."""
+    folder = tmp_path_factory.mktemp("emulated")
+    emulator = BUILD / "tests" / "emulator" / "libcuda.so.1"
+    assert emulator.exists(), f"there is no {emulator}: build the target fuseblock_emulated_cuda"
+    environment = {
+        **os.environ,
+        "FUSEBLOCK_BUILD": str(BUILD),
+        "FUSEBLOCK_CACHE_DIR": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
+    out = folder / "tests.json"
+    program = [ROOT / "tools" / "emulated", sys.executable, ROOT / "tests" / "gpu" / "test_cases.py"]
+    options = ["--device", "emulated", "--out", out, *(word for key in KEYS for word in ("--row", key))]
+    done = subprocess.run([*program, *options], env=environment, capture_output=True, text=True, check=False)
+    assert out.exists(), done.stdout + done.stderr
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in json.loads(out.read_text())["rows"]:
+        found.setdefault(f"{record['case']} {record['dtype']} {record['layout']}", []).append(record)
+    return found
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_row(key: str, records: dict[str, list[dict[str, Any]]]) -> None:
+    """Outputs and gradients keep to the bar of tests/gpu/gpu_row.py."""
+    assert [record.get("message", "") for record in records[key] if record["status"] != "passed"] == []
+    assert records[key]
+
+
+def test_every_kernel_ran(records: dict[str, list[dict[str, Any]]]) -> None:
+    """The rows take all kinds of kernels."""
+    names = {kernel["name"] for each in records.values() for record in each for kernel in record["kernels"]}
+    assert names == {"rows", "columns", "pool", "finalise"}

@@ -31,11 +31,16 @@ Meeting& meet(const char* function, unsigned int mask, unsigned long long value,
   const unsigned int lane = fibre.thread.lane;
   if ((mask >> lane & 1) == 0)
     scheduler().fail(std::string(function) + ": the mask leaves out the lane that calls it", line);
-  Meeting& meeting = fibre.block->warps[fibre.number / kLanes].meetings[mask];
+  Warp& warp = fibre.block->warps[fibre.number / kLanes];
+  if (warp.last == nullptr || warp.last_mask != mask) {
+    warp.last = &warp.meetings[mask];
+    warp.last_mask = mask;
+  }
+  Meeting& meeting = *warp.last;
   if (meeting.arrived == 0) {
     meeting.function = function;
     meeting.votes[meeting.turn % 2] = 0;
-  } else if (std::strcmp(meeting.function, function) != 0) {
+  } else if (meeting.function != function && std::strcmp(meeting.function, function) != 0) {
     scheduler().fail(
         std::string("lanes of a warp meet at different functions: ") + meeting.function + " and " + function,
         line);

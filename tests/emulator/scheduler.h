@@ -42,6 +42,8 @@ struct Meeting {
 
 struct Warp {
   std::unordered_map<unsigned int, Meeting> meetings;  // by mask
+  Meeting* last = nullptr;                             // the one that was used last
+  unsigned int last_mask = 0;
 };
 
 struct Cluster {

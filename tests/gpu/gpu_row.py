@@ -210,6 +210,7 @@ def run_row(row: Row, device: str) -> list[dict[str, Any]]:
 def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
     dtype = TORCH_DTYPES[row.dtype]
     plan = make_plan(row, device)
+    seeds = SEEDS[:1] if device == "emulated" else SEEDS
     device = plan.device
     document = json.loads(plan.explain_json())
     axes = {each["name"]: each["axes"] for each in document["inputs"] + document["parameters"]}
@@ -226,7 +227,7 @@ def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
     exact_graph = json.loads(with_casts_to(document["graph"], "f64"))
     measured = {direction: Measured() for direction in plans}
     wrong = dict.fromkeys(plans, "")
-    for seed in SEEDS:
+    for seed in seeds:
         infos = list(plan.inputs)
         infos += [
             TensorInfo(f"d_{each.name}", each.type, each.dtype, each.extents, each.strides)

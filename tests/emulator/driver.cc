@@ -142,6 +142,9 @@ std::string refusal_of(const CUfunc_st& function, const fuseblock_emulated::Laun
   return "";
 }
 
+// NOLINTNEXTLINE(performance-no-int-to-ptr): that is what the driver's addresses are
+void* pointer_of(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
 std::string symbol(const char* what, const char* kernel) {
   return std::string("fuseblock_emulated_").append(what).append("_").append(kernel);
 }
@@ -367,7 +370,7 @@ FUSEBLOCK_EXPORT cuMemAlloc_v2(CUdeviceptr* pointer, std::size_t bytes) {
 
 FUSEBLOCK_EXPORT cuMemFree_v2(CUdeviceptr pointer) {
   if (pointer == 0) return CUDA_SUCCESS;
-  if (!fuseblock_emulated::release(reinterpret_cast<void*>(pointer)))
+  if (!fuseblock_emulated::release(pointer_of(pointer)))
     return refuse(kInvalidValue, "an address that cuMemAlloc did not give");
   if (const std::string words = fuseblock_emulated::broken_guards(); !words.empty())
     return refuse(kLaunchFailed, words);
@@ -383,25 +386,25 @@ static CUresult copy(void* to, const void* from, std::size_t bytes) {
 }
 
 FUSEBLOCK_EXPORT cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes) {
-  return copy(reinterpret_cast<void*>(to), from, bytes);
+  return copy(pointer_of(to), from, bytes);
 }
 FUSEBLOCK_EXPORT cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
-  return copy(to, reinterpret_cast<const void*>(from), bytes);
+  return copy(to, pointer_of(from), bytes);
 }
 FUSEBLOCK_EXPORT cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes,
                                       CUstream /*stream*/) {
-  return copy(reinterpret_cast<void*>(to), from, bytes);
+  return copy(pointer_of(to), from, bytes);
 }
 FUSEBLOCK_EXPORT cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream /*stream*/) {
-  return copy(to, reinterpret_cast<const void*>(from), bytes);
+  return copy(to, pointer_of(from), bytes);
 }
 FUSEBLOCK_EXPORT cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
                                       CUstream /*stream*/) {
-  return copy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return copy(pointer_of(to), pointer_of(from), bytes);
 }
 FUSEBLOCK_EXPORT cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes,
                                  CUstream /*stream*/) {
-  auto* memory = reinterpret_cast<void*>(to);
+  void* memory = pointer_of(to);
   if (const std::string words = fuseblock_emulated::outside(memory, bytes); !words.empty())
     return refuse(kInvalidValue, words);
   std::memset(memory, value, bytes);

@@ -204,8 +204,9 @@ TEST_F(Emulator, ClustersReadEachOthersSharedMemory) {
   const Shape shape = {.blocks = 8, .cluster = 4};
   const std::vector<float> out = run(begin + barrier + read + barrier, shape);
   for (std::size_t i = 0; i < kCount; ++i) {
-    const std::size_t block = i / 32;
-    EXPECT_EQ(out[i], static_cast<float>(100 * (block / 4 * 4 + (block + 1) % 4) + i % 32)) << i;
+    const std::size_t first = i / 128 * 4;  // block of the cluster
+    const std::size_t next = first + (i / 32 + 1) % 4;
+    EXPECT_EQ(out[i], static_cast<float>(100 * next + i % 32)) << i;
   }
   bool gone = false;
   for (int i = 0; i < 8; ++i)

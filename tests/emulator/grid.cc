@@ -1,8 +1,7 @@
 #include "grid.h"
 
-#include <signal.h>
-
 #include <algorithm>
+#include <csignal>
 #include <map>
 
 #include "scheduler.h"

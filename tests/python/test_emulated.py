@@ -59,8 +59,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
         "OMP_NUM_THREADS": "1",
     }
     out = folder / "tests.json"
-    program = [ROOT / "tools" / "emulated", sys.executable, ROOT / "tests" / "gpu" / "test_cases.py"]
-    options = ["--device", "emulated", "--out", out, *(word for key in KEYS for word in ("--row", key))]
+    program = [f"{ROOT}/tools/emulated", sys.executable, f"{ROOT}/tests/gpu/test_cases.py"]
+    options = ["--device", "emulated", "--out", str(out)]
+    options += [word for key in KEYS for word in ("--row", key)]
     done = subprocess.run([*program, *options], env=environment, capture_output=True, text=True, check=False)
     assert out.exists(), done.stdout + done.stderr
     found: dict[str, list[dict[str, Any]]] = {}

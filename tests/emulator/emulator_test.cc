@@ -129,7 +129,19 @@ TEST_F(Emulator, LanesAtDifferentFunctions) {
                   "lanes of a warp meet at different functions: __"));
 }
 
+TEST_F(Emulator, LanesThatTheMaskLeavesOut) {
+  EXPECT_TRUE(has(failure("__shfl_sync(1u << threadIdx.x, 1, 5);"),
+                  "__shfl_sync: the mask leaves out the lane that is read"));
+  EXPECT_TRUE(has(failure("__syncwarp(2u);"), "__syncwarp: the mask leaves out the lane that calls it"));
+}
+
 TEST_F(Emulator, MisalignedVectors) {
+  EXPECT_TRUE(has(failure(R"(
+  extern __shared__ float memory[];
+  const unsigned int to = (unsigned int)__cvta_generic_to_shared(memory);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(out + 1) : "memory");)",
+                          {.shared_bytes = 512}),
+                  "misaligned address"));
   EXPECT_TRUE(has(failure("reinterpret_cast<uint4*>(out + 1)[0] = uint4{1, 2, 3, 4};"),
                   ", line 3 `reinterpret_cast<uint4*>(out + 1)[0] = uint4{1, 2, 3, 4};`: "
                   "misaligned address"));

@@ -77,7 +77,7 @@ void stage(const ConvGrid& grid, Range rows, Range channels, RowLoader<T> load, 
               ++count;
             T* row = in_place ? line - width.origin : scratch_row;
             load(c, d, h, count, row, layout.pitch);
-            for (std::int64_t i = 0; i < count; ++i, line += layout.pitch) {
+            for (std::int64_t done = 0; done < count; ++done, line += layout.pitch) {
               row = in_place ? line - width.origin : scratch_row;
               for (std::int64_t phase = 0; phase < width_phases; ++phase)
                 fill_row(width, phase, layout.pitch, static_cast<const T*>(row),

@@ -97,8 +97,9 @@ HWY_INLINE void add_block(const BroadcastTask<T>& task, std::int64_t position) {
     // Behind the products: beside a large bias small products would lose their last digits one by one.
     FUSEBLOCK_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      const int rest = std::clamp(task.bias_channels - v * kLanes, 0, kLanes);
-      const V bias = hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(rest)), d, task.bias + v * kLanes);
+      HWY_ALIGN T lanes[kLanes] = {};
+      std::copy_n(task.bias + v * kLanes, std::clamp(task.bias_channels - v * kLanes, 0, kLanes), lanes);
+      const V bias = hn::Load(d, lanes);
       FUSEBLOCK_UNROLL
       for (int p = 0; p < positions; ++p) sum[p][v] = hn::Add(sum[p][v], bias);
     }

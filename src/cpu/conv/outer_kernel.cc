@@ -85,7 +85,7 @@ void add_block(const OuterTask<T>& task) {
     };
     FUSEBLOCK_UNROLL
     for (int tap = 1; tap < taps; ++tap) {
-      if (tap <= row->begin)
+      if (tap <= row->begin && row->begin - tap < row->positions)
         load(-tap, taps - tap);
       else
         clear(taps - tap);

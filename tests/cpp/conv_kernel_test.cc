@@ -170,8 +170,11 @@ std::vector<Range> random_parts(Random& random, std::int64_t extent, std::int64_
 // A loader of the rows of one dense sample.
 template <typename T>
 auto rows_of(const std::vector<T>& values, const Spatial& extents) {
-  return [&values, extents](std::int64_t c, std::int64_t d, std::int64_t h, T* row) {
-    std::copy_n(values.begin() + ((c * extents[0] + d) * extents[1] + h) * extents[2], extents[2], row);
+  return [&values, extents](std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* rows,
+                            std::int64_t pitch) {
+    for (std::int64_t i = 0; i < count; ++i)
+      std::copy_n(values.begin() + ((c * extents[0] + d) * extents[1] + h + i) * extents[2], extents[2],
+                  rows + i * pitch);
   };
 }
 

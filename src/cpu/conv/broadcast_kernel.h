@@ -42,15 +42,15 @@ struct BroadcastTask {
   std::int64_t channels = 0;
   const TapSegment* segments = nullptr;
   std::int64_t segment_count = 0;
-  const T* weights =
-      nullptr;  // [channel][filter tap][kBroadcastVectors][lane], zeros behind the last channel
+  // [channel][filter tap][kBroadcastVectors][lane], zeros behind the last channel
+  const T* weights = nullptr;
   std::int64_t filter_taps = 0;
   int vectors = 0;          // of channels that are computed
   const T* bias = nullptr;  // null: zeros
   int bias_channels = 0;
   bool first = true;
-  T* sums =
-      nullptr;  // [position][kBroadcastVectors][lane]; written for up to kMaxBroadcastPositions - 1 more of them
+  // [position][kBroadcastVectors][lane]; written for up to kMaxBroadcastPositions - 1 more of them
+  T* sums = nullptr;
   std::int64_t positions = 0;
 };
 

@@ -49,7 +49,6 @@ class ConvSource {
   // A block of result channels that the kernel keeps in registers; never of two groups.
   struct Block {
     Range ks;
-    std::int64_t width = 0;  // channels that its packed weights have: in whole vectors for `broadcast_`
     std::int64_t first_channel = 0;  // of the source channels it reads
     std::int64_t weights = 0;        // where its packed weights begin: [source channel][tap][block channel]
   };
@@ -66,8 +65,8 @@ class ConvSource {
   const SumKernel<T>* kernel_;
   const BroadcastKernel<T>* broadcast_;  // null where there are too few result channels or terms for it
   std::vector<Block> blocks_;
-  std::int64_t block_width_ =
-      0;  // channels that the packed weights of a block have; 0: as many as the block has
+  // Channels that the packed weights of a block have; 0: as many as the block has.
+  std::int64_t block_width_ = 0;
   std::vector<Range> channel_blocks_;  // of the source channels of a group
 };
 

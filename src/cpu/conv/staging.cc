@@ -75,13 +75,11 @@ void stage(const ConvGrid& grid, Range rows, Range channels, RowLoader<T> load, 
             while (in_place && j + count < layout.rows.end &&
                    height.source_coordinate(phase_h, j + count) == h + count)
               ++count;
-            T* row = in_place ? line - width.origin : scratch_row;
-            load(c, d, h, count, row, layout.pitch);
+            load(c, d, h, count, in_place ? line - width.origin : scratch_row, layout.pitch);
             for (std::int64_t done = 0; done < count; ++done, line += layout.pitch) {
-              row = in_place ? line - width.origin : scratch_row;
+              const T* const row = in_place ? line - width.origin : scratch_row;
               for (std::int64_t phase = 0; phase < width_phases; ++phase)
-                fill_row(width, phase, layout.pitch, static_cast<const T*>(row),
-                         line + phase * layout.phase_stride);
+                fill_row(width, phase, layout.pitch, row, line + phase * layout.phase_stride);
             }
           }
         }

@@ -10,19 +10,10 @@
 namespace fuseblock::cpu {
 
 // A reference to a function that writes whole rows (c, d, h) to (c, d, h + count - 1) of the source, each contiguous along
-// w and `pitch` elements behind the one before; or one row, where it takes no count and no pitch. It lets the caller
-// convert dtypes, follow strides and apply a prologue. Calls must not outlive the function.
+// w and `pitch` elements behind the one before. It lets the caller convert dtypes, follow strides and apply a prologue. Calls must not outlive the function.
 template <typename T>
 class RowLoader {
  public:
-  template <std::invocable<std::int64_t, std::int64_t, std::int64_t, T*> Function>
-  RowLoader(Function&& function)  // NOLINT(google-explicit-constructor)
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),
-        call_([](void* object, std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* rows,
-                 std::int64_t pitch) {
-          for (std::int64_t i = 0; i < count; ++i)
-            (*static_cast<std::remove_reference_t<Function>*>(object))(c, d, h + i, rows + i * pitch);
-        }) {}
   template <std::invocable<std::int64_t, std::int64_t, std::int64_t, std::int64_t, T*, std::int64_t> Function>
   RowLoader(Function&& function)  // NOLINT(google-explicit-constructor)
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),

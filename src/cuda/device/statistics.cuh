@@ -134,9 +134,20 @@ struct ExpSum {
     second = 0;
   }
   __device__ void add(const Number (&values)[kElements], unsigned int taken) {
+    if (kElements == 1) {
+      if (taken != 0) merge(ExpSum{values[0], 1});
+      return;
+    }
+    Number largest = first;
 #pragma unroll
     for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) merge(ExpSum{values[i], 1});
+      if (taken >> i & 1) largest = maximum(largest, values[i]);
+    Number sum = first == largest ? second : second * exponential(first - largest);
+#pragma unroll
+    for (int i = 0; i < kElements; ++i)
+      if (taken >> i & 1) sum += values[i] == largest ? (Number)1 : exponential(values[i] - largest);
+    first = largest;
+    second = sum;
   }
   template <class Other>
   __device__ void merge(const ExpSum<Other>& other) {

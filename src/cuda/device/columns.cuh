@@ -69,19 +69,6 @@ __device__ inline void sweep(const Arguments& a, const Place& place, const Sites
   }
 }
 
-// The value of the first lane of this lane's positions.
-template <class Value>
-__device__ inline Value from_first_slot(const Value& value) {
-  Value result;
-  const int lane = (int)threadIdx.x % 32;
-  const unsigned int* from = reinterpret_cast<const unsigned int*>(&value);
-  unsigned int* to = reinterpret_cast<unsigned int*>(&result);
-#pragma unroll
-  for (int i = 0; i < (int)(sizeof(Value) / 4); ++i)
-    to[i] = __shfl_sync(0xffffffffu, from[i], kAlongChannels ? lane / kLanes * kLanes : lane % kLaneStep);
-  return result;
-}
-
 // Statistics of the thread's positions out of those of all their slots. `list` has a place for each warp of a team and
 // position of the tile, `totals` one for each position.
 template <class Sums>
@@ -89,14 +76,9 @@ __device__ inline void merge_tile(const Place& place, Sums (&sums)[kPositions], 
                                   char* totals_bytes) {
   Sums* list = reinterpret_cast<Sums*>(list_bytes);
   Sums* totals = reinterpret_cast<Sums*>(totals_bytes);
+  if (kLanes > 1) {
 #pragma unroll
-  for (int p = 0; p < kPositions; ++p) {
-#pragma unroll
-    for (int distance = kLanes / 2 * kLaneStep; distance >= kLaneStep; distance /= 2) {
-      const Sums other = warp::shuffle_down(sums[p], distance);
-      sums[p].merge(other);
-    }
-    if (kTeam == 1 && kLanes > 1) sums[p] = from_first_slot(sums[p]);
+    for (int p = 0; p < kPositions; ++p) sums[p].merge_lanes();
   }
   if (kTeam == 1) return;
   const int mine = place.group * kPositions;

@@ -2,30 +2,31 @@
 //   clear()            the statistic of nothing
 //   add(values, taken) takes those of kElements elements whose bit of `taken` is set
 //   merge(other)       joins two parts; the order of the calls is part of the result
-//   merge_lanes()      joins the parts of all lanes of a warp, which all get the result
+//   merge_lanes()      joins the parts of a warp's lanes, which all get the result
 // A variance is never a difference of two large
 // numbers: moments are taken around the mean of a vector and merged by Chan's formula.
 
 namespace warp {
 
-// Over all lanes, the same in each of them: neighbours first, so that the order is fixed.
+// Over the lanes that have parts of one statistic, the same in each of them: all of a warp (kFirstDistance is 1 and
+// kEndDistance 32), or those that these constants say. Neighbours first, so that the order is fixed.
 template <class Number>
 __device__ inline Number sum(Number x) {
 #pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+  for (int distance = kFirstDistance; distance < kEndDistance; distance *= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
   return x;
 }
 template <class Number>
 __device__ inline Number largest(Number x) {
 #pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2)
+  for (int distance = kFirstDistance; distance < kEndDistance; distance *= 2)
     x = maximum(x, (Number)__shfl_xor_sync(0xffffffffu, x, distance));
   return x;
 }
 template <class Number>
 __device__ inline Number smallest(Number x) {
 #pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2)
+  for (int distance = kFirstDistance; distance < kEndDistance; distance *= 2)
     x = minimum(x, (Number)__shfl_xor_sync(0xffffffffu, x, distance));
   return x;
 }

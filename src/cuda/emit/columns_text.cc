@@ -45,6 +45,8 @@ class ColumnsWriter : ColumnsAccessWriter {
                              {"kTeam", number_text(constants_.team)},
                              {"kChannels", number_text(domain_[1])},
                              {"kAlongChannels", along_channels() ? "1" : "0"},
+                             {"kFirstDistance", along_channels() ? "1" : "32 / kLanes"},
+                             {"kEndDistance", along_channels() ? "kLanes" : "32"},
                              {"kResidency", number_text(static_cast<int>(constants_.residency))},
                              {"kStepBytes", number_text(step_bytes_ * constants_.threads)},
                              {"kListBytes", number_text(aligned(list))},
@@ -117,6 +119,9 @@ class ColumnsWriter : ColumnsAccessWriter {
       text.line(name(*sink) + ".add(values, taken);");
       text.close();
     }
+    text.close();
+    text.open("__device__ void merge_lanes() {");
+    for (const Sink* sink : taken) text.line(name(*sink) + ".merge_lanes();");
     text.close();
     text.open("__device__ void merge(const Sums" + number_text(i) + "& other) {");
     for (const Sink* sink : taken) text.line(name(*sink) + ".merge(other." + name(*sink) + ");");

@@ -17,7 +17,11 @@ class FinaliseWriter : KernelWriter {
       write_over_positions(function);
     else
       write_finalise_all(function, cut_.remaining, cut_.outputs);
-    std::string text = head({{"kVector", "1"}, {"kElements", "1"}, {"k16Bit", "0"}});
+    std::string text = head({{"kVector", "1"},
+                             {"kElements", "1"},
+                             {"k16Bit", "0"},
+                             {"kFirstDistance", "1"},
+                             {"kEndDistance", "32"}});
     for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + arguments_struct() + "\n" + function.str() + "\n" + device_file("finalise.cu");

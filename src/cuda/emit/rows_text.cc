@@ -61,7 +61,9 @@ class RowsWriter : UnitWriter {
                              {"kSharedBytes", number_text(shared_bytes_)},
                              {"kTail", tail ? "1" : "0"},
                              {"kAgain", constants_.again ? "1" : "0"},
-                             {"k16Bit", writes_16_bit() ? "1" : "0"}});
+                             {"k16Bit", writes_16_bit() ? "1" : "0"},
+                             {"kFirstDistance", "1"},
+                             {"kEndDistance", "32"}});
     const double elements = static_cast<double>(cut_.unit_channels) * static_cast<double>(domain_[2]) *
                             static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";

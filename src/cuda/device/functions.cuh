@@ -20,6 +20,10 @@ __device__ inline double absolute(double x) { return fabs(x); }
 __device__ inline float square_root(float x) { return sqrtf(x); }
 __device__ inline double square_root(double x) { return sqrt(x); }
 
+// 1 / sqrt(x). In float it is rsqrt.approx, within 2 ulp.
+__device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
+__device__ inline double reciprocal_root(double x) { return 1.0 / sqrt(x); }
+
 __device__ inline float exponential(float x) { return expf(x); }
 __device__ inline double exponential(double x) { return exp(x); }
 

@@ -99,7 +99,7 @@ __device__ inline real value_over_input(const Arguments& a, long long n, long lo
   return total;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4) pool(const __grid_constant__ Arguments a) {
+extern "C" __global__ void __launch_bounds__(256, 3) pool(const __grid_constant__ Arguments a) {
   const int depth = (int)(kOverInput ? a.in_d : a.out_d);
   const int height = (int)(kOverInput ? a.in_h : a.out_h);
   const int width = (int)(kOverInput ? a.in_w : a.out_w);

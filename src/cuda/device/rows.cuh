@@ -4,239 +4,147 @@
 // thread blocks works on it: every warp has a run of neighbouring chunks of kPieces times 32 vectors, every lane one vector
 // of each piece.
 // A chunk is copied into the lane's own column of shared memory long before its turn, also chunks of the team's next
-// units, and stays there for the later sweeps of its unit; those of a unit that is larger are read again. Statistics are
-// merged lane by lane, warp by warp, block by block, in an order that depends on the shapes alone.
+// unit, and stays there for the later sweeps of its unit; where a unit is larger than all columns, its first chunks are read
+// from memory by each sweep. The first sweep of the next unit goes on beside the last one of a unit, so that memory is
+// never waited for by all warps at once. Statistics are merged lane by lane, warp by warp, block by block, in an order that
+// depends on the shapes alone.
 //
 // Before this stand the constants (kThreads, kRing, kUnitChannels, ...), Arguments, Inputs (what lies in the ring) and
-// UnitValues; behind it the program of each sweep, the finalise steps and `run_unit`, which calls what is here in the
+// UnitValues; behind it the program of each sweep, the finalise steps and `run_units`, which calls what is here in the
 // plan's order; last the kernel, device/rows.cu.
+
+// Who works a unit's statistics out: all of the block, or one warp of it while the others go on.
+struct Block {
+  static constexpr int kCrewThreads = kThreads, kCrewWarps = kWarps;
+  static __device__ int thread() { return (int)threadIdx.x; }
+  static __device__ int warp() { return (int)threadIdx.x / 32; }
+  static __device__ void sync() { __syncthreads(); }
+};
+struct Warp {
+  static constexpr int kCrewThreads = 32, kCrewWarps = 1;
+  static __device__ int thread() { return (int)threadIdx.x % 32; }
+  static __device__ int warp() { return 0; }
+  static __device__ void sync() { __syncwarp(); }
+};
+
+constexpr int kTaken = 3;  // parts of a team's list that a lane asks for at once
 
 constexpr int kPiece = 32 * kVector;      // elements of a warp's piece
 constexpr int kChunk = kPieces * kPiece;  // and of its chunk
 
+// The warps of a team, or its blocks, that have elements of a channel.
+struct Range {
+  int first, last;
+};
+
 // The units of this kernel and every warp's share of one. Elements of a unit are counted by `Count`.
 struct Shares {
-  Count positions;    // of a channel
-  Count elements;     // of a unit
-  int steps;          // chunks of a warp
-  int kept;           // of these, the last, that stay in the ring for later sweeps
-  int warp;           // this one, by its number in the team
+  Count positions;  // of a channel
+  Count elements;   // of a unit
+  int steps;        // chunks of a warp
+  int again;        // of these, the first, that are never in the ring
+  int lead;  // chunks by which the next unit's first sweep is before this one's last, or behind it (below 0)
+  int warp;  // this one, by its number in the team
   int warp_channel;   // the first channel of its share,
   int block_channel;  // and of its block's
 
   // The first element of a warp's share, by its number in the team.
   __device__ Count begin(int warp) const { return (Count)warp * steps * kChunk; }
   __device__ bool empty(int warp) const { return begin(warp) >= elements; }
+  // `share` is what each of them has at most.
+  __device__ Range having(int channel, Count share) const {
+    const Count first = channel * positions;
+    return {(int)(first / share), (int)((first + positions - 1) / share)};
+  }
 };
 
 __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
-  Shares shares = {(Count)a.positions, (Count)(kUnitChannels * a.positions), (int)a.steps, (int)a.kept};
+  Shares shares = {(Count)a.positions, (Count)(kUnitChannels * a.positions), (int)a.steps, (int)a.again,
+                   (int)a.lead};
   shares.warp = team.member * kWarps + (int)threadIdx.x / 32;
   shares.warp_channel = (int)(shares.begin(shares.warp) / shares.positions);
   shares.block_channel = (int)(shares.begin(team.member * kWarps) / shares.positions);
   return shares;
 }
 
-// The warps of a team, or its blocks, that have elements of a channel; `share` is what each of them has at most.
-struct Range {
-  int first, last;
-};
-__device__ inline Range having(const Shares& shares, int channel, Count share) {
-  const Count begin = channel * shares.positions;
-  return {(int)(begin / share), (int)((begin + shares.positions - 1) / share)};
-}
-
 // A unit in this block.
 struct Unit {
-  long long n;
+  int n;
   int first_channel;
   long long begin;  // its first element
   UnitValues* values;
 };
 
-__device__ inline Unit unit_at(const Shares& shares, long long number, UnitValues* values) {
+// The unit that a team takes in a round; statistics of two rounds stand side by side.
+__device__ inline Unit unit_of_round(const Shares& shares, const Team& team, int round, Shared& shared) {
   constexpr unsigned int kInSample = kChannels / kUnitChannels;
+  const long long number = team.number + round * (long long)team.count;
   const unsigned int n = (unsigned int)number / kInSample;
-  return {n, (int)((unsigned int)number - n * kInSample) * kUnitChannels, number * shares.elements, values};
+  return {(int)n, (int)((unsigned int)number - n * kInSample) * kUnitChannels, number * shares.elements,
+          &shared.values[round % 2]};
 }
 
-// This thread's columns of shared memory: copies in the order of their use, over all units of the team.
+// This thread's columns of shared memory: copies in the order of their use, over all units of the team. Slots are counted
+// in bytes from the first.
 struct Ring {
-  char* first;
-  char* issued;         // the slot of the next copy
-  char* visited;        // that which a first sweep takes next
-  char* kept;           // the oldest that waits for later sweeps
-  int pending;          // copies under way, and those that a first sweep has not taken yet
-  Count element;        // of the next copy, in its unit
-  Count end;            // of the warp's share
-  long long offset;     // of the next copy, in the tensors
-  long long next_unit;  // from the end of the share in one unit to its begin in the team's next
-  int copies;           // that are still to come, over all units
+  char* column;
+  int issued;        // the slot of the next copy
+  int visited;       // that which a first sweep takes next
+  int kept;          // the oldest that waits for later sweeps
+  int pending;       // copies under way, and those that a first sweep has not taken yet
+  int copies;        // of this unit that are still to come
+  int units;         // and units
+  Count element;     // of the next copy, in its unit
+  long long offset;  // and in the tensors
 
-  __device__ static char* next(char* slot, char* first) {
-    char* following = slot + kRingBytes;
-    return following == first + kRing * kRingBytes ? first : following;
-  }
+  __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
 };
 
 // Begins the next copy, where there is one.
-__device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, Count begin) {
-  if (kRing == 0 || ring.copies == 0) return;
-  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.issued);
+__device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
+  if (kRing == 0 || ring.units == 0) return;
+  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.column + ring.issued);
   thread::copy_commit();
-  ring.issued = Ring::next(ring.issued, ring.first);
+  ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  --ring.copies;
   ring.element += kChunk;
   ring.offset += kChunk;
-  if (ring.element >= ring.end) {
-    ring.element = begin;
-    ring.offset += ring.next_unit;
-  }
+  if (--ring.copies > 0) return;
+  ring.copies = shares.steps - shares.again;
+  --ring.units;
+  const Count share = (Count)ring.copies * kChunk;
+  ring.element -= share;
+  ring.offset += team.count * (long long)shares.elements - share;
 }
 
-// Where a warp is in its unit.
-template <class Sweep>
-struct Cursor {
-  int channel;
-  Count channel_end;  // first element of the next channel
-  typename Sweep::Channel values;
-};
-
-// Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
-template <class Sums>
-__device__ inline void flush(Sums& sums, Sums* list, int first_channel, int channel) {
-  const Sums total = warp::merge(sums);
-  const int warp = threadIdx.x / 32;
-  if (threadIdx.x % 32 == 0) list[channel - first_channel + warp] = total;
-  sums.clear();
-}
-
-// What a sweep takes for each channel of a unit, worked out once: what the tensors give, while a barrier is waited for,
-// then the statistics.
-template <class Sweep>
-__device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
-                                          typename Sweep::Channel* channels) {
-  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::parameters(a, unit, c, channels[c]);
-}
-template <class Sweep>
-__device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
-                                          typename Sweep::Channel* channels) {
-  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::statistics(a, unit, c, channels[c]);
-  __syncthreads();
-}
-
-template <class Sweep>
-__device__ inline void next_channel(const Shares& shares, Cursor<Sweep>& cursor,
-                                    const typename Sweep::Channel* channels, typename Sweep::Sums& sums,
-                                    typename Sweep::Sums* list, int list_channel) {
-  if (Sweep::kStatistics) flush(sums, list, list_channel, cursor.channel);
-  ++cursor.channel;
-  cursor.channel_end += shares.positions;
-  if (channels && cursor.channel < kUnitChannels) cursor.values = channels[cursor.channel];
-}
-
-// Where the lane's element i lies behind its first.
-__device__ constexpr int place(int i) { return i / kVector * kPiece + i % kVector; }
-
-// The elements of one chunk, `element` being the warp's first, `mine` the lane's, `offset` where that lies in the tensors.
-template <class Sweep>
-__device__ inline void visit_chunk(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                                   Count mine, long long offset, const Inputs& inputs, Cursor<Sweep>& cursor,
-                                   const typename Sweep::Channel* channels, typename Sweep::Sums& sums,
-                                   typename Sweep::Sums* list, int list_channel) {
-  while (cursor.channel_end <= element)
-    next_channel<Sweep>(shares, cursor, channels, sums, list, list_channel);
-  typename Sweep::Results results[kElements];
-  if (element + kChunk <= cursor.channel_end) {
-    const Count position = mine - (cursor.channel_end - shares.positions);
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      results[i] = Sweep::program(a, cursor.values, inputs, i, unit, cursor.channel, position + place(i));
-    sums.add(results, kAllElements);
-    Sweep::template store<true>(a, shares, unit, mine, offset, results);
-  } else {
-    // Channels end inside the chunk, or the unit does.
-    const Count end = element + kChunk < shares.elements ? element + kChunk : shares.elements;
-    while (true) {
-      const Count begin = cursor.channel_end - shares.positions;
-      unsigned int taken = 0;
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) {
-        if (mine + place(i) < begin || mine + place(i) >= cursor.channel_end) continue;
-        taken |= 1u << i;
-        results[i] =
-            Sweep::program(a, cursor.values, inputs, i, unit, cursor.channel, mine + place(i) - begin);
-      }
-      sums.add(results, taken);
-      if (cursor.channel_end >= end) break;
-      next_channel<Sweep>(shares, cursor, channels, sums, list, list_channel);
-    }
-    Sweep::template store<false>(a, shares, unit, mine, offset, results);
-  }
-}
-
-// One sweep over the block's share of a unit. The first sweep takes the ring's next chunks, later ones find the last
-// `kept` of them there; the last sweep lets go of them.
-template <class Sweep, bool kFirst, bool kLast>
-__device__ inline void sweep(const Arguments& a, const Shares& shares, const Team& team, const Unit& unit,
-                             Ring& ring, typename Sweep::Sums* list,
-                             const typename Sweep::Channel* channels) {
-  if (shares.empty(shares.warp)) return;
-  const int list_channel = shares.block_channel;
-  const Count begin = shares.begin(shares.warp);
-  const Count mine_begin = begin + (Count)(threadIdx.x % 32) * kVector;
-  typename Sweep::Sums sums;
-  sums.clear();
-  Cursor<Sweep> cursor;
-  cursor.channel = shares.warp_channel;
-  cursor.channel_end = (cursor.channel + 1) * shares.positions;
-  if (channels) cursor.values = channels[cursor.channel];
-  const int again = kRing == 0 ? shares.steps : kFirst || !kAgain ? 0 : shares.steps - shares.kept;
-
-  // What is not in the ring is read one step ahead.
-  Inputs ahead;
-  if (0 < again) ahead = read_inputs(a, unit.begin + mine_begin, mine_begin, shares.elements);
-  char* slot = kFirst ? ring.visited : ring.kept;
-  Count element = begin;
-  Count mine = mine_begin;
-  long long offset = unit.begin + mine_begin;
+__device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, const Team& team, int rounds,
+                                      char* column) {
+  Ring ring = {column};
+  ring.copies = shares.steps - shares.again;
+  ring.units = shares.empty(shares.warp) ? 0 : rounds;
+  ring.element =
+      shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
+  ring.offset = team.number * (long long)shares.elements + ring.element;
 #pragma unroll 1
-  for (int step = 0; step < shares.steps; ++step, element += kChunk, mine += kChunk, offset += kChunk) {
-    Inputs inputs = ahead;
-    if (step < again) {
-      if (step + 1 < again) ahead = read_inputs(a, offset + kChunk, mine + kChunk, shares.elements);
-    } else {
-      if (kFirst) thread::copy_wait(--ring.pending);
-      inputs = ring_inputs(slot);
-      slot = Ring::next(slot, ring.first);
-    }
-    if (element < shares.elements)
-      visit_chunk<Sweep>(a, shares, unit, element, mine, offset, inputs, cursor, channels, sums, list,
-                         list_channel);
-    if (kLast ? step >= again : kFirst && kAgain && step < shares.steps - shares.kept) {
-      if (!kLast) ring.kept = slot;
-      copy_next(ring, a, shares, mine_begin);
-    }
-  }
-  if (kFirst) ring.visited = slot;
-  if (kLast) ring.kept = slot;
-  if (Sweep::kStatistics) flush(sums, list, list_channel, cursor.channel);
+  for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team);
+  return ring;
 }
 
 // The statistics of the block's channels out of its warps' list, one warp a channel: into the unit's totals where the
-// block is alone, else into the team's list in memory, one place for each pair of block and channel.
-template <class Sums>
-__device__ inline void merge_block(const Shares& shares, const Team& team, const Sums* list, Sums* totals,
-                                   uint2* team_list, unsigned int tag) {
+// block is alone, else into the team's list in memory, one place for each pair of block and channel. The block's warps have
+// ended their sweep where a single one does this.
+template <class Crew, class Sums>
+__device__ inline void give_statistics(const Shares& shares, const Team& team, const Sums* list, Sums* totals,
+                                       uint2* team_list, unsigned int tag) {
   const int lane = threadIdx.x % 32;
   const int first_warp = team.member * kWarps;
-  __syncthreads();
+  Crew::sync();
   if (shares.empty(first_warp)) return;
   const Count end = shares.begin(first_warp + kWarps);
-  for (int channel = shares.block_channel + threadIdx.x / 32; channel < kUnitChannels; channel += kWarps) {
+  for (int channel = shares.block_channel + Crew::warp(); channel < kUnitChannels;
+       channel += Crew::kCrewWarps) {
     if (channel * shares.positions >= end) break;
-    const Range warps = having(shares, channel, (Count)shares.steps * kChunk);
+    const Range warps = shares.having(channel, (Count)shares.steps * kChunk);
     Sums total;
     total.clear();
     if (lane < kWarps && warps.first <= first_warp + lane && first_warp + lane <= warps.last)
@@ -251,17 +159,208 @@ __device__ inline void merge_block(const Shares& shares, const Team& team, const
 }
 
 // The unit's totals out of the team's list, one warp a channel, as soon as the other blocks have given theirs.
-template <class Sums>
-__device__ inline void merge_team(const Shares& shares, const uint2* team_list, Sums* totals,
-                                  unsigned int tag) {
+template <class Crew, class Sums>
+__device__ inline void take_statistics(const Shares& shares, const Team& team, const uint2* team_list,
+                                       Sums* totals, unsigned int tag) {
   const int lane = threadIdx.x % 32;
-  for (int channel = threadIdx.x / 32; channel < kUnitChannels; channel += kWarps) {
-    const Range blocks = having(shares, channel, shares.begin(kWarps));
-    Sums total;
-    total.clear();
-    for (int member = blocks.first + lane; member <= blocks.last; member += 32)
-      total.merge(team::take<Sums>(team_list + (channel + member) * team::kWordsOf<Sums>, tag));
-    total.merge_lanes();
-    if (lane == 0) totals[channel] = total;
+  if (team.size > 1) {
+    for (int channel = Crew::warp(); channel < kUnitChannels; channel += Crew::kCrewWarps) {
+      const Range blocks = shares.having(channel, shares.begin(kWarps));
+      Sums total;
+      total.clear();
+      for (int member = blocks.first + lane; member <= blocks.last; member += 32 * kTaken) {
+        Sums parts[kTaken];
+        team::take(team_list + (channel + member) * team::kWordsOf<Sums>, 32 * team::kWordsOf<Sums>,
+                   (blocks.last - member) / 32 + 1, tag, parts);
+#pragma unroll
+        for (int i = 0; i < kTaken; ++i)
+          if (member + 32 * i <= blocks.last) total.merge(parts[i]);
+      }
+      total.merge_lanes();
+      if (lane == 0) totals[channel] = total;
+    }
   }
+  Crew::sync();
+}
+
+// What a sweep takes for each channel of a unit, worked out once: what the tensors give, while other blocks are waited
+// for, then the statistics.
+template <class Sweep>
+__device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
+                                          typename Sweep::Channel* channels) {
+  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::parameters(a, unit, c, channels[c]);
+}
+template <class Sweep>
+__device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
+                                          typename Sweep::Channel* channels) {
+  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::statistics(a, unit, c, channels[c]);
+  __syncthreads();
+}
+
+// Where a warp is in a sweep over its share of a unit.
+template <class Sweep>
+struct Walk {
+  Unit unit;
+  const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
+  typename Sweep::Sums* list;               // of the block's statistics, or 0
+  Count element;                            // the warp's next
+  int channel;
+  Count channel_end;  // first element of the next channel
+  typename Sweep::Channel values;
+  typename Sweep::Sums sums;
+};
+
+template <class Sweep>
+__device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
+                                         const typename Sweep::Channel* channels,
+                                         typename Sweep::Sums* list) {
+  Walk<Sweep> walk;
+  walk.unit = unit;
+  walk.channels = channels;
+  walk.list = list;
+  walk.element = shares.begin(shares.warp);
+  walk.channel = shares.warp_channel;
+  walk.channel_end = (walk.channel + 1) * shares.positions;
+  if (channels && !shares.empty(shares.warp)) walk.values = channels[walk.channel];
+  walk.sums.clear();
+  return walk;
+}
+
+// Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
+template <class Sweep>
+__device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
+  if (!Sweep::kStatistics) return;
+  const typename Sweep::Sums total = warp::merge(walk.sums);
+  const int warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0) walk.list[walk.channel - shares.block_channel + warp] = total;
+  walk.sums.clear();
+}
+
+template <class Sweep>
+__device__ inline void next_channel(const Shares& shares, Walk<Sweep>& walk) {
+  flush(shares, walk);
+  ++walk.channel;
+  walk.channel_end += shares.positions;
+  if (walk.channels && walk.channel < kUnitChannels) walk.values = walk.channels[walk.channel];
+}
+
+// Where the lane's element i lies behind its first.
+__device__ constexpr int place(int i) { return i / kVector * kPiece + i % kVector; }
+
+// The elements of the walk's next chunk.
+template <class Sweep>
+__device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Sweep>& walk,
+                             const Inputs& inputs) {
+  const Count element = walk.element;
+  walk.element += kChunk;
+  if (element >= shares.elements) return;
+  const Count mine = element + (Count)(threadIdx.x % 32) * kVector;
+  const long long offset = walk.unit.begin + mine;
+  while (walk.channel_end <= element) next_channel(shares, walk);
+  typename Sweep::Results results[kElements];
+  if (element + kChunk <= walk.channel_end) {
+    const Count position = mine - (walk.channel_end - shares.positions);
+#pragma unroll
+    for (int i = 0; i < kElements; ++i)
+      results[i] = Sweep::program(a, walk.values, inputs, i, walk.unit, walk.channel, position + place(i));
+    walk.sums.add(results, kAllElements);
+    Sweep::template store<true>(a, shares, walk.unit, mine, offset, results);
+  } else {
+    // Channels end inside the chunk, or the unit does.
+    const Count end = element + kChunk < shares.elements ? element + kChunk : shares.elements;
+    while (true) {
+      const Count begin = walk.channel_end - shares.positions;
+      unsigned int taken = 0;
+#pragma unroll
+      for (int i = 0; i < kElements; ++i) {
+        if (mine + place(i) < begin || mine + place(i) >= walk.channel_end) continue;
+        taken |= 1u << i;
+        results[i] =
+            Sweep::program(a, walk.values, inputs, i, walk.unit, walk.channel, mine + place(i) - begin);
+      }
+      walk.sums.add(results, taken);
+      if (walk.channel_end >= end) break;
+      next_channel(shares, walk);
+    }
+    Sweep::template store<false>(a, shares, walk.unit, mine, offset, results);
+  }
+}
+
+// The inputs of a walk's next chunk from memory.
+template <class Sweep>
+__device__ inline Inputs read_next(const Arguments& a, const Shares& shares, const Walk<Sweep>& walk) {
+  const Count mine = walk.element + (Count)(threadIdx.x % 32) * kVector;
+  return read_inputs(a, walk.unit.begin + mine, mine, shares.elements);
+}
+
+// A chunk that came into the ring: the first sweep of its unit takes it when its copy has ended.
+__device__ inline Inputs take_visited(Ring& ring) {
+  thread::copy_wait(--ring.pending);
+  const Inputs inputs = ring_inputs(ring.column + ring.visited);
+  ring.visited = Ring::next(ring.visited);
+  return inputs;
+}
+
+// The last sweep lets go of the oldest chunk, and the next copy begins in its place.
+__device__ inline void release_kept(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
+  ring.kept = Ring::next(ring.kept);
+  copy_next(ring, a, shares, team);
+}
+
+// A unit's first sweep, by itself. Where it is the only one (`kOnly`), nothing stays in the ring.
+template <bool kOnly, class Sweep>
+__device__ inline void sweep_first(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
+                                   Walk<Sweep>& walk) {
+  if (shares.empty(shares.warp)) return;
+#pragma unroll 1
+  for (int step = 0; step < shares.steps; ++step) {
+    visit(a, shares, walk, kAgain && step < shares.again ? read_next(a, shares, walk) : take_visited(ring));
+    if (kOnly && (!kAgain || step >= shares.again)) release_kept(ring, a, shares, team);
+  }
+  flush(shares, walk);
+}
+
+// A sweep between the first and the last.
+template <class Sweep>
+__device__ inline void sweep_between(const Arguments& a, const Shares& shares, const Ring& ring,
+                                     Walk<Sweep>& walk) {
+  if (shares.empty(shares.warp)) return;
+  int slot = ring.kept;
+#pragma unroll 1
+  for (int step = 0; step < shares.steps; ++step) {
+    if (kAgain && step < shares.again) {
+      visit(a, shares, walk, read_next(a, shares, walk));
+    } else {
+      visit(a, shares, walk, ring_inputs(ring.column + slot));
+      slot = Ring::next(slot);
+    }
+  }
+  flush(shares, walk);
+}
+
+// The last sweep of a unit, and beside it the first of the team's next one, `shares.lead` chunks before it or behind it.
+// When that has ended, its statistics are given to the team.
+template <class Last, class First>
+__device__ inline void sweep_last(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
+                                  Walk<Last>& last, Walk<First>& next, bool has_next,
+                                  typename First::Sums* totals, uint2* team_list, unsigned int tag) {
+  const bool empty = shares.empty(shares.warp);
+  const int lead = has_next ? shares.lead : 0;
+#pragma unroll 1
+  for (int i = lead > 0 ? -lead : 0; i < (lead < 0 ? shares.steps - lead : shares.steps); ++i) {
+    if (!empty && i >= 0 && i < shares.steps) {
+      visit(a, shares, last,
+            kAgain && i < shares.again ? read_next(a, shares, last) : ring_inputs(ring.column + ring.kept));
+      if (!kAgain || i >= shares.again) release_kept(ring, a, shares, team);
+    }
+    const int step = i + lead;
+    if (!has_next || step < 0 || step >= shares.steps) continue;
+    if (!empty)
+      visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
+    if (step + 1 < shares.steps) continue;
+    if (!First::kStatistics) continue;
+    if (!empty) flush(shares, next);
+    give_statistics<Block>(shares, team, next.list, totals, team_list, tag);
+  }
+  if (!empty) flush(shares, last);
 }

@@ -35,22 +35,32 @@ __device__ inline void give(uint2* place, const Value& value, unsigned int tag) 
                  : "memory");
 }
 
-// Waits for a value of another block.
-template <class Value>
-__device__ inline Value take(const uint2* place, unsigned int tag) {
-  Value value;
-  unsigned int* words = reinterpret_cast<unsigned int*>(&value);
+// Waits for values of other blocks, `count` of them and at most kCount, `stride` words apart. All words are asked for
+// before the first is looked at.
+template <class Value, int kCount>
+__device__ inline void take(const uint2* place, int stride, int count, unsigned int tag,
+                            Value (&values)[kCount]) {
+  bool waiting = true;
+  while (waiting) {
+    unsigned int found[kCount][kWordsOf<Value>];
 #pragma unroll
-  for (int i = 0; i < kWordsOf<Value>; ++i) {
-    unsigned int found;
-    do {
-      asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(words[i]), "=r"(found)
-                   : "l"(place + i)
-                   : "memory");
-    } while (found != tag);
+    for (int i = 0; i < kCount; ++i) {
+      unsigned int* words = reinterpret_cast<unsigned int*>(&values[i]);
+#pragma unroll
+      for (int k = 0; k < kWordsOf<Value>; ++k)
+        if (i < count)
+          asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                       : "=r"(words[k]), "=r"(found[i][k])
+                       : "l"(place + i * stride + k)
+                       : "memory");
+    }
+    waiting = false;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+#pragma unroll
+      for (int k = 0; k < kWordsOf<Value>; ++k)
+        if (i < count && found[i][k] != tag) waiting = true;
   }
-  return value;
 }
 
 }  // namespace team

@@ -46,7 +46,7 @@ KernelWriter::KernelWriter(const Schedule& schedule, const KernelCut& cut)
       "virtual",   "throw",    "try",       "catch",   "true",         "false",    "sizeof",
       "typedef",   "register", "export",    "and",     "or",           "not",      "xor",
       "nothing",   "units",    "positions", "height",  "width",        "team",     "steps",
-      "kept",      "arrived",  "finished",  "tiles",   "sample_tiles", "rows",     "elements",
+      "again",     "lead",  "finished",  "tiles",   "sample_tiles", "rows",     "elements",
       "in_d",      "in_h",     "in_w",      "out_d",   "out_h",        "out_w"};
   const Narrator narrator(schedule);
   for (std::size_t i = 0; i < schedule.slots.size(); ++i)

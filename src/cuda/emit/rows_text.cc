@@ -34,7 +34,7 @@ class RowsWriter : UnitWriter {
     const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
     const bool tail = !cut_.remaining.empty() || !outputs.empty();
     write_finalise_all(programs, cut_.remaining, outputs);
-    write_run_unit(programs);
+    write_run_units(programs);
 
     scalar("long long", "units");
     scalar("long long", "positions");
@@ -42,7 +42,8 @@ class RowsWriter : UnitWriter {
     scalar("long long", "width");
     scalar("long long", "team");
     scalar("long long", "steps");
-    scalar("long long", "kept");
+    scalar("long long", "again");
+    scalar("long long", "lead");
     scalar("unsigned int*", "finished");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i)) scalar("uint2*", "team_list" + number_text(i));
@@ -279,13 +280,14 @@ class RowsWriter : UnitWriter {
     text.line("int nothing;");
     text.close("};");
     text.open("struct Shared {");
-    text.line("UnitValues values;");
+    text.line("UnitValues values[2];");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i))
-        text.line("Sums" + number_text(i) + " list" + number_text(i) + "[kUnitChannels + kWarps];");
+        text.line("Sums" + number_text(i) + " list" + number_text(i) + "[2][kUnitChannels + kWarps];");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
-    shared_bytes_ += 64;
+    // Two of everything.
+    shared_bytes_ = 2 * shared_bytes_ + 64;
   }
 
   void write_sweep(Text& text, int i) {
@@ -395,52 +397,148 @@ class RowsWriter : UnitWriter {
     return "to_real(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
   }
 
-  void write_run_unit(Text& text) {
-    text.line("// The plan's steps for one unit. `round` counts the team's units.");
-    text.line(
-        "__device__ inline void run_unit(const Arguments& a, const Shares& shares, const Team& team, const "
-        "Unit& unit,");
-    text.open("                                Ring& ring, Shared& shared, unsigned int round) {");
-    if (step(cut_.first).kind == StepKind::kFinalise) text.line("__syncthreads();");
-    int which = 0;
+  // The step of the schedule that a sweep is.
+  int step_of(int which) const {
     for (int i = cut_.first; i <= cut_.last; ++i) {
-      if (step(i).kind == StepKind::kFinalise) {
-        text.line("finalise_" + number_text(i) + "(a, unit, team);");
-        continue;
-      }
-      const std::string name = number_text(which);
-      const bool statistics = has_statistics(which);
-      const std::string list = statistics ? "shared.list" + name : "(Sums" + name + "*)0";
-      const std::string channels = "<Sweep" + name + ">(a, unit, unit.values->channels" + name + ");";
-      // Behind a sweep with statistics they are prepared while the other blocks are waited for.
-      if (has_channels(which) && (which == 0 || !has_statistics(which - 1))) {
-        text.line("__syncthreads();  // the readers of the unit before are done");
-        text.line("prepare_parameters" + channels);
-      }
-      if (has_channels(which)) text.line("prepare_statistics" + channels);
-      text.line("sweep<Sweep" + name + ", " + (which == 0 ? "true" : "false") + ", " +
-                (which == sweep_count() - 1 ? "true" : "false") + ">(a, shares, team, unit, ring, " + list +
-                ", " + (has_channels(which) ? "unit.values->channels" + name : "(Channel" + name + "*)0") +
-                ");");
-      if (statistics) {
-        text.open("{");
-        // Lists in turn: who writes the next but one knows that this one is read.
-        text.line("uint2* team_list = a.team_list" + name +
-                  " + (team.number * 2 + round % 2) * (kUnitChannels + team.size) * team::kWordsOf<Sums" +
-                  name + ">;");
-        text.line("merge_block(shares, team, shared.list" + name + ", unit.values->totals" + name +
-                  ", team_list, round + 1);");
-        if (which + 1 < sweep_count() && has_channels(which + 1))
-          text.line("prepare_parameters<Sweep" + number_text(which + 1) + ">(a, unit, unit.values->channels" +
-                    number_text(which + 1) + ");");
-        text.line("if (team.size > 1) merge_team(shares, team_list, unit.values->totals" + name +
-                  ", round + 1);");
-        text.close();
-        text.line("__syncthreads();");
-        if (writes_totals(i)) text.line("finalise_" + number_text(i) + "(a, unit, team);");
-      }
-      ++which;
+      if (step(i).kind != StepKind::kSweep) continue;
+      if (which == 0) return i;
+      --which;
     }
+    throw InternalError("a sweep that the kernel does not have");
+  }
+
+  // Whether a unit's last statistics are worked out by one warp while the others begin the next unit.
+  bool trails() const { return has_statistics(sweep_count() - 1) && cut_.unit_channels <= 64; }
+
+  std::string channels_text(int which, const std::string& unit) const {
+    return has_channels(which) ? unit + ".values->channels" + number_text(which)
+                               : "(Channel" + number_text(which) + "*)0";
+  }
+  std::string list_text(int which, const std::string& round) const {
+    return has_statistics(which) ? "shared.list" + number_text(which) + "[(" + round + ") % 2]"
+                                 : "(Sums" + number_text(which) + "*)0";
+  }
+  std::string walk_text(int which, const std::string& unit, const std::string& round) const {
+    return "begin_walk<Sweep" + number_text(which) + ">(shares, " + unit + ", " + channels_text(which, unit) +
+           ", " + list_text(which, round) + ")";
+  }
+  // Lists in turn: who writes the next but one knows that this one is read.
+  std::string team_list_text(int which, const std::string& round) const {
+    const std::string name = number_text(which);
+    if (!has_statistics(which)) return "(uint2*)0";
+    return "a.team_list" + name + " + (team.number * 2 + (" + round +
+           ") % 2) * (kUnitChannels + team.size) * team::kWordsOf<Sums" + name + ">";
+  }
+  std::string totals_text(int which, const std::string& unit) const {
+    return has_statistics(which) ? unit + ".values->totals" + number_text(which)
+                                 : "(Sums" + number_text(which) + "*)0";
+  }
+  void write_give(Text& text, int which, const std::string& crew) const {
+    text.line("give_statistics<" + crew + ">(shares, team, " + list_text(which, "round") + ", " +
+              totals_text(which, "unit") + ", " + team_list_text(which, "round") + ", round + 1);");
+  }
+  // The sweep's statistics, and the finalise steps behind it.
+  void write_take(Text& text, int which, const std::string& crew) const {
+    text.line("take_statistics<" + crew + ">(shares, team, " + team_list_text(which, "round") + ", " +
+              totals_text(which, "unit") + ", round + 1);");
+    if (writes_totals(step_of(which)))
+      text.line("finalise_" + number_text(step_of(which)) + "<" + crew + ">(a, unit, team);");
+  }
+  void write_finalise_behind(Text& text, int which, const std::string& crew) const {
+    const int end = which + 1 < sweep_count() ? step_of(which + 1) : cut_.last + 1;
+    for (int i = step_of(which) + 1; i < end; ++i)
+      text.line("finalise_" + number_text(i) + "<" + crew + ">(a, unit, team);");
+  }
+
+  // What a unit's first sweep needs beforehand.
+  void write_begin(Text& text, const std::string& unit) const {
+    for (int i = cut_.first; i < step_of(0); ++i)
+      text.line("finalise_" + number_text(i) + "<Block>(a, " + unit + ", team);");
+    if (!has_channels(0)) return;
+    text.line("prepare_parameters<Sweep0>(a, " + unit + ", " + unit + ".values->channels0);");
+    text.line("prepare_statistics<Sweep0>(a, " + unit + ", " + unit + ".values->channels0);");
+  }
+
+  // Behind the last sweep.
+  void write_end(Text& text) const {
+    const int last = sweep_count() - 1;
+    const std::string crew = trails() ? "Warp" : "Block";
+    if (trails()) {
+      text.line("__syncthreads();");
+      text.open("if ((int)threadIdx.x / 32 == round % kWarps) {");
+    }
+    if (has_statistics(last)) {
+      write_give(text, last, crew);
+      write_take(text, last, crew);
+    }
+    write_finalise_behind(text, last, crew);
+    if (trails()) text.close();
+  }
+
+  void write_run_units(Text& text) const {
+    text.line("// The plan's steps for the units that the team takes in turn.");
+    text.line(
+        "__device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& "
+        "ring,");
+    text.open("                                 Shared& shared, int rounds) {");
+    if (sweep_count() == 1)
+      write_single_sweep(text);
+    else
+      write_several_sweeps(text);
+    text.close();
+  }
+
+  void write_single_sweep(Text& text) const {
+    text.open("for (int round = 0; round < rounds; ++round) {");
+    text.line("const Unit unit = unit_of_round(shares, team, round, shared);");
+    write_begin(text, "unit");
+    text.line("Walk<Sweep0> walk = " + walk_text(0, "unit", "round") + ";");
+    text.line("sweep_first<true>(a, shares, team, ring, walk);");
+    write_end(text);
+    text.close();
+  }
+
+  void write_several_sweeps(Text& text) const {
+    const int last = sweep_count() - 1;
+    text.open("{");
+    text.line("constexpr int round = 0;");
+    text.line("const Unit unit = unit_of_round(shares, team, round, shared);");
+    write_begin(text, "unit");
+    text.line("Walk<Sweep0> walk = " + walk_text(0, "unit", "round") + ";");
+    text.line("sweep_first<false>(a, shares, team, ring, walk);");
+    if (has_statistics(0)) write_give(text, 0, "Block");
+    text.close();
+    text.open("for (int round = 0; round < rounds; ++round) {");
+    text.line("const Unit unit = unit_of_round(shares, team, round, shared);");
+    for (int which = 0; which < last; ++which) {
+      if (which > 0) {
+        text.open("{");
+        text.line("Walk<Sweep" + number_text(which) + "> walk = " + walk_text(which, "unit", "round") + ";");
+        text.line("sweep_between(a, shares, ring, walk);");
+        text.close();
+        if (has_statistics(which)) write_give(text, which, "Block");
+      }
+      // What tensors give to the next sweep is fetched while the other blocks are waited for.
+      const std::string next = number_text(which + 1);
+      if (has_channels(which + 1))
+        text.line("prepare_parameters<Sweep" + next + ">(a, unit, unit.values->channels" + next + ");");
+      if (has_statistics(which)) write_take(text, which, "Block");
+      write_finalise_behind(text, which, "Block");
+      if (has_channels(which + 1))
+        text.line("prepare_statistics<Sweep" + next + ">(a, unit, unit.values->channels" + next + ");");
+    }
+    text.line("const bool has_next = round + 1 < rounds;");
+    text.line("const Unit following = unit_of_round(shares, team, round + 1, shared);");
+    if (step_of(0) > cut_.first || has_channels(0)) {
+      text.open("if (has_next) {");
+      write_begin(text, "following");
+      text.close();
+    }
+    text.line("Walk<Sweep" + number_text(last) + "> walk = " + walk_text(last, "unit", "round") + ";");
+    text.line("Walk<Sweep0> next = " + walk_text(0, "following", "round + 1") + ";");
+    text.line("sweep_last(a, shares, team, ring, walk, next, has_next, " + totals_text(0, "following") +
+              ", " + team_list_text(0, "round + 1") + ", round + 2);");
+    write_end(text);
     text.close();
   }
 

@@ -11,7 +11,7 @@ struct RowsConstants {
   int vector = 8;     // elements a thread moves at once
   int pieces = 1;     // such vectors of a thread in one step
   int ring = 0;       // steps of a thread in its ring; 0: none, elements are read wherever they lie
-  bool again = true;  // some of a unit's chunks do not stay in the ring for later sweeps
+  bool again = true;  // some of a unit's chunks are never in the ring
 };
 
 struct RowsText {

@@ -58,6 +58,7 @@ std::string UnitWriter::regroup_text(int number) {
 void UnitWriter::write_finalise_units(Text& text) {
   for (int i = cut_.first; i <= cut_.last; ++i) {
     if (step(i).kind != StepKind::kFinalise && !writes_totals(i)) continue;
+    text.line("template <class Crew>");
     text.open("__device__ void finalise_" + number_text(i) +
               "(const Arguments& a, const Unit& unit, const Team& team) {");
     bool open = false;
@@ -66,7 +67,7 @@ void UnitWriter::write_finalise_units(Text& text) {
       open = false;
     };
     auto begin_loop = [&] {
-      if (!open) text.open("for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) {");
+      if (!open) text.open("for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {");
       open = true;
     };
     if (step(i).kind == StepKind::kFinalise)
@@ -76,9 +77,9 @@ void UnitWriter::write_finalise_units(Text& text) {
           continue;
         if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
           end_loop();
-          text.line("__syncthreads();");
+          text.line("Crew::sync();");
           write_merge(text, number);
-          text.line("__syncthreads();");
+          text.line("Crew::sync();");
         } else {
           begin_loop();
           text.open("{  // " + narrator_.label(number));
@@ -93,7 +94,7 @@ void UnitWriter::write_finalise_units(Text& text) {
       }
     end_loop();
     write_to_memory(text, i);
-    text.line("__syncthreads();");
+    text.line("Crew::sync();");
     text.close();
   }
 }
@@ -128,9 +129,9 @@ void UnitWriter::write_to_memory(Text& text, int i) {
     }
   }
   if (stores.empty()) return;
-  text.line("__syncthreads();");
+  text.line("Crew::sync();");
   text.line("if (team.member != 0) return;");
-  text.open("for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) {");
+  text.open("for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {");
   for (const auto& [to, value] : stores) write_store(text, to, value);
   text.close();
 }
@@ -169,7 +170,8 @@ void UnitWriter::write_merge(Text& text, int number) {
       state += ", " + literal(static_cast<double>(operand.count), single_);
   }
   text.line("// " + narrator_.label(number));
-  text.open("for (int group = threadIdx.x / 32; group < kUnitChannels / " + group + "; group += kWarps) {");
+  text.open("for (int group = Crew::warp(); group < kUnitChannels / " + group +
+            "; group += Crew::kCrewWarps) {");
   text.line(type + " total;");
   text.line("total.clear();");
   text.line("for (int c = group * " + group + " + threadIdx.x % 32; c < (group + 1) * " + group +

@@ -8,8 +8,8 @@ namespace {
 constexpr std::int64_t kMostVectorBytes = 16;
 // What the device code keeps beside the planner's count.
 constexpr int kStaticBytes = 256;
-// Copies under way that keep the memory busy while a unit's chunks stay in the ring.
-constexpr int kLookahead = 4;
+// Steps of a sweep in which a copy arrives.
+constexpr int kDelay = 2;
 
 std::int64_t unit_elements(const KernelCut& cut, const Extents& domain) {
   return cut.unit_channels * domain[2] * domain[3] * domain[4];
@@ -33,30 +33,34 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
   return std::max(0, (block - shared_bytes - kStaticBytes) / (vector_bytes * constants.threads));
 }
 
-// Tries every size of teams. The unit of cost is a step of all threads; what is read again costs less than a first read,
-// since it comes from L2, and a team's barrier as much as two steps.
+// Tries every size of teams. The unit of cost is a step in which all threads read one chunk and write one. Besides its
+// steps a unit costs what it reads again, which comes from L2, and the time in which its statistics are merged; that is
+// shorter where the ring has room for chunks of the next unit. The first read and the last write have nothing beside them.
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
-                         const RowsConstants& constants) {
+                         const RowsConstants& constants, int sweeps) {
   const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * constants.blocks;
   const std::int64_t units = domain[0] * (domain[1] / cut.unit_channels);
   const std::int64_t chunks = ceil_div(unit_elements(cut, domain), 32 * constants.vector * constants.pieces);
   const std::int64_t warps = constants.threads / 32;
-  const int keepable = std::max(0, constants.ring - kLookahead);
   RowsDivision best;
   double least = 0;
   for (std::int64_t team = 1; team <= blocks; ++team) {
     const std::int64_t teams = std::min(blocks / team, units);
     const std::int64_t rounds = ceil_div(units, teams);
     const std::int64_t steps = ceil_div(chunks, team * warps);
-    // Everything stays where the ring takes it, even without copies ahead.
-    const std::int64_t kept = steps <= constants.ring ? steps : keepable;
-    const double again = 0.6 * static_cast<double>(steps - kept);
-    const double barrier = team == 1 ? 0.5 : 2.0;
-    const double cost = static_cast<double>(rounds) * (2 * static_cast<double>(steps) + again + barrier);
+    // A single sweep lets go of a chunk at once, so that all of them pass through the ring.
+    const std::int64_t kept = constants.ring == 0 ? 0
+                              : sweeps == 1       ? steps
+                                                  : std::min<std::int64_t>(steps, constants.ring);
+    const std::int64_t room = sweeps == 1 ? constants.ring : constants.ring - kept;
+    const double merging = (team == 1 ? 0.5 : 1.0) * (room >= 2 * kDelay ? 1.0 : 2.0);
+    const double unit = static_cast<double>(steps) + 0.5 * static_cast<double>(steps - kept) + merging;
+    const double cost = static_cast<double>(rounds) * unit + (sweeps == 1 ? 0 : static_cast<double>(steps));
     if (best.units > 0 && cost >= least) continue;
     least = cost;
-    best = {static_cast<int>(team), static_cast<int>(teams), static_cast<int>(steps), static_cast<int>(kept),
-            units};
+    const std::int64_t lead = constants.ring == 0 ? 0 : std::min(room - kDelay, steps);
+    best = {static_cast<int>(team),         static_cast<int>(teams), static_cast<int>(steps),
+            static_cast<int>(steps - kept), static_cast<int>(lead),  units};
   }
   return best;
 }

@@ -12,7 +12,9 @@ struct RowsDivision {
   int team = 1;   // blocks
   int teams = 1;  // at work at the same time
   int steps = 1;  // chunks of a warp
-  int kept = 0;   // of these in the ring for later sweeps
+  int again = 0;  // of these, the first, that are not in the ring: every sweep reads them from memory
+  int lead =
+      0;  // chunks by which a unit's first sweep is before the last one of the unit before, or behind it
   std::int64_t units = 0;
 };
 
@@ -24,7 +26,8 @@ int rows_vector(const KernelCut& cut, const Extents& domain, std::int64_t smalle
 // one step, `shared_bytes` the rest of a block's shared memory.
 int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, int shared_bytes);
 
+// `sweeps` is the number of them in the kernel.
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
-                         const RowsConstants& constants);
+                         const RowsConstants& constants, int sweeps);
 
 }  // namespace fuseblock::cuda

@@ -102,6 +102,13 @@ class RowsLaunch : public KernelLaunch {
     throw InternalError("a kernel of sweeps without a sweep");
   }
 
+  int sweep_count() const {
+    int count = 0;
+    for (int i = cut_.first; i <= cut_.last; ++i)
+      count += schedule_.steps[at(i)].kind == StepKind::kSweep ? 1 : 0;
+    return count;
+  }
+
   const Variant& first_variant() const { return dense_variant_ ? *dense_variant_ : *strided_; }
 
   // What the text's scalars stand for, once the places of the counters are known.
@@ -111,7 +118,7 @@ class RowsLaunch : public KernelLaunch {
         {"units", division.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
         {"height", domain_[3]},    {"width", domain_[4]},
         {"team", division.team},   {"steps", division.steps},
-        {"kept", division.kept},
+        {"again", division.again}, {"lead", division.lead},
     };
     std::map<std::string, std::size_t> places = {{"finished", finished_}};
     for (std::size_t i = 0; i < list_offsets_.size(); ++i)
@@ -129,8 +136,8 @@ class RowsLaunch : public KernelLaunch {
   std::unique_ptr<Variant> make_variant(const RowsConstants& constants) const {
     auto variant = std::make_unique<Variant>();
     variant->constants = constants;
-    variant->division = divide_rows(gpu_, cut_, domain_, constants);
-    variant->constants.again = constants.ring == 0 || variant->division.kept < variant->division.steps;
+    variant->division = divide_rows(gpu_, cut_, domain_, constants, sweep_count());
+    variant->constants.again = variant->division.again > 0;
     variant->text = rows_text(schedule_, cut_, variant->constants);
     variant->kernel.emplace(
         source_of(variant->text.kernel, schedule_),

@@ -27,7 +27,7 @@ struct Warp {
   static __device__ void sync() { __syncwarp(); }
 };
 
-constexpr int kTaken = 3;  // parts of a team's list that a lane asks for at once
+constexpr int kTaken = kCluster > 1 ? 1 : 3;  // parts of a team's list that a lane asks for at once
 
 constexpr int kPiece = 32 * kVector;      // elements of a warp's piece
 constexpr int kChunk = kPieces * kPiece;  // and of its chunk
@@ -130,20 +130,26 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
   return ring;
 }
 
+// Where the blocks of a team put their statistics of one sweep and round.
+template <class Sums>
+struct TeamList {
+  Sums* totals;  // of the unit
+  Sums* shared;  // of this block, where the team is a cluster: one place for each channel
+  uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
+  unsigned int tag;
+};
+
 // The statistics of the block's channels out of its warps' list, one warp a channel: into the unit's totals where the
-// block is alone, else into the team's list in memory, one place for each pair of block and channel. The block's warps have
-// ended their sweep where a single one does this.
+// block is alone, else into the team's list. All of the block's warps have ended their sweep where a single one does this.
 template <class Crew, class Sums>
-__device__ inline void give_statistics(const Shares& shares, const Team& team, const Sums* list, Sums* totals,
-                                       uint2* team_list, unsigned int tag) {
+__device__ inline void give_statistics(const Shares& shares, const Team& team, const Sums* list,
+                                       const TeamList<Sums>& to) {
   const int lane = threadIdx.x % 32;
   const int first_warp = team.member * kWarps;
   Crew::sync();
-  if (shares.empty(first_warp)) return;
   const Count end = shares.begin(first_warp + kWarps);
-  for (int channel = shares.block_channel + Crew::warp(); channel < kUnitChannels;
-       channel += Crew::kCrewWarps) {
-    if (channel * shares.positions >= end) break;
+  for (int channel = shares.block_channel + Crew::warp();
+       channel < kUnitChannels && channel * shares.positions < end; channel += Crew::kCrewWarps) {
     const Range warps = shares.having(channel, (Count)shares.steps * kChunk);
     Sums total;
     total.clear();
@@ -152,32 +158,44 @@ __device__ inline void give_statistics(const Shares& shares, const Team& team, c
     total.merge_lanes();
     if (lane != 0) continue;
     if (team.size == 1)
-      totals[channel] = total;
+      to.totals[channel] = total;
+    else if (kCluster > 1)
+      to.shared[channel] = total;
     else
-      team::give(team_list + (channel + team.member) * team::kWordsOf<Sums>, total, tag);
+      team::give(to.words + (channel + team.member) * team::kWordsOf<Sums>, total, to.tag);
   }
+  if constexpr (kCluster > 1) cluster::arrive();
+}
+
+// The team's statistics of a channel, in every lane of a warp.
+template <class Sums>
+__device__ inline Sums of_team(const Shares& shares, const TeamList<Sums>& from, int channel) {
+  const Range blocks = shares.having(channel, shares.begin(kWarps));
+  Sums total;
+  total.clear();
+  for (int member = blocks.first + (int)threadIdx.x % 32; member <= blocks.last; member += 32 * kTaken) {
+    Sums parts[kTaken];
+    if constexpr (kCluster > 1)
+      parts[0] = cluster::read(from.shared + channel, member);
+    else
+      team::take(from.words + (channel + member) * team::kWordsOf<Sums>, 32 * team::kWordsOf<Sums>,
+                 (blocks.last - member) / 32 + 1, from.tag, parts);
+#pragma unroll
+    for (int i = 0; i < kTaken; ++i)
+      if (member + 32 * i <= blocks.last) total.merge(parts[i]);
+  }
+  total.merge_lanes();
+  return total;
 }
 
 // The unit's totals out of the team's list, one warp a channel, as soon as the other blocks have given theirs.
 template <class Crew, class Sums>
-__device__ inline void take_statistics(const Shares& shares, const Team& team, const uint2* team_list,
-                                       Sums* totals, unsigned int tag) {
-  const int lane = threadIdx.x % 32;
+__device__ inline void take_statistics(const Shares& shares, const Team& team, const TeamList<Sums>& from) {
+  if constexpr (kCluster > 1) cluster::wait();
   if (team.size > 1) {
     for (int channel = Crew::warp(); channel < kUnitChannels; channel += Crew::kCrewWarps) {
-      const Range blocks = shares.having(channel, shares.begin(kWarps));
-      Sums total;
-      total.clear();
-      for (int member = blocks.first + lane; member <= blocks.last; member += 32 * kTaken) {
-        Sums parts[kTaken];
-        team::take(team_list + (channel + member) * team::kWordsOf<Sums>, 32 * team::kWordsOf<Sums>,
-                   (blocks.last - member) / 32 + 1, tag, parts);
-#pragma unroll
-        for (int i = 0; i < kTaken; ++i)
-          if (member + 32 * i <= blocks.last) total.merge(parts[i]);
-      }
-      total.merge_lanes();
-      if (lane == 0) totals[channel] = total;
+      const Sums total = of_team(shares, from, channel);
+      if (threadIdx.x % 32 == 0) from.totals[channel] = total;
     }
   }
   Crew::sync();
@@ -343,7 +361,7 @@ __device__ inline void sweep_between(const Arguments& a, const Shares& shares, c
 template <class Last, class First>
 __device__ inline void sweep_last(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                   Walk<Last>& last, Walk<First>& next, bool has_next,
-                                  typename First::Sums* totals, uint2* team_list, unsigned int tag) {
+                                  const TeamList<typename First::Sums>& next_list) {
   const bool empty = shares.empty(shares.warp);
   const int lead = has_next ? shares.lead : 0;
 #pragma unroll 1
@@ -360,7 +378,7 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
     if (step + 1 < shares.steps) continue;
     if (!First::kStatistics) continue;
     if (!empty) flush(shares, next);
-    give_statistics<Block>(shares, team, next.list, totals, team_list, tag);
+    give_statistics<Block>(shares, team, next.list, next_list);
   }
   if (!empty) flush(shares, last);
 }

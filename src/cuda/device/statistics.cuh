@@ -13,7 +13,8 @@ namespace warp {
 template <class Number>
 __device__ inline Number sum(Number x) {
 #pragma unroll
-  for (int distance = kFirstDistance; distance < kEndDistance; distance *= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+  for (int distance = kFirstDistance; distance < kEndDistance; distance *= 2)
+    x += __shfl_xor_sync(0xffffffffu, x, distance);
   return x;
 }
 template <class Number>

@@ -1,5 +1,6 @@
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
-// All blocks of a grid run at the same time.
+// All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
+// read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
 //
 // A word in a team's list stands beside a tag, the number of the round, and both are written and read at once (8 bytes): who
 // finds the tag has the word, without a barrier or a fence. Lists are zero at the start of the launch, so that no tag of
@@ -64,6 +65,35 @@ __device__ inline void take(const uint2* place, int stride, int count, unsigned 
 }
 
 }  // namespace team
+
+namespace cluster {
+
+// All threads of the cluster come here twice: `arrive` when they have written, `wait` before they read what others wrote.
+template <class Nothing = void>
+__device__ inline void arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+template <class Nothing = void>
+__device__ inline void wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// What lies in another block's shared memory where `mine` lies in this one's.
+template <class Value>
+__device__ inline Value read(const Value* mine, int member) {
+  Value value;
+  unsigned int* words = reinterpret_cast<unsigned int*>(&value);
+  unsigned int place;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(place)
+      : "r"((unsigned int)__cvta_generic_to_shared(mine)), "r"(member));
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(Value) / 4); ++i)
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(words[i]) : "r"(place + 4 * i) : "memory");
+  return value;
+}
+
+}  // namespace cluster
 
 namespace grid {
 

@@ -46,12 +46,13 @@ class RowsWriter : UnitWriter {
     scalar("long long", "lead");
     scalar("unsigned int*", "finished");
     for (int i = 0; i < sweep_count(); ++i)
-      if (has_statistics(i)) scalar("uint2*", "team_list" + number_text(i));
+      if (has_statistics(i) && constants_.cluster == 1) scalar("uint2*", "team_list" + number_text(i));
 
     shared_bytes_ = (shared_bytes_ + 127) / 128 * 128;
     std::string text = head({{"kThreads", number_text(constants_.threads)},
                              {"kWarps", "kThreads / 32"},
                              {"kBlocks", number_text(constants_.blocks)},
+                             {"kCluster", number_text(constants_.cluster)},
                              {"kVector", number_text(constants_.vector)},
                              {"kPieces", number_text(constants_.pieces)},
                              {"kElements", "kVector * kPieces"},
@@ -160,6 +161,8 @@ class RowsWriter : UnitWriter {
     const int channels = static_cast<int>(cut_.unit_channels);
     shared_bytes_ += numbers * 8 * channels + 16;
     shared_bytes_ += (numbers == 0 ? 16 : numbers * (single_ ? 4 : 8) * (channels + warps)) + 16;
+    // Where the team is a cluster.
+    shared_bytes_ += numbers * (single_ ? 4 : 8) * channels + 16;
   }
 
   void write_sums_struct(Text& text, const std::string& name, const std::string& type,
@@ -284,6 +287,9 @@ class RowsWriter : UnitWriter {
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i))
         text.line("Sums" + number_text(i) + " list" + number_text(i) + "[2][kUnitChannels + kWarps];");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i) && constants_.cluster > 1)
+        text.line("Sums" + number_text(i) + " team" + number_text(i) + "[2][kUnitChannels];");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
     // Two of everything.
@@ -408,7 +414,9 @@ class RowsWriter : UnitWriter {
   }
 
   // Whether a unit's last statistics are worked out by one warp while the others begin the next unit.
-  bool trails() const { return has_statistics(sweep_count() - 1) && cut_.unit_channels <= 64; }
+  bool trails() const {
+    return has_statistics(sweep_count() - 1) && cut_.unit_channels <= 64 && constants_.cluster == 1;
+  }
 
   std::string channels_text(int which, const std::string& unit) const {
     return has_channels(which) ? unit + ".values->channels" + number_text(which)
@@ -423,24 +431,24 @@ class RowsWriter : UnitWriter {
            ", " + list_text(which, round) + ")";
   }
   // Lists in turn: who writes the next but one knows that this one is read.
-  std::string team_list_text(int which, const std::string& round) const {
+  std::string team_list_text(int which, const std::string& unit, const std::string& round) const {
     const std::string name = number_text(which);
-    if (!has_statistics(which)) return "(uint2*)0";
-    return "a.team_list" + name + " + (team.number * 2 + (" + round +
-           ") % 2) * (kUnitChannels + team.size) * team::kWordsOf<Sums" + name + ">";
-  }
-  std::string totals_text(int which, const std::string& unit) const {
-    return has_statistics(which) ? unit + ".values->totals" + number_text(which)
-                                 : "(Sums" + number_text(which) + "*)0";
+    const std::string sums = "Sums" + name;
+    if (!has_statistics(which)) return "TeamList<" + sums + ">{}";
+    const std::string turn = "(" + round + ") % 2";
+    return "TeamList<" + sums + ">{" + unit + ".values->totals" + name + ", " +
+           (constants_.cluster > 1 ? "shared.team" + name + "[" + turn + "], 0"
+                                   : "0, a.team_list" + name + " + (team.number * 2 + " + turn +
+                                         ") * (kUnitChannels + team.size) * team::kWordsOf<" + sums + ">") +
+           ", " + round + " + 1u}";
   }
   void write_give(Text& text, int which, const std::string& crew) const {
     text.line("give_statistics<" + crew + ">(shares, team, " + list_text(which, "round") + ", " +
-              totals_text(which, "unit") + ", " + team_list_text(which, "round") + ", round + 1);");
+              team_list_text(which, "unit", "round") + ");");
   }
   // The sweep's statistics, and the finalise steps behind it.
   void write_take(Text& text, int which, const std::string& crew) const {
-    text.line("take_statistics<" + crew + ">(shares, team, " + team_list_text(which, "round") + ", " +
-              totals_text(which, "unit") + ", round + 1);");
+    text.line("take_statistics<" + crew + ">(shares, team, " + team_list_text(which, "unit", "round") + ");");
     if (writes_totals(step_of(which)))
       text.line("finalise_" + number_text(step_of(which)) + "<" + crew + ">(a, unit, team);");
   }
@@ -536,8 +544,8 @@ class RowsWriter : UnitWriter {
     }
     text.line("Walk<Sweep" + number_text(last) + "> walk = " + walk_text(last, "unit", "round") + ";");
     text.line("Walk<Sweep0> next = " + walk_text(0, "following", "round + 1") + ";");
-    text.line("sweep_last(a, shares, team, ring, walk, next, has_next, " + totals_text(0, "following") +
-              ", " + team_list_text(0, "round + 1") + ", round + 2);");
+    text.line("sweep_last(a, shares, team, ring, walk, next, has_next, " +
+              team_list_text(0, "following", "round + 1") + ");");
     write_end(text);
     text.close();
   }

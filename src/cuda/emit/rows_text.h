@@ -8,6 +8,7 @@ namespace fuseblock::cuda {
 struct RowsConstants {
   int threads = 256;
   int blocks = 1;     // a multiprocessor
+  int cluster = 1;    // blocks of a team that is a cluster
   int vector = 8;     // elements a thread moves at once
   int pieces = 1;     // such vectors of a thread in one step
   int ring = 0;       // steps of a thread in its ring; 0: none, elements are read wherever they lie

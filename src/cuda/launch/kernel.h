@@ -47,7 +47,8 @@ class Parameters {
 struct LaunchShape {
   unsigned int blocks = 1;
   unsigned int threads = 1;
-  bool cooperative = false;  // blocks wait for each other
+  bool cooperative = false;  // all blocks wait for each other
+  unsigned int cluster = 1;  // blocks
 };
 
 // A kernel's text, compiled and loaded when it is first needed.

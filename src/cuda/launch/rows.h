@@ -9,10 +9,11 @@
 namespace fuseblock::cuda {
 
 struct RowsDivision {
-  int team = 1;   // blocks
-  int teams = 1;  // at work at the same time
-  int steps = 1;  // chunks of a warp
-  int again = 0;  // of these, the first, that are not in the ring: every sweep reads them from memory
+  int team = 1;          // blocks
+  bool cluster = false;  // which are a cluster
+  int teams = 1;         // at work at the same time
+  int steps = 1;         // chunks of a warp
+  int again = 0;         // of these, the first, that are not in the ring: every sweep reads them from memory
   int lead =
       0;  // chunks by which a unit's first sweep is before the last one of the unit before, or behind it
   std::int64_t units = 0;
@@ -26,8 +27,13 @@ int rows_vector(const KernelCut& cut, const Extents& domain, std::int64_t smalle
 // one step, `shared_bytes` the rest of a block's shared memory.
 int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, int shared_bytes);
 
-// `sweeps` is the number of them in the kernel.
+// What the division depends on besides the constants.
+struct RowsSweeps {
+  int count = 1;
+  bool last_statistics = false;  // the last one takes statistics
+};
+
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
-                         const RowsConstants& constants, int sweeps);
+                         const RowsConstants& constants, const RowsSweeps& sweeps);
 
 }  // namespace fuseblock::cuda

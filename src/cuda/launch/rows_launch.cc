@@ -42,7 +42,7 @@ class RowsLaunch : public KernelLaunch {
       if (variant->text.tail) tail = true;
       list_offsets_.resize(variant->text.list_numbers.size());
       list_bytes_.resize(variant->text.list_numbers.size());
-      if (division.team == 1) continue;
+      if (division.team == 1 || division.cluster) continue;
       for (std::size_t i = 0; i < list_bytes_.size(); ++i)
         // Two lists in turn; a word and its tag are eight bytes.
         list_bytes_[i] =
@@ -71,10 +71,12 @@ class RowsLaunch : public KernelLaunch {
       else
         parameters.add(scalar.value);
     }
-    variant.kernel->launch(run,
-                           {static_cast<unsigned int>(division.team * division.teams),
-                            static_cast<unsigned int>(variant.constants.threads), division.team > 1},
-                           parameters);
+    variant.kernel->launch(
+        run,
+        {static_cast<unsigned int>(division.team * division.teams),
+         static_cast<unsigned int>(variant.constants.threads), division.team > 1 && !division.cluster,
+         static_cast<unsigned int>(variant.constants.cluster)},
+        parameters);
   }
 
  private:
@@ -102,11 +104,17 @@ class RowsLaunch : public KernelLaunch {
     throw InternalError("a kernel of sweeps without a sweep");
   }
 
-  int sweep_count() const {
-    int count = 0;
-    for (int i = cut_.first; i <= cut_.last; ++i)
-      count += schedule_.steps[at(i)].kind == StepKind::kSweep ? 1 : 0;
-    return count;
+  RowsSweeps sweeps() const {
+    RowsSweeps result = {.count = 0};
+    for (int i = cut_.first; i <= cut_.last; ++i) {
+      const auto& step = schedule_.steps[at(i)];
+      if (step.kind != StepKind::kSweep) continue;
+      ++result.count;
+      result.last_statistics =
+          std::any_of(step.sweep.sinks.begin(), step.sweep.sinks.end(),
+                      [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
+    }
+    return result;
   }
 
   const Variant& first_variant() const { return dense_variant_ ? *dense_variant_ : *strided_; }
@@ -136,7 +144,8 @@ class RowsLaunch : public KernelLaunch {
   std::unique_ptr<Variant> make_variant(const RowsConstants& constants) const {
     auto variant = std::make_unique<Variant>();
     variant->constants = constants;
-    variant->division = divide_rows(gpu_, cut_, domain_, constants, sweep_count());
+    variant->division = divide_rows(gpu_, cut_, domain_, constants, sweeps());
+    variant->constants.cluster = variant->division.cluster ? variant->division.team : 1;
     variant->constants.again = variant->division.again > 0;
     variant->text = rows_text(schedule_, cut_, variant->constants);
     variant->kernel.emplace(

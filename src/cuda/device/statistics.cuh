@@ -34,15 +34,24 @@ __device__ inline Number smallest(Number x) {
 
 }  // namespace warp
 
+constexpr int kChains = kElements < 4 ? 1 : 2;
+
+template <class Number>
+__device__ inline Number sum_of(const Number (&chains)[kChains]) {
+  return kChains == 1 ? chains[0] : chains[0] + chains[kChains - 1];
+}
+
 template <class Number>
 struct Sum {
   Number first;
 
   __device__ void clear() { first = 0; }
   __device__ void add(const Number (&values)[kElements], unsigned int taken) {
+    Number chains[kChains] = {};
 #pragma unroll
     for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) first += values[i];
+      if (taken >> i & 1) chains[i % kChains] += values[i];
+    first += sum_of(chains);
   }
   template <class Other>
   __device__ void merge(const Sum<Other>& other) {
@@ -94,16 +103,18 @@ struct Moments {
   __device__ void add(const Number (&values)[kElements], unsigned int taken) {
     if (taken == 0) return;
     const Number number = __popc(taken);
-    Number mean = 0;
+    // In several chains, none of which waits for the others.
+    Number chains[kChains] = {};
 #pragma unroll
     for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) mean += values[i];
-    mean *= share((Number)1, number);
-    Number squares = 0;
+      if (taken >> i & 1) chains[i % kChains] += values[i];
+    const Number mean = sum_of(chains) * share((Number)1, number);
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) chains[i] = 0;
 #pragma unroll
     for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) squares += (values[i] - mean) * (values[i] - mean);
-    merge(Moments{mean, squares, number});
+      if (taken >> i & 1) chains[i % kChains] += (values[i] - mean) * (values[i] - mean);
+    merge(Moments{mean, sum_of(chains), number});
   }
   template <class Other>
   __device__ void merge(const Moments<Other>& other) {

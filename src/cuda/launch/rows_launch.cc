@@ -21,8 +21,10 @@ class RowsLaunch : public KernelLaunch {
     for (const Border& border : dense_) smallest = std::min(smallest, byte_size(border.dtype));
     const int vector = dense_.empty() || !by_type_dense_ ? 0 : rows_vector(cut, domain_, smallest);
     if (vector > 0) {
-      RowsConstants constants = {
-          .threads = 256, .blocks = 2, .vector = vector, .pieces = inputs_ == 1 ? 2 : 1, .ring = 1};
+      // Larger steps cost less of everything that is done once a step; where sweeps follow each other, a ring of more and
+      // smaller ones keeps them closer together.
+      const int pieces = (inputs_ == 1 ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
+      RowsConstants constants = {.threads = 256, .blocks = 2, .vector = vector, .pieces = pieces, .ring = 1};
       const RowsText trial = rows_text(schedule, cut, constants);
       constants.ring = rows_ring(gpu, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
       if (constants.ring > 1 && trial.ring_inputs > 0) {

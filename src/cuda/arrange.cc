@@ -1,7 +1,10 @@
 #include "cuda/arrange.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+
+#include "plan/slot_memory.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -41,10 +44,35 @@ void prune(Sweep& sweep) {
   sweep.inputs = std::move(inputs);
 }
 
+bool reduces_over_channels(const Schedule& schedule, const Sink& sink) {
+  return sink.kind == SinkKind::kStatistic && schedule.graph[sink.part].axes == AxisSet{Axis::kC};
+}
+
+// By part: some sweep, pool or host call reads it, or what is made of it between sweeps.
+std::vector<bool> read_by_sweeps(const Schedule& schedule) {
+  std::vector<bool> result(schedule.graph.parts.size(), false);
+  auto read = [&](const std::vector<int>& slots) {
+    for (int slot : slots)
+      if (slot >= 0) result[at(schedule.slots[at(slot)].part)] = true;
+  };
+  for (const ScheduleStep& step : schedule.steps) {
+    if (step.kind != StepKind::kFinalise) read(step.operands);
+    for (const std::vector<int>* slots : {&step.sweep.inputs, &step.sweep.epilogue.inputs}) read(*slots);
+    for (const Prologue& prologue : step.sweep.staged) read(prologue.inputs);
+  }
+  for (std::size_t i = schedule.graph.parts.size(); i-- > 0;)
+    if (result[i])
+      for (int operand : schedule.graph.parts[i].operands) result[at(operand)] = true;
+  return result;
+}
+
 class Arranger {
  public:
   explicit Arranger(Schedule schedule)
-      : schedule_(std::move(schedule)), late_(schedule_.graph.parts.size(), false) {}
+      : schedule_(std::move(schedule)),
+        gathered_(gathered_sums(schedule_)),
+        late_(schedule_.graph.parts.size(), false),
+        stored_(late_) {}
 
   Schedule run() {
     std::vector<ScheduleStep> steps = std::move(schedule_.steps);
@@ -53,11 +81,7 @@ class Arranger {
       switch (step.kind) {
         case StepKind::kSweep: add_sweep(std::move(step)); break;
         case StepKind::kFinalise: add_finalise(std::move(step)); break;
-        default:
-          if (std::any_of(step.operands.begin(), step.operands.end(),
-                          [&](int slot) { return slot_is_late(slot); }))
-            flush();
-          schedule_.steps.push_back(std::move(step));
+        default: leave_columns(); schedule_.steps.push_back(std::move(step));
       }
     }
     flush();
@@ -65,8 +89,10 @@ class Arranger {
   }
 
  private:
-  bool over_channels(const Sink& sink) const {
-    return sink.kind == SinkKind::kStatistic && schedule_.graph[sink.part].axes == AxisSet{Axis::kC};
+  bool over_channels(const Sink& sink) const { return reduces_over_channels(schedule_, sink); }
+  // A statistic that a kernel `columns` does not take.
+  bool is_other(const Sink& sink) const {
+    return sink.kind == SinkKind::kStatistic && !over_channels(sink) && !gathered_[at(sink.part)];
   }
   bool is_late(int part) const {
     const Part& which = schedule_.graph[part];
@@ -96,28 +122,50 @@ class Arranger {
     sweep.sinks = std::move(sinks);
   }
 
+  // Whether the sweep can follow those of the kernel `columns` that stands last.
+  bool stays_in_columns(const Sweep& sweep) const {
+    auto is_stored = [&](int slot) { return slot >= 0 && stored_[at(schedule_.slots[at(slot)].part)]; };
+    return columns_ && *columns_ == sweep.domain && is_for_columns(schedule_, sweep, gathered_) &&
+           std::none_of(sweep.inputs.begin(), sweep.inputs.end(), is_stored) &&
+           std::none_of(sweep.epilogue.inputs.begin(), sweep.epilogue.inputs.end(), is_stored);
+  }
+  void leave_columns() {
+    flush();
+    columns_.reset();
+    stored_.assign(stored_.size(), false);
+  }
+
   void add_sweep(ScheduleStep step) {
     if (step.sweep.source < 0) store_elements(step.sweep);
     for (const std::vector<int>* inputs : {&step.sweep.inputs, &step.sweep.epilogue.inputs})
       if (std::any_of(inputs->begin(), inputs->end(), [&](int slot) { return slot_is_late(slot); })) flush();
+    const bool reduces = step.sweep.source < 0 && std::any_of(
+                                                      step.sweep.sinks.begin(), step.sweep.sinks.end(),
+                                                      [&](const Sink& sink) { return over_channels(sink); });
     std::vector<Sink> others;
     for (const Sink& sink : step.sweep.sinks)
-      if (sink.kind == SinkKind::kStatistic && !over_channels(sink)) others.push_back(sink);
-    const bool mixed = !others.empty() && step.sweep.source < 0 &&
-                       std::any_of(
-                           step.sweep.sinks.begin(), step.sweep.sinks.end(),
-                           [&](const Sink& sink) { return over_channels(sink); });
-    if (mixed) {
-      ScheduleStep second = step;
-      second.sweep.epilogue = {};
-      second.sweep.sinks = others;
-      for (const Sink& sink : others) late_[at(sink.part)] = true;
-      prune(second.sweep);
-      delayed_.push_back(std::move(second));
-      std::erase_if(step.sweep.sinks, [&](const Sink& sink) {
-        return sink.kind == SinkKind::kStatistic && !over_channels(sink);
-      });
+      if (is_other(sink)) others.push_back(sink);
+    std::optional<ScheduleStep> second;
+    if (reduces && !others.empty()) {
+      second = step;
+      second->sweep.epilogue = {};
+      second->sweep.sinks = others;
+      prune(second->sweep);
+      std::erase_if(step.sweep.sinks, [&](const Sink& sink) { return is_other(sink); });
       prune(step.sweep);
+    }
+    if (columns_ && !stays_in_columns(step.sweep)) leave_columns();
+    if (reduces) columns_ = step.sweep.domain;
+    if (columns_) {
+      for (const std::vector<Sink>* sinks : {&step.sweep.sinks, &step.sweep.epilogue.sinks})
+        for (const Sink& sink : *sinks)
+          if (sink.kind == SinkKind::kStore) stored_[at(schedule_.slots[at(sink.slots[0])].part)] = true;
+      for (const Sink& sink : step.sweep.sinks)
+        if (sink.part >= 0 && gathered_[at(sink.part)]) late_[at(sink.part)] = true;
+    }
+    if (second) {
+      for (const Sink& sink : others) late_[at(sink.part)] = true;
+      delayed_.push_back(std::move(*second));
     }
     schedule_.steps.push_back(std::move(step));
   }
@@ -134,7 +182,14 @@ class Arranger {
       (waits ? late : early).parts.push_back(part);
     }
     for (int slot : step.operands) (slot_is_late(slot) ? late : early).operands.push_back(slot);
-    if (!early.parts.empty() || !early.operands.empty()) schedule_.steps.push_back(std::move(early));
+    if (!early.parts.empty() || !early.operands.empty()) {
+      if (columns_) {
+        leave_columns();
+        schedule_.steps.push_back(std::move(step));
+        return;
+      }
+      schedule_.steps.push_back(std::move(early));
+    }
     if (!late.parts.empty() || !late.operands.empty()) delayed_.push_back(std::move(late));
   }
 
@@ -145,11 +200,49 @@ class Arranger {
   }
 
   Schedule schedule_;
-  std::vector<bool> late_;  // by part: made by a step that waits
+  std::vector<bool> gathered_;
+  std::vector<bool> late_;  // by part: made by a step that waits, or at the end of a kernel
+  // The domain of the kernel `columns` that stands last, where the next sweep may follow in it, and by part what it stores.
+  std::optional<Extents> columns_;
+  std::vector<bool> stored_;
   std::vector<ScheduleStep> delayed_;
 };
 
 }  // namespace
+
+std::vector<bool> gathered_sums(const Schedule& schedule) {
+  // Of a block's shared memory, for the sums of all channels: a fraction of what every GPU has.
+  constexpr std::int64_t kMostBytes = 65536;
+  const std::vector<bool> read = read_by_sweeps(schedule);
+  std::vector<bool> result(schedule.graph.parts.size(), false);
+  std::int64_t numbers = 0;
+  std::int64_t channels = 1;
+  for (const ScheduleStep& step : schedule.steps) {
+    if (step.kind != StepKind::kSweep || step.sweep.source >= 0) continue;
+    for (const Sink& sink : step.sweep.sinks) {
+      if (sink.kind != SinkKind::kStatistic || read[at(sink.part)]) continue;
+      const Part& part = schedule.graph[sink.part];
+      const bool of_elements = part.axes.empty() && over_positions(step.sweep.domain);
+      if (part.statistic != Statistic::kSum || part.axes.contains(Axis::kC) || of_elements) continue;
+      result[at(sink.part)] = true;
+      ++numbers;
+      channels = std::max(channels, step.sweep.domain[1]);
+    }
+  }
+  if (numbers * channels * byte_size(arithmetic_type(schedule.inputs)) > kMostBytes)
+    result.assign(result.size(), false);
+  return result;
+}
+
+bool is_for_columns(const Schedule& schedule, const Sweep& sweep, const std::vector<bool>& gathered) {
+  return sweep.source < 0 && std::all_of(
+                                 sweep.sinks.begin(), sweep.sinks.end(),
+                                 [&](const Sink& sink) {
+                                   return sink.kind == SinkKind::kStore ||
+                                          reduces_over_channels(schedule, sink) ||
+                                          (sink.kind == SinkKind::kStatistic && gathered[at(sink.part)]);
+                                 });
+}
 
 Schedule arranged(Schedule schedule) { return Arranger(std::move(schedule)).run(); }
 

@@ -54,6 +54,7 @@ class CudaExecutable : public Executable {
     launches_ = make_launches(schedule_, gpu_);
     for (const auto& launch : launches_) {
       launch->reserve(counters);
+      launch->reserve_scratch(layout);
       launch->load(gpu_);
     }
     counter_bytes_ = counters.bytes();
@@ -67,7 +68,8 @@ class CudaExecutable : public Executable {
     const jit::ContextScope context(0);
     const jit::Driver& driver = jit::require_driver();
     const std::vector<SlotView> views = slot_views(schedule_, offsets_, stored_, arguments, workspace);
-    const RunContext run = {&driver, static_cast<jit::CUstream>(arguments.stream), &gpu_, &views};
+    const RunContext run = {&driver, static_cast<jit::CUstream>(arguments.stream), &gpu_, &views,
+                            workspace.data()};
     if (counter_bytes_ > 0)
       jit::check(driver.cuMemsetD8Async(reinterpret_cast<jit::CUdeviceptr>(workspace.data() + counters_), 0,
                                         counter_bytes_, run.stream),

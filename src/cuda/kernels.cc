@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "cuda/arrange.h"
 #include "plan/narrator.h"
 
 namespace fuseblock::cuda {
@@ -13,7 +14,8 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 class Cutter {
  public:
-  Cutter(const Schedule& schedule, const CutLimits& limits) : schedule_(schedule), limits_(limits) {}
+  Cutter(const Schedule& schedule, const CutLimits& limits)
+      : schedule_(schedule), limits_(limits), gathered_(gathered_sums(schedule)) {}
 
   std::vector<KernelCut> run() {
     std::vector<KernelCut> cuts;
@@ -62,14 +64,18 @@ class Cutter {
     return cut;
   }
 
-  // Sweeps over one domain that store, or reduce over channels, and read of each other only such reductions.
+  // Sweeps over one domain that store, reduce over channels or gather sums, and read of each other only such reductions;
+  // behind gathered sums the finalise steps too.
   KernelCut columns_from(int first) const {
     KernelCut cut = {.kind = KernelKind::kColumns, .first = first, .last = first};
     std::vector<bool> stored(schedule_.graph.parts.size(), false);
-    for (int i = first; i < static_cast<int>(schedule_.steps.size()); ++i) {
-      if (step(i).kind != StepKind::kSweep) break;
+    bool gathers = false;
+    int i = first;
+    for (; i < static_cast<int>(schedule_.steps.size()) && step(i).kind == StepKind::kSweep; ++i) {
       const Sweep& sweep = step(i).sweep;
-      if (i > first && !is_for_columns(sweep, step(first).sweep.domain)) break;
+      if (i > first &&
+          (sweep.domain != step(first).sweep.domain || !is_for_columns(schedule_, sweep, gathered_)))
+        break;
       auto is_stored = [&](int slot) { return stored[at(schedule_.slots[at(slot)].part)]; };
       if (std::any_of(sweep.inputs.begin(), sweep.inputs.end(), is_stored) ||
           std::any_of(sweep.epilogue.inputs.begin(), sweep.epilogue.inputs.end(), is_stored))
@@ -77,17 +83,16 @@ class Cutter {
       for (const std::vector<Sink>* sinks : {&sweep.sinks, &sweep.epilogue.sinks})
         for (const Sink& sink : *sinks)
           if (sink.kind == SinkKind::kStore) stored[at(schedule_.slots[at(sink.slots[0])].part)] = true;
+      for (const Sink& sink : sweep.sinks)
+        gathers = gathers || (sink.kind == SinkKind::kStatistic && gathered_[at(sink.part)]);
+      cut.last = i;
+    }
+    for (; gathers && i < static_cast<int>(schedule_.steps.size()); ++i) {
+      if (step(i).kind != StepKind::kFinalise || varies_over_positions(schedule_, step(i))) break;
+      cut.remaining.insert(cut.remaining.end(), step(i).parts.begin(), step(i).parts.end());
       cut.last = i;
     }
     return cut;
-  }
-
-  bool is_for_columns(const Sweep& sweep, const Extents& domain) const {
-    if (sweep.source >= 0 || sweep.domain != domain) return false;
-    return std::all_of(sweep.sinks.begin(), sweep.sinks.end(), [&](const Sink& sink) {
-      return sink.kind == SinkKind::kStore ||
-             (sink.kind == SinkKind::kStatistic && part(sink.part).axes == AxisSet{Axis::kC});
-    });
   }
 
   void check(const Sweep& sweep) const {
@@ -189,8 +194,6 @@ class Cutter {
   // The statistics that something outside of their unit reads: a later kernel, or what is worked out for all units.
   void find_shared(KernelCut& cut) const {
     cut.shared.assign(schedule_.graph.parts.size(), false);
-    for (int number : cut.remaining)
-      for (int operand : part(number).operands) share(cut, operand);
     for (int i = cut.last + 1; i < static_cast<int>(schedule_.steps.size()); ++i) {
       const ScheduleStep& later = step(i);
       if (later.kind == StepKind::kFinalise)
@@ -201,6 +204,9 @@ class Cutter {
       for (int slot : later.sweep.inputs) share(cut, schedule_.slots[at(slot)].part);
       for (int slot : later.sweep.epilogue.inputs) share(cut, schedule_.slots[at(slot)].part);
     }
+    cut.later = cut.shared;
+    for (int number : cut.remaining)
+      for (int operand : part(number).operands) share(cut, operand);
     for (int i = cut.first; i <= cut.last; ++i)
       if (step(i).kind == StepKind::kFinalise)
         for (int slot : step(i).operands) {
@@ -219,6 +225,7 @@ class Cutter {
 
   const Schedule& schedule_;
   CutLimits limits_;
+  std::vector<bool> gathered_;
   std::vector<bool> made_;
   std::vector<bool> local_;
   std::int64_t unit_channels_ = 1;

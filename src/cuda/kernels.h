@@ -9,8 +9,8 @@
 namespace fuseblock::cuda {
 
 enum class KernelKind : std::uint8_t {
-  kRows,      // sweeps unit by unit, and the finalise steps around them
-  kColumns,   // sweeps with reductions over channels, tile by tile of positions
+  kRows,  // sweeps unit by unit, and the finalise steps around them
+  kColumns,  // sweeps with reductions over channels, tile by tile of positions, and the finalise steps behind them
   kFinalise,  // statistics out of statistics
   kPool,
 };
@@ -22,13 +22,15 @@ struct KernelCut {
   std::int64_t unit_channels = 1;  // kRows: a unit is so many channels of one sample
   // kRows: by part: worked out by each unit for itself. What the sweeps take themselves is always so.
   std::vector<bool> local = {};
-  // Statistics of the finalise steps that need all units, in order: worked out when the last one is done. kFinalise:
-  // those of this kernel.
+  // Statistics of the finalise steps that need all units or tiles, in order: worked out when the last one is done.
+  // kFinalise: those of this kernel.
   std::vector<int> remaining = {};
   // kFinalise: outputs of the step, slots.
   std::vector<int> outputs = {};
   // By part: a statistic of this kernel that is needed outside of the unit that makes it.
   std::vector<bool> shared = {};
+  // By part: needed by a kernel that follows.
+  std::vector<bool> later = {};
 };
 
 struct CutLimits {

@@ -42,10 +42,14 @@ TEST(CudaKernels, CutsOfTheMainBlocks) {
       {"hardswish | group_norm(4) | mean(d,h,w)", "f32[64,16,13,29,29]", "rows", "rows"},
       {"relu | group_norm(8)", "f32[16,128,8,8,8]", "rows", "rows"},
       {"softmax(h,w)", "f32[2,8,16,16]", "rows", "rows"},
-      // Both sweeps of a norm over channels, and all three of its gradient, are one launch; what the gradients of its
-      // parameters need is read once more.
-      {"layer_norm(c) | silu", "bf16[2,320,64,64]", "columns", "columns rows"},
-      {"rms_norm(c) | silu", "bf16[2,320,64,64]", "columns", "columns rows"},
+      // Both sweeps of a norm over channels, and all three of its gradient, are one launch, the gradients of its
+      // parameters among them.
+      {"layer_norm(c) | silu", "bf16[2,320,64,64]", "columns", "columns"},
+      {"rms_norm(c) | silu", "bf16[2,320,64,64]", "columns", "columns"},
+      {"layer_norm(c)", "f32[2,320,64,64]:cl", "columns", "columns"},
+      // The sums of all channels are more than a block may hold.
+      {"layer_norm(c) | silu", "f32[2,9000,8,8]", "columns", "columns rows"},
+      {"layer_norm(c) | silu", "f64[2,5000,8,8]", "columns", "columns rows"},
       {"layer_norm(c, affine=false)", "bf16[2,320,64,64]", "columns", "columns"},
       {"softmax(c)", "bf16[2,19,64,64]", "columns", "columns"},
       {"l2_normalize(c) | silu", "bf16[2,96,64,64]", "columns", "columns"},
@@ -65,8 +69,44 @@ TEST(CudaKernels, CutsOfTheMainBlocks) {
   }
 }
 
-TEST(CudaKernels, ASweepOverChannelsAndPositionsIsTwo) {
+// The sinks of a sweep that reduce over channels, and those that are other statistics.
+std::pair<int, int> statistics_of(const Schedule& schedule, const Sweep& sweep) {
+  std::pair<int, int> result = {0, 0};
+  for (const Sink& sink : sweep.sinks)
+    if (sink.kind == SinkKind::kStatistic)
+      ++(schedule.graph[sink.part].axes == AxisSet{Axis::kC} ? result.first : result.second);
+  return result;
+}
+
+TEST(CudaKernels, SumsOfChannelsAreTakenAlong) {
   const TypedBlock block = typed("layer_norm(c) | silu", "f32[2,16,8,8]").backward();
+  const Schedule before = make_schedule(block, Device::by_name("h200").description());
+  const Schedule after = arranged_schedule(block);
+  EXPECT_EQ(after.sweep_count(), before.sweep_count());
+  const std::vector<bool> gathered = gathered_sums(after);
+  EXPECT_EQ(std::count(gathered.begin(), gathered.end(), true), 2);
+  const bool mixed = std::any_of(after.steps.begin(), after.steps.end(), [&](const ScheduleStep& step) {
+    const auto [over_channels, others] = statistics_of(after, step.sweep);
+    return over_channels > 0 && others == 2;
+  });
+  EXPECT_TRUE(mixed);
+  // What is made of them comes last.
+  EXPECT_EQ(after.steps.back().kind, StepKind::kFinalise);
+  const std::vector<KernelCut> cuts = cut_into_kernels(after);
+  ASSERT_EQ(cuts.size(), 1U);
+  EXPECT_EQ(cuts[0].last, static_cast<int>(after.steps.size()) - 1);
+  EXPECT_EQ(cuts[0].remaining, after.steps.back().parts);
+}
+
+// The gradient of a norm by groups needs its sums before its last sweep: they are no gathered ones.
+TEST(CudaKernels, SumsThatASweepReadsAreNotGathered) {
+  const TypedBlock block = typed("group_norm(4) | tanh | logsumexp(c, keepdim)", "f32[2,16,8,8]").backward();
+  const std::vector<bool> gathered = gathered_sums(arranged_schedule(block));
+  EXPECT_EQ(std::count(gathered.begin(), gathered.end(), true), 0);
+}
+
+TEST(CudaKernels, ASweepOverChannelsAndPositionsIsTwo) {
+  const TypedBlock block = typed("layer_norm(c) | silu", "f32[2,9000,8,8]").backward();
   const Schedule before = make_schedule(block, Device::by_name("h200").description());
   const Schedule after = arranged_schedule(block);
   EXPECT_EQ(after.sweep_count(), before.sweep_count() + 1);
@@ -77,15 +117,8 @@ TEST(CudaKernels, ASweepOverChannelsAndPositionsIsTwo) {
   EXPECT_EQ(last->sweep.sinks.size(), 2U);
   for (const ScheduleStep& step : after.steps) {
     if (step.kind != StepKind::kSweep) continue;
-    bool over_channels = false;
-    bool over_positions = false;
-    for (const Sink& sink : step.sweep.sinks) {
-      if (sink.kind != SinkKind::kStatistic) continue;
-      const bool channels = after.graph[sink.part].axes == AxisSet{Axis::kC};
-      over_channels = over_channels || channels;
-      over_positions = over_positions || !channels;
-    }
-    EXPECT_FALSE(over_channels && over_positions);
+    const auto [over_channels, others] = statistics_of(after, step.sweep);
+    EXPECT_FALSE(over_channels > 0 && others > 0);
     for (const Formula::Step& each : step.sweep.steps)
       if (each.primitive == Primitive::kInput) {
         EXPECT_LT(each.input, static_cast<int>(step.sweep.inputs.size()));

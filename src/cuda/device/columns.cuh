@@ -7,9 +7,10 @@
 // What the sweeps read stays between them where kResidency says: in registers, in the thread's own columns of shared
 // memory, or nowhere, and is read again.
 //
-// Before this stand the constants, Arguments, device/columns_tile.cuh, Bases (where a thread's elements begin) and Inputs
-// (vectors of one step); behind it the program of each sweep and `run_tile`, which calls what is here in the plan's order; last the kernel,
-// device/columns.cu.
+// Before this stand the constants, Arguments, device/columns_tile.cuh, Bases (where a thread's elements begin), Inputs
+// (vectors of one step) and Gathered (sums over positions, device/columns_sums.cuh, or nothing); behind it the program of
+// each sweep and `run_tile`, which calls what is here in the plan's order; last the kernel, device/columns.cu or
+// device/columns_gathering.cu.
 
 // What a thread keeps in registers.
 struct Kept {
@@ -35,7 +36,8 @@ __device__ inline void begin_tile(const Arguments& a, const Place& place, const 
 template <class Sweep, bool kFirst>
 __device__ inline void sweep(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
                              const typename Sweep::Positions (&positions)[kPositions], const Kept& kept,
-                             const char* column, typename Sweep::Sums (&sums)[kPositions]) {
+                             const char* column, typename Sweep::Sums (&sums)[kPositions], Gathered& gathered,
+                             char* memory) {
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) sums[p].clear();
 #pragma unroll kUnroll
@@ -65,6 +67,7 @@ __device__ inline void sweep(const Arguments& a, const Place& place, const Sites
         results[p][e] = Sweep::program(a, place, sites, bases, step, positions[p], channels, inputs, p, e);
       sums[p].add(results[p], taken);
     }
+    if constexpr (Sweep::kSums > 0) Sweep::gather(sites, step, results, gathered, memory);
     Sweep::store(a, place, sites, bases, step, results);
   }
 }

@@ -7,7 +7,7 @@ constexpr int kPatch = kSlots * kElements;  // channels of one step
 constexpr int kSteps = (kChannels + kPatch - 1) / kPatch;
 constexpr int kLaneStep = kAlongChannels ? 1 : 32 / kLanes;  // from one of a position's lanes to the next
 constexpr int kNowhere = 0, kInRegisters = 1, kInShared = 2;
-constexpr int kUnroll = kResidency == kInRegisters ? kSteps : 1;
+constexpr int kUnroll = kResidency == kInRegisters || (kSums > 0 && !kSumsInShared) ? kSteps : 1;
 
 // This thread among those of its positions (`slot`), and its positions among those of the tile.
 struct Place {
@@ -23,6 +23,14 @@ __device__ inline Place place_of_thread() {
   return {in_team + lane / kLaneStep, first + lane % kLaneStep};
 }
 
+// The thread that has that place.
+__device__ inline int thread_of_place(const Place& place) {
+  const int in_warp = place.group % (32 / kLanes);
+  const int lane =
+      kAlongChannels ? in_warp * kLanes + place.slot % kLanes : place.slot % kLanes * kLaneStep + in_warp;
+  return (place.group / (32 / kLanes) * kTeam + place.slot / kLanes) * 32 + lane;
+}
+
 __device__ inline int channel_of(const Place& place, int step, int e) {
   if (kAlongChannels)
     return ((step * (kElements / kVector) + e / kVector) * kSlots + place.slot) * kVector + e % kVector;
@@ -31,8 +39,9 @@ __device__ inline int channel_of(const Place& place, int step, int e) {
 
 __device__ inline bool has_channel(int channel) { return kChannels % kPatch == 0 || channel < kChannels; }
 
-// The positions of a thread. Where vectors lie along channels, positions of all samples are numbered through by `row`;
-// else a tile has positions of one sample, a thread's one behind the other.
+// The positions of a thread. Where vectors lie along channels, positions of all samples are numbered through by `row`, and
+// a tile may have some of several samples; else, and with kBySample, a tile has positions of one sample. Where vectors lie
+// along positions, a thread's are one behind the other, and all of them inside or none.
 struct Sites {
   Count row[kPositions];
   Count n[kPositions];
@@ -43,18 +52,20 @@ struct Sites {
 __device__ inline Sites sites_of(const Arguments& a, const Place& place, Count tile) {
   Sites sites;
   const Count positions = (Count)a.positions;
-  const Count sample = kAlongChannels ? 0 : tile / (Count)a.sample_tiles;
+  const Count sample = kAlongChannels && !kBySample ? 0 : tile / (Count)a.sample_tiles;
+  const Count first = (kAlongChannels && !kBySample ? tile : tile - sample * (Count)a.sample_tiles) * kTile;
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) {
-    if (kAlongChannels) {
-      sites.row[p] = tile * kTile + p * kPlaces + place.group;
+    if (kAlongChannels && !kBySample) {
+      sites.row[p] = first + p * kPlaces + place.group;
       sites.inside[p] = sites.row[p] < (Count)a.rows;
       sites.n[p] = sites.row[p] / positions;
       sites.position[p] = sites.row[p] - sites.n[p] * positions;
     } else {
+      const Count group = first + (kAlongChannels ? p * kPlaces + place.group : place.group * kPositions);
       sites.n[p] = sample;
-      sites.position[p] = (tile - sample * (Count)a.sample_tiles) * kTile + place.group * kPositions + p;
-      sites.inside[p] = sites.position[p] < positions;
+      sites.position[p] = kAlongChannels ? group : group + p;
+      sites.inside[p] = group < positions;
       sites.row[p] = sample * positions + sites.position[p];
     }
   }

@@ -97,18 +97,21 @@ __device__ inline Value read(const Value* mine, int member) {
 
 namespace grid {
 
-// True in the last block of the grid that comes here; it sees what all others have written before. `finished` is zero at
+// True in the last of `count` blocks that comes here; it sees what all others have written before. `finished` is zero at
 // the start of the launch.
-__device__ inline bool is_last_block(unsigned int* finished) {
+__device__ inline bool is_last_of(unsigned int* finished, unsigned int count) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
-    last = atomicAdd(finished, 1u) == gridDim.x - 1;
+    last = atomicAdd(finished, 1u) == count - 1;
     __threadfence();
   }
   __syncthreads();
   return last;
 }
+
+// Of the grid.
+__device__ inline bool is_last_block(unsigned int* finished) { return is_last_of(finished, gridDim.x); }
 
 }  // namespace grid

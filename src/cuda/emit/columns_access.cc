@@ -24,14 +24,18 @@ void open_loop(Text& text, const std::string& variable, const std::string& count
 ColumnsAccessWriter::ColumnsAccessWriter(const Schedule& schedule, const KernelCut& cut,
                                          const ColumnsConstants& constants)
     : KernelWriter(schedule, cut), constants_(constants) {
-  for (int i = cut.first; i <= cut.last; ++i) sweeps_.push_back(i);
+  for (int i = cut.first; i <= cut.last; ++i)
+    if (step(i).kind == StepKind::kSweep) sweeps_.push_back(i);
   domain_ = sweep(0).domain;
   find_inputs();
 }
 
+bool ColumnsAccessWriter::is_reduction(const Sink& sink) const {
+  return sink.kind == SinkKind::kStatistic && part(sink.part).axes == AxisSet{Axis::kC};
+}
 bool ColumnsAccessWriter::has_statistics(int i) const {
   return std::any_of(sweep(i).sinks.begin(), sweep(i).sinks.end(),
-                     [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
+                     [&](const Sink& sink) { return is_reduction(sink); });
 }
 
 Variation ColumnsAccessWriter::variation(int number) const {
@@ -50,7 +54,7 @@ bool ColumnsAccessWriter::over_all_positions(int number) const {
 int ColumnsAccessWriter::reduced_by(int number) const {
   for (int i = 0; i < sweep_count(); ++i)
     for (const Sink& sink : sweep(i).sinks)
-      if (sink.kind == SinkKind::kStatistic && contains(sink.slots, number)) return i;
+      if (is_reduction(sink) && contains(sink.slots, number)) return i;
   return -1;
 }
 // Whether a sweep's input is the same for all channels.
@@ -99,7 +103,7 @@ int ColumnsAccessWriter::vectors() const {
 std::vector<std::pair<int, std::string>> ColumnsAccessWriter::position_stores(int i) const {
   std::vector<std::pair<int, std::string>> result;
   for (const Sink& sink : sweep(i).sinks) {
-    if (sink.kind != SinkKind::kStatistic || !cut_.shared[at(sink.part)]) continue;
+    if (!is_reduction(sink) || !cut_.shared[at(sink.part)]) continue;
     for (const int number : sink.slots)
       if (slot(number).kind != SlotKind::kTile) result.emplace_back(number, reduced_text(number));
   }

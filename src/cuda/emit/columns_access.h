@@ -26,6 +26,12 @@ class ColumnsAccessWriter : protected KernelWriter {
   bool along_channels() const { return constants_.access == ColumnsAccess::kAlongChannels; }
   bool along_positions() const { return constants_.access == ColumnsAccess::kAlongPositions; }
   bool strided() const { return constants_.access == ColumnsAccess::kStrided; }
+  // Whether a sink reduces over channels, or is a sum over positions that is taken along.
+  bool is_reduction(const Sink& sink) const;
+  bool is_gathered(const Sink& sink) const {
+    return sink.kind == SinkKind::kStatistic && !is_reduction(sink);
+  }
+  // Whether a sweep reduces over channels.
   bool has_statistics(int i) const;
 
   Variation variation(int slot) const;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cuda/emit/columns_access.h"
+#include "cuda/emit/columns_sums.h"
 #include "cuda/emit/position_steps.h"
 #include "plan/narrator.h"
 
@@ -11,10 +11,10 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
-class ColumnsWriter : ColumnsAccessWriter {
+class ColumnsWriter : ColumnsSumsWriter {
  public:
   ColumnsWriter(const Schedule& schedule, const KernelCut& cut, const ColumnsConstants& constants)
-      : ColumnsAccessWriter(schedule, cut, constants), narrator_(schedule) {}
+      : ColumnsSumsWriter(schedule, cut, constants), narrator_(schedule) {}
 
   ColumnsText run() {
     Text structs;
@@ -29,13 +29,27 @@ class ColumnsWriter : ColumnsAccessWriter {
     write_bases(bases);
     Text positions;
     write_position_inputs(positions);
+    Text totals_text;
+    write_totals(totals_text);
     for (const char* name : {"tiles", "sample_tiles", "rows", "positions", "height", "width"})
       scalar("long long", name);
+    if (numbers() > 0) {
+      for (const char* name : {"block_tiles", "bundle"}) scalar("long long", name);
+      scalar("real*", "block_sums");
+      scalar("double*", "bundle_sums");
+      scalar("unsigned int*", "finished");
+    }
 
     const int tile = constants_.threads / (constants_.team * constants_.lanes) * constants_.positions;
     const int list = constants_.team == 1 ? 0 : constants_.team * tile * largest_sums_;
     const int totals = constants_.team == 1 ? 0 : tile * largest_sums_;
     const auto aligned = [](int bytes) { return (bytes + 127) / 128 * 128; };
+    const int channels = constants_.team * constants_.lanes * constants_.elements;
+    const int steps = static_cast<int>((domain_[1] + channels - 1) / channels);
+    int tile_bytes = aligned(list) + aligned(totals);
+    if (constants_.residency == Residency::kShared) tile_bytes += steps * step_bytes_ * constants_.threads;
+    const int sums_offset = constants_.sums_in_shared ? tile_bytes : 0;
+    const int sums_bytes = steps * constants_.elements * numbers() * (single_ ? 4 : 8) * constants_.threads;
     std::string text = head({{"kThreads", number_text(constants_.threads)},
                              {"kBlocks", number_text(constants_.blocks)},
                              {"kVector", number_text(constants_.vector)},
@@ -51,19 +65,31 @@ class ColumnsWriter : ColumnsAccessWriter {
                              {"kStepBytes", number_text(step_bytes_ * constants_.threads)},
                              {"kListBytes", number_text(aligned(list))},
                              {"kTotalsBytes", number_text(aligned(totals))},
+                             {"kSums", number_text(numbers())},
+                             {"kSumsInShared", constants_.sums_in_shared ? "1" : "0"},
+                             {"kSumsOffset", number_text(sums_offset)},
+                             {"kBySample", sums_by_sample() ? "1" : "0"},
                              {"k16Bit", writes_16_bit() ? "1" : "0"}});
     const double rows = static_cast<double>(domain_[0]) * static_cast<double>(domain_[2]) *
                         static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += rows < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
     for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "copies.cuh"})
       text += "\n" + device_file(file);
+    if (numbers() > 0) text += "\n" + device_file("team.cuh");
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + device_file("columns_tile.cuh") + "\n" +
-            bases.str() + "\n" + inputs.str() + "\n" + device_file("columns.cuh") + "\n" + positions.str() +
-            "\n" + programs.str() + "\n" + device_file("columns.cu");
+            bases.str() + "\n" + inputs.str() + "\n";
+    if (numbers() > 0)
+      text += totals_text.str() + "\n" + device_file("columns_sums.cuh");
+    else
+      text += "struct Gathered {};\n";
+    text += "\n" + device_file("columns.cuh") + "\n" + positions.str() + "\n" + programs.str() + "\n" +
+            device_file(numbers() > 0 ? "columns_gathering.cu" : "columns.cu");
     ColumnsText result;
     result.kernel = finish("columns", std::move(text));
-    result.step_bytes = step_bytes_;
-    result.list_bytes = aligned(list) + aligned(totals);
+    result.shared_bytes =
+        constants_.sums_in_shared ? tile_bytes + sums_bytes : std::max(tile_bytes, sums_bytes);
+    result.sums = numbers();
+    result.by_sample = sums_by_sample();
     result.dense = dense_;
     result.channel_vectors = channel_vectors_;
     return result;
@@ -80,7 +106,7 @@ class ColumnsWriter : ColumnsAccessWriter {
           any = true;
           if (byte_size(element_type(sink.slots[0])) != 2) return false;
         }
-    return any && single_;
+    return any && single_ && sums_end_in_16_bits();
   }
 
   void write_sums(Text& text, int i) {
@@ -88,7 +114,7 @@ class ColumnsWriter : ColumnsAccessWriter {
     std::vector<int> steps;
     for (const Sink& sink : sweep(i).sinks) {
       add_once(steps, sink.step);
-      if (sink.kind == SinkKind::kStatistic) taken.push_back(&sink);
+      if (is_reduction(sink)) taken.push_back(&sink);
     }
     auto name = [](const Sink& sink) { return "s" + number_text(sink.part); };
     text.line("// Sweep " + number_text(i) + ": what its sinks take of an element, and its statistics.");
@@ -183,6 +209,7 @@ class ColumnsWriter : ColumnsAccessWriter {
     text.open("struct Sweep" + number_text(i) + " {");
     text.line("typedef Results" + number_text(i) + " Results;");
     text.line("typedef Sums" + number_text(i) + " Sums;");
+    write_gathered(text, i);
 
     text.line("// What is the same for all channels.");
     text.open("struct Positions {");
@@ -348,9 +375,9 @@ class ColumnsWriter : ColumnsAccessWriter {
 
   void write_run_tile(Text& text) {
     text.line("// The plan's sweeps on one tile.");
-    text.open(
-        "__device__ inline void run_tile(const Arguments& a, const Place& place, Count tile, char* memory) "
-        "{");
+    text.line(
+        "__device__ inline void run_tile(const Arguments& a, const Place& place, Count tile, char* memory,");
+    text.open("                                Gathered& gathered) {");
     text.line("const Sites sites = sites_of(a, place, tile);");
     text.line("const Bases bases = bases_of(a, sites);");
     text.line("char* column = memory + kListBytes + kTotalsBytes;");
@@ -368,7 +395,7 @@ class ColumnsWriter : ColumnsAccessWriter {
                 "::positions(inputs, totals, p);");
       if (!has_statistics(i)) text.line("Sums" + name + " nothing[kPositions];");
       text.line("sweep<Sweep" + name + ", " + (i == 0 ? "true" : "false") +
-                ">(a, place, sites, bases, positions, kept, column, " + sums + ");");
+                ">(a, place, sites, bases, positions, kept, column, " + sums + ", gathered, memory);");
       if (has_statistics(i)) text.line("merge_tile(place, " + sums + ", memory, memory + kListBytes);");
       if (has_end(i)) text.line("end_" + name + "(a, place, sites, bases, inputs, totals);");
       text.close();

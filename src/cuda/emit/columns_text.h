@@ -24,12 +24,16 @@ struct ColumnsConstants {
       4;  // channels of a thread in one step; a multiple of the vector where vectors lie along channels
   int lanes = 1;  // lanes of a warp that share a position
   int team = 1;   // warps that share a position
+  // Where a thread keeps sums over positions of its channels, where there are any: in its own columns of shared memory, or
+  // in registers.
+  bool sums_in_shared = false;
 };
 
 struct ColumnsText {
   EmittedKernel kernel;
-  int step_bytes = 0;  // of all inputs in one step, a thread
-  int list_bytes = 0;  // of shared memory for statistics, a block
+  int shared_bytes = 0;    // a block's
+  int sums = 0;            // gathered sums of one channel
+  bool by_sample = false;  // they are wanted for each sample
   // Slots that a dense kernel takes as dense: over channels and positions, and over positions alone.
   std::vector<int> dense = {};
   // Slots over channels alone that are read as vectors.

@@ -36,21 +36,28 @@ KernelWriter::KernelWriter(const Schedule& schedule, const KernelCut& cut)
     : schedule_(schedule), cut_(cut), single_(arithmetic_type(schedule.inputs) == DType::kF32) {
   // Words of the language, and what else the device code's structs hold: a value may not be called so.
   std::set<std::string> taken = {
-      "a",         "real",     "c",         "n",       "unit",         "float",    "double",
-      "int",       "const",    "bool",      "for",     "if",           "char",     "long",
-      "short",     "auto",     "else",      "while",   "do",           "switch",   "case",
-      "break",     "continue", "return",    "default", "goto",         "new",      "delete",
-      "this",      "class",    "struct",    "union",   "enum",         "static",   "extern",
-      "inline",    "signed",   "unsigned",  "void",    "volatile",     "template", "typename",
-      "namespace", "operator", "private",   "public",  "protected",    "friend",   "using",
-      "virtual",   "throw",    "try",       "catch",   "true",         "false",    "sizeof",
-      "typedef",   "register", "export",    "and",     "or",           "not",      "xor",
-      "nothing",   "units",    "positions", "height",  "width",        "team",     "steps",
-      "again",     "lead",  "finished",  "tiles",   "sample_tiles", "rows",     "elements",
-      "in_d",      "in_h",     "in_w",      "out_d",   "out_h",        "out_w"};
+      "a",         "real",       "c",          "n",       "unit",         "float",    "double",
+      "int",       "const",      "bool",       "for",     "if",           "char",     "long",
+      "short",     "auto",       "else",       "while",   "do",           "switch",   "case",
+      "break",     "continue",   "return",     "default", "goto",         "new",      "delete",
+      "this",      "class",      "struct",     "union",   "enum",         "static",   "extern",
+      "inline",    "signed",     "unsigned",   "void",    "volatile",     "template", "typename",
+      "namespace", "operator",   "private",    "public",  "protected",    "friend",   "using",
+      "virtual",   "throw",      "try",        "catch",   "true",         "false",    "sizeof",
+      "typedef",   "register",   "export",     "and",     "or",           "not",      "xor",
+      "nothing",   "units",      "positions",  "height",  "width",        "team",     "steps",
+      "again",     "lead",       "finished",   "tiles",   "sample_tiles", "rows",     "elements",
+      "in_d",      "in_h",       "in_w",       "out_d",   "out_h",        "out_w",    "block_tiles",
+      "bundle",    "block_sums", "bundle_sums"};
   const Narrator narrator(schedule);
-  for (std::size_t i = 0; i < schedule.slots.size(); ++i)
-    names_.push_back(identifier(narrator.slot_label(static_cast<int>(i)), taken));
+  names_.resize(schedule.slots.size());
+  // The caller's tensors have their own names; what is made on the way to them may be called the same.
+  for (const bool of_caller : {true, false})
+    for (std::size_t i = 0; i < schedule.slots.size(); ++i) {
+      const SlotKind kind = schedule.slots[i].kind;
+      if ((kind == SlotKind::kArgument || kind == SlotKind::kOutput) == of_caller)
+        names_[i] = identifier(narrator.slot_label(static_cast<int>(i)), taken);
+    }
 }
 
 DType KernelWriter::element_type(int number) const {

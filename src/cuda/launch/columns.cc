@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace fuseblock::cuda {
@@ -14,6 +15,9 @@ constexpr int kMostVectorBytes = 16;
 constexpr int kKeptRegisters = 32;
 constexpr int kStepRegisters = 60;
 constexpr int kBothRegisters = 64;
+// With gathered sums.
+constexpr int kSumRegisters = 32;
+constexpr int kAllRegisters = 80;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -40,26 +44,35 @@ double settle(const Gpu& gpu, const ColumnsWork& work, ColumnsConstants& constan
   const int step_bytes = patch * work.input_bytes;
   const int tile = columns_tile(constants);
   const int lists = constants.team == 1 ? 0 : (constants.team + 1) * tile * work.state_bytes + 512;
-  const std::int64_t column_bytes = std::int64_t{steps} * step_bytes * kThreads;
   const jit::Architecture& limits = *gpu.architecture;
   double residence = 0;
   const int kept = steps * step_bytes / 4;
   const int registers =
       kept + (steps > 1 ? step_registers(work, constants.positions, constants.elements) : 0);
-  if (kept <= kKeptRegisters && registers <= kBothRegisters) {
+  const bool keeps_registers = kept <= kKeptRegisters && registers <= kBothRegisters;
+  const int sum_registers = steps * constants.elements * work.sums * work.real_bytes / 4;
+  constants.sums_in_shared = work.sums > 0 && (!keeps_registers || sum_registers > kSumRegisters ||
+                                               registers + sum_registers > kAllRegisters);
+  const std::int64_t sum_bytes = constants.sums_in_shared ? std::int64_t{sum_registers} * 4 * kThreads : 0;
+  const std::int64_t column_bytes = std::int64_t{steps} * step_bytes * kThreads + sum_bytes;
+  // An addition to a number in shared memory is three instructions.
+  if (constants.sums_in_shared) residence += 2.0 * work.sums / constants.positions;
+  if (keeps_registers) {
     constants.residency = Residency::kRegisters;
   } else if (column_bytes + lists <= limits.shared_bytes_multiprocessor / 2 - limits.shared_bytes_reserved) {
     constants.residency = Residency::kShared;
-    residence = 1.5;
-    if (column_bytes + lists > limits.shared_bytes_multiprocessor / 3 - limits.shared_bytes_reserved)
-      residence = 2.5;
+    residence += column_bytes + lists > limits.shared_bytes_multiprocessor / 3 - limits.shared_bytes_reserved
+                     ? 2.5
+                     : 1.5;
   } else if (work.sweeps > 1 && column_bytes + lists <= limits.shared_bytes_block) {
     constants.residency = Residency::kShared;
-    residence = 6;
+    residence += 9;  // one block a multiprocessor: nothing moves while it computes
   } else {
     constants.residency = Residency::kNowhere;
-    residence = work.sweeps > 1 ? 12 : 5;
+    residence += work.sweeps > 1 ? 12 : 5;
   }
+  // What a block cannot hold at all.
+  if (sum_bytes + lists > limits.shared_bytes_block) residence += 1000;
   const std::int64_t row =
       work.access == ColumnsAccess::kAlongPositions
           ? std::int64_t{32 / constants.lanes} * constants.vector
@@ -95,6 +108,27 @@ int columns_steps(const ColumnsConstants& constants, std::int64_t channels) {
 
 int columns_tile(const ColumnsConstants& constants) {
   return constants.threads / (constants.lanes * constants.team) * constants.positions;
+}
+
+ColumnsDivision divide_tiles(const Gpu& gpu, const ColumnsWork& work, const ColumnsConstants& constants,
+                             const ColumnsText& text) {
+  const std::int64_t tile = columns_tile(constants);
+  ColumnsDivision division;
+  division.sample_tiles = ceil_div(work.positions, tile);
+  division.tiles = constants.access == ColumnsAccess::kAlongChannels && !text.by_sample
+                       ? ceil_div(work.samples * work.positions, tile)
+                       : work.samples * division.sample_tiles;
+  division.blocks = std::min<std::int64_t>(division.tiles, std::numeric_limits<int>::max());
+  if (text.sums == 0) return division;
+  const jit::Architecture& limits = *gpu.architecture;
+  const bool several = text.shared_bytes + limits.shared_bytes_reserved <=
+                       limits.shared_bytes_multiprocessor / constants.blocks;
+  const std::int64_t resident = std::int64_t{gpu.multiprocessors} * (several ? constants.blocks : 1);
+  division.block_tiles = ceil_div(division.tiles, resident);
+  division.blocks = ceil_div(division.tiles, division.block_tiles);
+  division.bundle = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(division.blocks))));
+  division.spans = text.by_sample ? work.samples : 1;
+  return division;
 }
 
 ColumnsConstants divide_columns(const Gpu& gpu, const ColumnsWork& work) {

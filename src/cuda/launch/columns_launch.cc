@@ -1,6 +1,5 @@
 // A kernel `columns` made ready: with vectors where tensors are dense, and for any views where a run brings others.
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "cuda/launch/columns.h"
@@ -14,37 +13,62 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 class ColumnsLaunch : public KernelLaunch {
  public:
   ColumnsLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
-      : schedule_(schedule), cut_(cut), domain_(schedule.steps[at(cut.first)].sweep.domain) {
+      : schedule_(schedule), cut_(cut), gpu_(gpu), domain_(schedule.steps[at(cut.first)].sweep.domain) {
     ColumnsWork work = measure();
-    if (dense_by_type_) dense_ = make_variant(divide_columns(gpu, work));
+    if (dense_by_type_) dense_ = make_variant(work, divide_columns(gpu, work));
     work.access = ColumnsAccess::kStrided;
     ColumnsConstants constants = divide_columns(gpu, work);
     if (constants.residency == Residency::kShared) constants.residency = Residency::kNowhere;
-    strided_ = make_variant(constants);
+    strided_ = make_variant(work, constants);
   }
 
   std::vector<jit::KernelSource> sources() const override { return {first_variant().kernel->source()}; }
 
+  void reserve(WorkspaceLayout& counters) override {
+    std::int64_t words = 0;
+    for (const Variant* variant : {dense_.get(), strided_.get()})
+      if (variant != nullptr && variant->text.sums > 0)
+        words = std::max(words, 1 + variant->division.bundles());
+    finished_ = counters.reserve(static_cast<std::size_t>(words) * sizeof(std::uint32_t));
+  }
+
+  void reserve_scratch(WorkspaceLayout& layout) override {
+    std::int64_t block_numbers = 0;
+    std::int64_t bundle_numbers = 0;
+    for (const Variant* variant : {dense_.get(), strided_.get()}) {
+      if (variant == nullptr) continue;
+      const ColumnsDivision& division = variant->division;
+      const std::int64_t each = variant->text.sums * domain_[1];
+      block_numbers = std::max(block_numbers, (division.spans + division.blocks) * each);
+      bundle_numbers = std::max(bundle_numbers, (division.spans + division.bundles()) * each);
+    }
+    const std::int64_t real_bytes = byte_size(arithmetic_type(schedule_.inputs));
+    block_sums_ = layout.reserve(static_cast<std::size_t>(block_numbers * real_bytes));
+    bundle_sums_ = layout.reserve(static_cast<std::size_t>(bundle_numbers) * sizeof(double));
+  }
+
   void load(const Gpu& gpu) override { first_variant().kernel->load(gpu); }
 
-  void launch(const RunContext& run, std::byte* /*counters*/) const override {
+  void launch(const RunContext& run, std::byte* counters) const override {
     const std::int64_t positions = domain_[2] * domain_[3] * domain_[4];
     if (domain_[0] * domain_[1] * positions == 0) return;
     const Variant& variant = dense_ && fits(*run.views) ? *dense_ : *strided_;
-    const std::int64_t tile = columns_tile(variant.constants);
-    const std::int64_t sample_tiles = (positions + tile - 1) / tile;
-    const std::int64_t rows = domain_[0] * positions;
-    const std::int64_t tiles = variant.constants.access == ColumnsAccess::kAlongChannels
-                                   ? (rows + tile - 1) / tile
-                                   : domain_[0] * sample_tiles;
+    const ColumnsDivision& division = variant.division;
     Parameters parameters(variant.text.kernel);
     parameters.add_tensors(variant.text.kernel, *run.views);
-    for (std::int64_t number : {tiles, sample_tiles, rows, positions, domain_[3], domain_[4]})
+    for (std::int64_t number :
+         {division.tiles, division.sample_tiles, domain_[0] * positions, positions, domain_[3], domain_[4]})
       parameters.add(number);
+    if (variant.text.sums > 0) {
+      parameters.add(division.block_tiles);
+      parameters.add(division.bundle);
+      parameters.add(run.workspace + block_sums_);
+      parameters.add(run.workspace + bundle_sums_);
+      parameters.add(counters + finished_);
+    }
     variant.kernel->launch(
         run,
-        {static_cast<unsigned int>(std::min<std::int64_t>(tiles, std::numeric_limits<int>::max())),
-         static_cast<unsigned int>(variant.constants.threads)},
+        {static_cast<unsigned int>(division.blocks), static_cast<unsigned int>(variant.constants.threads)},
         parameters);
   }
 
@@ -52,6 +76,7 @@ class ColumnsLaunch : public KernelLaunch {
   struct Variant {
     ColumnsConstants constants;
     ColumnsText text;
+    ColumnsDivision division;
     std::optional<LoadedKernel> kernel;
   };
 
@@ -66,7 +91,7 @@ class ColumnsLaunch : public KernelLaunch {
     work.real_bytes = static_cast<int>(byte_size(arithmetic_type(schedule_.inputs)));
     work.smallest_bytes = work.real_bytes;
     work.input_bytes = 0;
-    work.sweeps = cut_.last - cut_.first + 1;
+    work.sweeps = 0;
     bool contiguous = true;
     bool channels_last = true;
     std::vector<int> seen;
@@ -85,6 +110,8 @@ class ColumnsLaunch : public KernelLaunch {
       (layout == Layout::kChannelsLast ? contiguous : channels_last) = false;
     };
     for (int i = cut_.first; i <= cut_.last; ++i) {
+      if (schedule_.steps[at(i)].kind != StepKind::kSweep) continue;
+      ++work.sweeps;
       const Sweep& sweep = schedule_.steps[at(i)].sweep;
       int states = 0;
       std::vector<int> results;
@@ -99,7 +126,11 @@ class ColumnsLaunch : public KernelLaunch {
         if (std::find(results.begin(), results.end(), sink.step) == results.end())
           results.push_back(sink.step);
         if (sink.kind == SinkKind::kStore) add(sink.slots[0], false);
-        if (sink.kind == SinkKind::kStatistic) states += 3 * work.real_bytes;
+        if (sink.kind != SinkKind::kStatistic) continue;
+        if (schedule_.graph[sink.part].axes == AxisSet{Axis::kC})
+          states += 3 * work.real_bytes;
+        else
+          ++work.sums;
       }
       work.state_bytes = std::max(work.state_bytes, states);
       work.results = std::max(work.results, static_cast<int>(results.size()));
@@ -111,14 +142,12 @@ class ColumnsLaunch : public KernelLaunch {
     return work;
   }
 
-  std::unique_ptr<Variant> make_variant(const ColumnsConstants& constants) const {
+  std::unique_ptr<Variant> make_variant(const ColumnsWork& work, const ColumnsConstants& constants) const {
     auto variant = std::make_unique<Variant>();
     variant->constants = constants;
     variant->text = columns_text(schedule_, cut_, constants);
-    int dynamic_bytes = variant->text.list_bytes;
-    if (constants.residency == Residency::kShared)
-      dynamic_bytes += columns_steps(constants, domain_[1]) * variant->text.step_bytes * constants.threads;
-    variant->kernel.emplace(source_of(variant->text.kernel, schedule_), dynamic_bytes);
+    variant->division = divide_tiles(gpu_, work, constants, variant->text);
+    variant->kernel.emplace(source_of(variant->text.kernel, schedule_), variant->text.shared_bytes);
     return variant;
   }
 
@@ -147,10 +176,13 @@ class ColumnsLaunch : public KernelLaunch {
 
   const Schedule& schedule_;
   KernelCut cut_;
+  Gpu gpu_;
   Extents domain_;
   bool dense_by_type_ = true;
   std::unique_ptr<Variant> dense_;
   std::unique_ptr<Variant> strided_;
+  std::size_t finished_ = 0;                      // in the counters
+  std::size_t block_sums_ = 0, bundle_sums_ = 0;  // in the workspace
 };
 
 }  // namespace

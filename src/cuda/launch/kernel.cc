@@ -81,6 +81,7 @@ void LoadedKernel::launch(const RunContext& run, const LaunchShape& shape, Param
 }
 
 void KernelLaunch::reserve(WorkspaceLayout& /*counters*/) {}
+void KernelLaunch::reserve_scratch(WorkspaceLayout& /*layout*/) {}
 
 jit::KernelSource source_of(const EmittedKernel& kernel, const Schedule& schedule) {
   return {kernel.entry, kernel.text, {"--std=c++17"}, kernel.entry, schedule.block.block().to_string()};

@@ -22,6 +22,7 @@ struct RunContext {
   jit::CUstream stream = nullptr;
   const Gpu* gpu = nullptr;
   const std::vector<SlotView>* views = nullptr;
+  std::byte* workspace = nullptr;
 };
 
 // The arguments of a launch as the device code's struct Arguments has them: eight bytes each.
@@ -82,6 +83,8 @@ class KernelLaunch {
   virtual std::vector<jit::KernelSource> sources() const = 0;
   // Takes its places in the part of the workspace that is zero when a run begins.
   virtual void reserve(WorkspaceLayout& counters);
+  // Takes other places in the workspace.
+  virtual void reserve_scratch(WorkspaceLayout& layout);
   // Compiles and loads in the current context.
   virtual void load(const Gpu& gpu) = 0;
   // `counters` is where those of all kernels begin.

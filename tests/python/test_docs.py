@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from case_support import build_folder_held
@@ -155,9 +157,32 @@ def test_generated_parts() -> None:
 def test_figures_are_drawn_by_their_script() -> None:
     folder = CHECKOUT / "docs" / "figures"
     figures = runpy.run_path(str(folder / "draw.py"))["FIGURES"]
-    assert {path.name for path in folder.glob("*.svg")} == set(figures)
+    measured = runpy.run_path(str(CHECKOUT / "benchmarks" / "gpu" / "draw.py"))
+    assert measured["PICTURE"].parent == folder
+    assert {path.name for path in folder.glob("*.svg")} == {*figures, measured["PICTURE"].name}
     for name, make in figures.items():
         assert (folder / name).read_text() == make(), "run: python3 docs/figures/draw.py"
+    record = json.loads(measured["RECORD"].read_text())
+    assert measured["PICTURE"].read_text() == measured["picture"](record), (
+        "run: python3 benchmarks/gpu/draw.py"
+    )
+
+
+def test_the_picture_of_norms_has_every_recorded_time() -> None:
+    """A bar and its figure for each, the fewer times the floor the shorter."""
+    measured = runpy.run_path(str(CHECKOUT / "benchmarks" / "gpu" / "draw.py"))
+    record = json.loads(measured["RECORD"].read_text())
+    tree = ElementTree.fromstring(measured["PICTURE"].read_text())
+    svg = "{http://www.w3.org/2000/svg}"
+    width, height = float(tree.attrib["width"]), float(tree.attrib["height"])
+    bars = [shape for shape in tree.iter(f"{svg}rect") if shape.attrib["height"] != "10"]
+    assert len(bars) == sum(1 + len(row["peers"]) for row in record["rows"])
+    for bar in bars:
+        assert float(bar.attrib["x"]) + float(bar.attrib["width"]) < width
+        assert float(bar.attrib["y"]) + float(bar.attrib["height"]) < height
+    figures = [shape.text for shape in tree.iter(f"{svg}text")]
+    row = record["rows"][-1]
+    assert measured["figure_text"](row["fuseblock_ms"] / row["floor_ms"]) in figures
 
 
 # What is named

@@ -33,12 +33,26 @@ enum class Reuse : std::uint8_t {
   kRecompute,  // computed again
 };
 
+// Where a kernel on a GPU keeps what it has read until its last sweep.
+enum class KernelResidency : std::uint8_t { kByCost, kRegisters, kShared, kMemory };
+
+// How kernels on a GPU divide their work, in place of the planner's choice. Plan::make throws UserError where the plan
+// has no kernel of that name, or it cannot be divided so; the message says what it can.
+struct KernelChoices {
+  int team = 0;  // `rows`: thread blocks that work on one unit together; 0: by cost
+  int tile = 0;  // `columns`: positions of a tile; 0: by cost
+  KernelResidency residency = KernelResidency::kByCost;  // `columns`
+
+  bool operator==(const KernelChoices&) const = default;
+};
+
 struct PlanOptions {
   // Threads to run on; 0 means as many as the machine has cores. Results do not depend on it.
   int threads = 0;
   // The program's own threads, in place of the engine's; `threads` does not matter then.
   std::shared_ptr<const Workers> workers = nullptr;
   Reuse reuse = Reuse::kByCost;
+  KernelChoices kernels = {};
   // False: one operation a sweep, each result written to memory; for comparison.
   bool fuse = true;
   // Convolutions that the program computes itself; see host.h. The engine `reference` makes no use of it.

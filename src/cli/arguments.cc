@@ -1,5 +1,6 @@
 #include "arguments.h"
 
+#include <charconv>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -64,11 +65,42 @@ void read_inputs(const std::vector<std::string>& inputs, std::optional<TensorTyp
   }
 }
 
-Reuse read_reuse(const std::string& text) {
-  if (text.empty()) return Reuse::kByCost;
-  if (text == "store") return Reuse::kStore;
-  if (text == "recompute") return Reuse::kRecompute;
-  throw UserError("--force: expected store or recompute, got `" + text + "`");
+int read_count(const std::string& name, const std::string& text) {
+  int count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  if (error != std::errc() || end != text.data() + text.size() || count < 1)
+    throw UserError("--force " + name + ": expected a number from 1 on, got `" + text + "`");
+  return count;
+}
+
+KernelResidency read_residency(const std::string& text) {
+  if (text == "registers") return KernelResidency::kRegisters;
+  if (text == "shared") return KernelResidency::kShared;
+  if (text == "memory") return KernelResidency::kMemory;
+  throw UserError("--force residency: expected registers, shared or memory, got `" + text + "`");
+}
+
+// What --force says: the choices that are not left to the planner.
+void read_choices(const std::vector<std::string>& texts, Reuse& reuse, KernelChoices& kernels) {
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
+    if (text == "store")
+      reuse = Reuse::kStore;
+    else if (text == "recompute")
+      reuse = Reuse::kRecompute;
+    else if (name == "team")
+      kernels.team = read_count(name, value);
+    else if (name == "tile")
+      kernels.tile = read_count(name, value);
+    else if (name == "residency")
+      kernels.residency = read_residency(value);
+    else
+      throw UserError(
+          "--force: expected store, recompute, team=BLOCKS, tile=POSITIONS or residency=PLACE, got `" + text +
+          "`");
+  }
 }
 
 bool names_a_file(const std::string& text) {
@@ -105,9 +137,15 @@ BlockRequest read_request(const BlockOptions& options) {
     x = TensorType::parse(reference->input);
   }
   if (!x) throw UserError("the type of x is missing; give it as in --input 'f32[2,8,16,16]'");
-  return {std::move(block), *std::move(x), std::move(others),
+  Reuse reuse = Reuse::kByCost;
+  KernelChoices kernels;
+  read_choices(options.force, reuse, kernels);
+  return {std::move(block),
+          *std::move(x),
+          std::move(others),
           options.device.empty() ? Device::best() : Device::by_name(options.device),
-          read_reuse(options.force)};
+          reuse,
+          kernels};
 }
 
 BlockRequest read_runnable_request(const BlockOptions& options) {

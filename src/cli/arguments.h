@@ -17,8 +17,8 @@ struct BlockOptions {
   std::string block;
   std::vector<std::string> inputs;  // TYPE (of x) or name=TYPE
   bool small = false;
-  std::string device;  // empty: the best one
-  std::string force;   // `store`, `recompute`; empty: whichever is cheaper
+  std::string device;              // empty: the best one
+  std::vector<std::string> force;  // `store`, `recompute`, `team=4`, ...; empty: whatever is cheapest
 };
 
 struct GradientOptions {
@@ -33,11 +33,18 @@ struct BlockRequest {
   TypeMap others;
   Device device;
   Reuse reuse;
+  KernelChoices kernels;
 
-  // With the reuse that is asked for, whatever the options say about it.
+  // With the choices that are asked for, whatever the options say about them.
   Plan plan(PlanOptions options = {}) const {
     options.reuse = reuse;
+    options.kernels = kernels;
     return Plan::make(block, input, others, device, options);
+  }
+  // Of the gradients, without a plan of the block itself.
+  Plan backward(std::vector<std::string> wanted) const {
+    const TypedBlock forward = TypedBlock::infer(block, input, others);
+    return Plan::make(forward.backward(std::move(wanted)), device, {.reuse = reuse, .kernels = kernels});
   }
 };
 

@@ -114,11 +114,13 @@ class CommandLine {
            "-d,--device,-e,--engine", options.device,
            "The device, which names its engine too (see `fuseblock info`); the best one unless given")
         ->type_name("NAME");
-    sub->add_option("--force", options.force,
-                    "What to do with a convolution's result that is needed again: store or recompute;\n"
-                    "the cheaper one unless given")
+    sub->add_option(
+           "--force", options.force,
+           "A choice that is not left to the planner; may be repeated: store or recompute (a\n"
+           "convolution's result that is needed again), team=BLOCKS (of a kernel `rows`), tile=POSITIONS\n"
+           "and residency=registers, shared or memory (of a kernel `columns`)")
         ->type_name("CHOICE")
-        ->check(CLI::IsMember({"store", "recompute"}));
+        ->allow_extra_args(false);
   }
 
   static void add_wanted(CLI::App* sub, std::vector<std::string>& wanted) {

@@ -2,7 +2,6 @@
 
 #include "cuda/arrange.h"
 #include "cuda/jit/driver.h"
-#include "cuda/jit/source_digest.h"
 #include "cuda/launch/kernel.h"
 #include "plan/device_description.h"
 #include "plan/saved.h"
@@ -31,10 +30,10 @@ std::vector<jit::KernelSource> sources_of(const std::vector<std::unique_ptr<Kern
   return result;
 }
 
-std::vector<PlannedKernel> planned(const std::vector<jit::KernelSource>& sources) {
+std::vector<PlannedKernel> planned(const std::vector<std::unique_ptr<KernelLaunch>>& launches) {
   std::vector<PlannedKernel> result;
-  for (const jit::KernelSource& source : sources)
-    result.push_back({source.name, jit::source_digest(source.text)});
+  for (const auto& launch : launches)
+    for (PlannedKernel& kernel : launch->planned()) result.push_back(std::move(kernel));
   return result;
 }
 
@@ -79,7 +78,7 @@ class CudaExecutable : public Executable {
 
   const Schedule* schedule() const override { return &schedule_; }
 
-  std::vector<PlannedKernel> kernels() const override { return planned(sources_of(launches_)); }
+  std::vector<PlannedKernel> kernels() const override { return planned(launches_); }
 
  private:
   Schedule schedule_;
@@ -126,7 +125,8 @@ std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu)
 }
 
 std::vector<PlannedKernel> kernels(const Schedule& schedule, const Gpu& gpu) {
-  return planned(sources(schedule, gpu));
+  const Schedule pieces = arranged(schedule);
+  return planned(make_launches(pieces, gpu));
 }
 
 }  // namespace fuseblock::cuda

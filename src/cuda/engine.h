@@ -25,7 +25,7 @@ TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock
 // dense others are compiled at that time.
 std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu);
 
-// Their names and digests.
+// What plans say of them.
 std::vector<PlannedKernel> kernels(const Schedule& schedule, const Gpu& gpu);
 
 }  // namespace fuseblock::cuda

@@ -1,9 +1,11 @@
 // What an engine offers to plans. `src/engines.cc` lists the engines of this build.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fuseblock/plan.h"
@@ -12,10 +14,24 @@ namespace fuseblock {
 
 struct Schedule;
 
-// A kernel that a plan launches: its name, and the digest of the text that its compiler was given.
+// A kernel that a plan launches.
 struct PlannedKernel {
   std::string name;
-  std::string digest;
+  std::string digest;  // of the text that its compiler was given
+  int sweeps = 0;
+  int finalises = 0;  // steps
+  std::int64_t blocks = 1;
+  int threads = 0;
+  int shared_bytes = 0;  // of a block
+  // From and to memory, each value once, and what later sweeps read again.
+  double read_bytes = 0;
+  double written_bytes = 0;
+  double again_bytes = 0;
+  // Where what is read stays until the last sweep: registers, shared, memory; empty where one sweep reads it.
+  std::string residency = {};
+  // How its work is divided, by name and in words.
+  std::vector<std::pair<std::string, std::int64_t>> numbers = {};
+  std::vector<std::string> division = {};
 };
 
 // A block made ready on one engine.

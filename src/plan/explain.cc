@@ -6,6 +6,7 @@
 #include "plan/amounts.h"
 #include "plan/device_description.h"
 #include "plan/explain_dot.h"
+#include "plan/explain_kernels.h"
 #include "plan/explain_saved.h"
 #include "plan/explain_schedule.h"
 
@@ -107,7 +108,8 @@ Json device_json(const Device& device) {
 
 }  // namespace
 
-std::string explain_text(const Plan& plan, const Schedule* schedule) {
+std::string explain_text(const Plan& plan, const Schedule* schedule,
+                         const std::vector<PlannedKernel>& kernels) {
   const TypedBlock& block = plan.block();
   std::string text =
       "block\n" + block_lines(block.block()) + "\ninputs\n" + named_types(without_parameters(block));
@@ -126,6 +128,7 @@ std::string explain_text(const Plan& plan, const Schedule* schedule) {
           ", by inputs, parameters and outputs alone " + amount(block.border_bytes()) + "\n";
   if (schedule != nullptr)
     text += "\n" + schedule_text(*schedule, plan.device().description()) + saved_text(*schedule);
+  text += kernels_text(kernels);
   if (!plan.options().fuse) text += "\nunfused: one operation a sweep, each result written to memory\n";
   text += device_line(plan.device()) + "; workspace " + amount(static_cast<double>(plan.workspace_bytes())) +
           " bytes\n";
@@ -159,8 +162,7 @@ std::string explain_json_text(const Plan& plan, const Schedule* schedule,
   document["workspace_bytes"] = plan.workspace_bytes();
   if (schedule != nullptr) document.update(schedule_json(*schedule, plan.device().description()));
   if (schedule != nullptr) document["saved"] = saved_json(*schedule);
-  for (const PlannedKernel& kernel : kernels)
-    document["kernels"].push_back({{"name", kernel.name}, {"source_digest", kernel.digest}});
+  if (!kernels.empty()) document["kernels"] = kernels_json(kernels);
   return document.dump(2);
 }
 

@@ -10,7 +10,8 @@
 namespace fuseblock {
 
 // The schedule is null for an engine that has none.
-std::string explain_text(const Plan& plan, const Schedule* schedule);
+std::string explain_text(const Plan& plan, const Schedule* schedule,
+                         const std::vector<PlannedKernel>& kernels);
 std::string explain_json_text(const Plan& plan, const Schedule* schedule,
                               const std::vector<PlannedKernel>& kernels);
 std::string explain_dot_text(const Plan& plan, const Schedule* schedule);

@@ -55,7 +55,7 @@ struct Part {
   int component = 0;        // kComponent
   Value value;              // kArgument: which of the block's, if it is one
   int saved = -1;           // kArgument: which of the values that forward saved, if it is one
-  bool large = false;       // kArgument: visited by sweeps whatever its extents, as x is
+  bool large = false;       // kArgument: visited by sweeps whatever its extents: x and what has its extents
   int node = -1;            // kConv, kContract, kPool: the block's node, whose geometry counts
   std::string name;         // the block's name for it, where it has one
   std::string role;         // what it is to a stage, `group_norm.rstd`, where it is the stage's own

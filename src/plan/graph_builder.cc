@@ -93,7 +93,8 @@ int GraphBuilder::argument(Value value, const Extents& extents, std::string name
   Part part;
   part.kind = PartKind::kArgument;
   part.value = value;
-  part.large = value.id == 0;
+  if (value.id == 0) main_ = extents;
+  part.large = value.id == 0 || (extents == main_ && extents[0] != 1);
   part.extents = extents;
   part.name = std::move(name);
   return add(std::move(part));

@@ -52,6 +52,7 @@ class GraphBuilder {
 
   std::vector<Part> parts_;
   std::map<std::string, int> known_;
+  Extents main_ = {0, 0, 0, 0, 0};  // of the main input
 };
 
 }  // namespace fuseblock

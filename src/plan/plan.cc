@@ -72,6 +72,23 @@ const Engine& engine_of(const Device& device) {
   throw InternalError("a device without an engine: " + device.name());
 }
 
+// Choices for kernels that the plan does not have are mistakes.
+void check_choices(const KernelChoices& choices, const Device& device, const Executable& executable) {
+  if (choices == KernelChoices{}) return;
+  const std::vector<PlannedKernel> kernels = executable.kernels();
+  auto require = [&](bool chosen, const std::string& what, const std::string& name) {
+    if (!chosen || std::any_of(kernels.begin(), kernels.end(),
+                               [&](const PlannedKernel& kernel) { return kernel.name == name; }))
+      return;
+    throw UserError(what + ": expected a plan with a kernel `" + name + "`, but that for " + device.name() +
+                    " has none");
+  };
+  if (choices.team < 0 || choices.tile < 0) throw UserError("team and tile: expected 0 or more");
+  require(choices.team > 0, "team", "rows");
+  require(choices.tile > 0, "tile", "columns");
+  require(choices.residency != KernelResidency::kByCost, "residency", "columns");
+}
+
 }  // namespace
 
 Workspace::Workspace(std::size_t bytes)
@@ -104,10 +121,14 @@ Plan Plan::make(const TypedBlock& block, const Device& device, const PlanOptions
     throw UserError("keep_convolutions: expected a table of host functions to leave them to, got none");
   if (options.host && !options.host->convolution)
     throw UserError("host: expected a function `convolution`, got none");
-  if (!device.runs()) return of(block, device, options, prepare_plan_only(block, device, options));
-  const Engine& engine = engine_of(device);
-  return of(block, device, options,
-            options.fuse ? engine.prepare(block, options) : prepare_unfused(engine, block, options));
+  const auto prepared = [&] {
+    if (!device.runs()) return prepare_plan_only(block, device, options);
+    const Engine& engine = engine_of(device);
+    return options.fuse ? engine.prepare(block, options) : prepare_unfused(engine, block, options);
+  };
+  std::unique_ptr<Executable> executable = prepared();
+  check_choices(options.kernels, device, *executable);
+  return of(block, device, options, std::move(executable));
 }
 
 Plan Plan::of(const TypedBlock& block, const Device& device, const PlanOptions& options,
@@ -174,7 +195,9 @@ TrainingPlans Plan::for_training(std::vector<std::string> wanted) const {
           of(gradients, body_->device, body_->options, std::move(both.backward))};
 }
 
-std::string Plan::explain() const { return explain_text(*this, body_->executable->schedule()); }
+std::string Plan::explain() const {
+  return explain_text(*this, body_->executable->schedule(), body_->executable->kernels());
+}
 std::string Plan::explain_json() const {
   return explain_json_text(*this, body_->executable->schedule(), body_->executable->kernels());
 }

@@ -407,6 +407,7 @@ std::pair<Schedule, Schedule> make_training_schedules(const TypedBlock& forward,
   result.first.decisions.insert(result.first.decisions.begin(), forward_calls.begin(), forward_calls.end());
   result.second.decisions.insert(result.second.decisions.begin(), backward_calls.begin(),
                                  backward_calls.end());
+  result.first.choices = result.second.choices = options.kernels;
   return result;
 }
 

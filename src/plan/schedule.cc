@@ -553,6 +553,7 @@ Schedule make_schedule(const TypedBlock& block, const DeviceDescription& device,
   const std::vector<Decision> decisions = choose_host_calls(lowered, device, options);
   Schedule schedule = make_schedule(lowered, device, options.reuse);
   schedule.decisions.insert(schedule.decisions.begin(), decisions.begin(), decisions.end());
+  schedule.choices = options.kernels;
   return schedule;
 }
 

@@ -119,6 +119,8 @@ struct Schedule {
   // Values saved for backward: the last outputs, or where backward reads them the last inputs.
   std::vector<SavedValue> saved = {};
   bool reads_saved = false;
+  // For a GPU's kernels, as the options say.
+  KernelChoices choices = {};
 
   // Slots of statistics by part and component; -1 for none.
   int statistic_slot(int part, int component) const;

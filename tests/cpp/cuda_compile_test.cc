@@ -1,46 +1,185 @@
 // Kernels of the CUDA engine compile, for every architecture, and keep everything in registers.
 //
-// A few blocks whose plans take every kernel and every way it reaches its tensors. Here each is compiled in one type, for
-// one architecture, in turn, so that all types and all architectures occur; FUSEBLOCK_LONG=1 takes every combination. Under a
-// sanitizer, which does not see into the compiler, it writes the text of every combination and compiles as without it.
+// A variant is a kernel and a way it divides its work or reaches its tensors; here a block whose plan takes it, in every
+// type. Each is compiled in one type for one architecture, in turn, so that all types and all architectures occur;
+// FUSEBLOCK_LONG=1 takes every combination, but not under a sanitizer, which does not see into the compiler.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <ostream>
 
 #include "fuseblock/sources.h"
 
 namespace fuseblock {
 namespace {
 
-struct Sample {
+struct Variant {
+  std::string name;
+  std::string kernel;
+  std::vector<std::string> marks;  // what the kernel's text has
   std::string block;
-  std::string extents;  // with :cl where it is channels_last
+  std::string input;                // the type of x, without the dtype
+  std::vector<std::string> others;  // `name=` and such types
   bool backward = false;
+  KernelResidency residency = KernelResidency::kByCost;
 };
 
-const std::vector<Sample>& samples() {
-  static const std::vector<Sample> kSamples = {
-      {"group_norm(32) | silu", "[2,320,64,64]"},
-      {"group_norm(32) | silu", "[2,320,64,64]", true},
-      {"group_norm(32) | silu", "[2,320,64,64]:cl"},
-      {"group_norm(5)", "[3,15,7,11]", true},
-      {"layer_norm(c) | silu", "[1,512,64,64]"},
-      {"layer_norm(c) | silu", "[1,512,64,64]", true},
-      {"layer_norm(c) | silu", "[1,512,64,64]:cl"},
-      {"layer_norm(c) | silu", "[1,512,64,64]:cl", true},
-      {"layer_norm(c)", "[64,2048,7,7]"},
-      {"layer_norm(c)", "[64,2048,7,7]:cl"},
-      {"rms_norm(c) | silu", "[1,96,4,24,40]", true},
-      {"softmax(c)", "[2,19,32,32]"},
-      {"softmax(c)", "[2,10,15,17]:cl", true},
-      {"group_norm(16) | tanh | hardswish | add(x) | logsumexp(c, keepdim)", "[2,64,30,30]", true},
-      {"max_pool(3, stride=2, pad=1)", "[2,24,17,20]"},
-      {"avg_pool(2)", "[2,24,16,20]:cl", true},
-      {"layer_norm(w)", "[2,8,12,40]"},
+std::ostream& operator<<(std::ostream& out, const Variant& variant) { return out << variant.name; }
+
+constexpr KernelResidency kRegisters = KernelResidency::kRegisters;
+constexpr KernelResidency kShared = KernelResidency::kShared;
+constexpr KernelResidency kMemory = KernelResidency::kMemory;
+
+const std::vector<Variant>& variants() {
+  const std::string positions = "kAlongChannels = 0;";
+  const std::string channels = "kAlongChannels = 1;";
+  const std::string any_views = "kVector = 1;";
+  const std::string two_sums = "kSums = 2;";
+  const std::string modulated = "layer_norm(c, affine=false) | mul(scale) | add(shift)";
+  static const std::vector<Variant> kVariants = {
+      {"rows_ring", "rows", {"kAgain = 0;"}, "group_norm(32) | silu", "[2,320,64,64]", {}},
+      {"rows_ring_tail", "rows", {"kTail = 1;"}, "group_norm(32) | silu", "[2,320,64,64]", {}, true},
+      {"rows_ring_again", "rows", {"kAgain = 1;"}, "group_norm(1)", "[1,64,1024,1024]", {}},
+      {"rows_ring_mean", "rows", {}, "hardswish | group_norm(4) | mean(d,h,w)", "[64,16,13,29,29]", {}, true},
+      {"rows_any_views",
+       "rows",
+       {"kRing = 0;"},
+       "group_norm(4) | add(s)",
+       "[2,32,16,16]",
+       {"s=[2,32,16,16]:cl"}},
+      {"rows_odd", "rows", {}, "group_norm(5)", "[3,15,7,11]", {}, true},
+      {"columns_positions_registers",
+       "columns",
+       {positions, "kResidency = 1;"},
+       "layer_norm(c)",
+       "[2,64,32,32]",
+       {},
+       false,
+       kRegisters},
+      {"columns_positions_shared",
+       "columns",
+       {positions, "kResidency = 2;"},
+       "layer_norm(c)",
+       "[1,512,64,64]",
+       {},
+       false,
+       kShared},
+      {"columns_positions_memory",
+       "columns",
+       {positions, "kResidency = 0;"},
+       "layer_norm(c)",
+       "[1,9000,16,16]",
+       {},
+       false,
+       kMemory},
+      {"columns_channels_registers",
+       "columns",
+       {channels, "kResidency = 1;"},
+       "layer_norm(c)",
+       "[2,64,32,32]:cl",
+       {},
+       false,
+       kRegisters},
+      {"columns_channels_shared",
+       "columns",
+       {channels, "kResidency = 2;"},
+       "layer_norm(c)",
+       "[1,512,64,64]:cl",
+       {},
+       false,
+       kShared},
+      {"columns_channels_memory",
+       "columns",
+       {channels, "kResidency = 0;"},
+       "layer_norm(c)",
+       "[1,9000,16,16]:cl",
+       {},
+       false,
+       kMemory},
+      {"columns_any_views",
+       "columns",
+       {any_views},
+       "layer_norm(c) | add(s)",
+       "[2,96,5,7]",
+       {"s=[2,96,5,7]:cl"}},
+      {"columns_sums_in_registers",
+       "columns",
+       {positions, two_sums, "kSumsInShared = 0;"},
+       "layer_norm(c) | silu",
+       "[1,64,64,64]",
+       {},
+       true,
+       kRegisters},
+      {"columns_sums_in_shared",
+       "columns",
+       {positions, two_sums, "kSumsInShared = 1;"},
+       "layer_norm(c) | silu",
+       "[1,512,64,64]",
+       {},
+       true,
+       kShared},
+      {"columns_channels_sums_in_registers",
+       "columns",
+       {channels, two_sums, "kSumsInShared = 0;"},
+       "layer_norm(c)",
+       "[1,64,64,64]:cl",
+       {},
+       true,
+       kRegisters},
+      {"columns_channels_sums_in_shared",
+       "columns",
+       {channels, two_sums, "kSumsInShared = 1;"},
+       "layer_norm(c) | silu",
+       "[1,512,64,64]:cl",
+       {},
+       true,
+       kShared},
+      {"columns_sums_memory",
+       "columns",
+       {"kResidency = 0;", "kSumsInShared = 1;"},
+       "rms_norm(c)",
+       "[1,4000,16,16]",
+       {},
+       true,
+       kMemory},
+      {"columns_sums_by_sample",
+       "columns",
+       {positions, "kBySample = 1;"},
+       modulated,
+       "[3,72,8,8]",
+       {"scale=[3,72,1,1]", "shift=[3,72,1,1]"},
+       true},
+      {"columns_channels_sums_by_sample",
+       "columns",
+       {channels, "kBySample = 1;"},
+       modulated,
+       "[3,72,8,8]:cl",
+       {"scale=[3,72,1,1]", "shift=[3,72,1,1]"},
+       true},
+      {"columns_any_views_sums",
+       "columns",
+       {any_views, "kSums = 2;"},
+       "layer_norm(c) | add(s)",
+       "[2,96,5,7]",
+       {"s=[2,96,5,7]:cl"},
+       true},
+      {"columns_without_positions", "columns", {channels, two_sums}, "layer_norm(c)", "[64,768]", {}, true},
+      {"columns_softmax", "columns", {"ExpSum<real> "}, "softmax(c)", "[2,10,15,17]:cl", {}, true},
+      {"rows_then_columns",
+       "columns",
+       {},
+       "group_norm(16) | tanh | hardswish | add(x) | logsumexp(c, keepdim)",
+       "[2,64,30,30]",
+       {},
+       true},
+      {"finalise", "finalise", {}, "group_norm(1)", "[2,2048,8,8]", {}},
+      {"finalise_over_positions", "finalise", {"all blocks of the grid"}, "layer_norm(w)", "[2,8,12,40]", {}},
+      {"pool", "pool", {}, "max_pool(3, stride=2, pad=1)", "[2,24,17,20]", {}},
+      {"pool_adjoint", "pool", {}, "avg_pool(2)", "[2,24,16,20]:cl", {}, true},
   };
-  return kSamples;
+  return kVariants;
 }
 
 constexpr std::array<const char*, 4> kTypes = {"f32", "bf16", "f16", "f64"};
@@ -67,20 +206,37 @@ bool may_spill(const KernelText& kernel, const CompiledKernel& compiled) {
   });
 }
 
-std::vector<KernelText> texts(const Sample& sample, const std::string& type) {
-  TypedBlock block = TypedBlock::infer(Block::parse(sample.block), TensorType::parse(type + sample.extents));
-  if (sample.backward) block = block.backward();
-  return kernel_sources(block, Device::by_name("h200"));
+std::vector<KernelText> kernels_of(const Variant& variant, const std::string& type) {
+  TypeMap others;
+  for (const std::string& other : variant.others) {
+    const std::size_t equals = other.find('=');
+    others.emplace(other.substr(0, equals), TensorType::parse(type + other.substr(equals + 1)));
+  }
+  TypedBlock block =
+      TypedBlock::infer(Block::parse(variant.block), TensorType::parse(type + variant.input), others);
+  if (variant.backward) block = block.backward();
+  return kernel_sources(block, Device::by_name("h200"), {.kernels = {.residency = variant.residency}});
 }
 
-void compile(const Sample& sample, const std::string& type, std::string_view architecture) {
-  for (const KernelText& kernel : texts(sample, type)) {
+std::string command_of(const Variant& variant, const std::string& type, std::string_view architecture) {
+  std::string text = "build/fuseblock compile '" + variant.block + "' --input '" + type + variant.input + "'";
+  for (const std::string& other : variant.others) {
+    const std::size_t after = other.find('=') + 1;
+    text += " --input '" + other.substr(0, after) + type + other.substr(after) + "'";
+  }
+  if (variant.backward) text += " --backward";
+  constexpr std::array<const char*, 4> kResidencies = {"", "registers", "shared", "memory"};
+  if (variant.residency != KernelResidency::kByCost)
+    text += std::string(" --force residency=") + kResidencies[static_cast<std::size_t>(variant.residency)];
+  return text + " --device h200 --arch " + std::string(architecture);
+}
+
+void compile(const Variant& variant, const std::string& type, std::string_view architecture) {
+  for (const KernelText& kernel : kernels_of(variant, type)) {
     const CompiledKernel compiled = compile_kernel(kernel, architecture);
     if (!may_spill(kernel, compiled)) {
       EXPECT_EQ(compiled.local_bytes, 0)
-          << kernel.name << " for " << architecture << ": build/fuseblock compile '" << sample.block
-          << "' --input '" << type << sample.extents << "' --device h200 --arch " << architecture
-          << (sample.backward ? " --backward" : "");
+          << kernel.name << " for " << architecture << ": " << command_of(variant, type, architecture);
     }
   }
 }
@@ -91,24 +247,37 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-bool is_long() { return std::getenv("FUSEBLOCK_LONG") != nullptr; }
+class CudaCompile : public testing::TestWithParam<Variant> {};
 
-TEST(CudaCompile, EveryKernelOnce) {
-  if (is_long() && !kSanitized) GTEST_SKIP() << "the long form takes every combination";
+// The plan has the kernel that the variant is about, in every type.
+TEST_P(CudaCompile, IsThatVariant) {
+  const Variant& variant = GetParam();
+  for (const char* type : kTypes) {
+    const std::vector<KernelText> kernels = kernels_of(variant, type);
+    EXPECT_TRUE(std::any_of(kernels.begin(), kernels.end(), [&](const KernelText& kernel) {
+      return kernel.name == variant.kernel &&
+             std::all_of(variant.marks.begin(), variant.marks.end(), [&](const std::string& mark) {
+               return kernel.text.find(mark) != std::string::npos;
+             });
+    })) << type;
+  }
+}
+
+TEST_P(CudaCompile, NeedsNoLocalMemory) {
   const std::vector<std::string_view> architectures = kernel_architectures();
-  for (std::size_t i = 0; i < samples().size(); ++i)
-    compile(samples()[i], kTypes[i % kTypes.size()], architectures[i % architectures.size()]);
+  if (kSanitized || std::getenv("FUSEBLOCK_LONG") == nullptr) {
+    const auto place = std::find_if(variants().begin(), variants().end(),
+                                    [](const Variant& variant) { return variant.name == GetParam().name; });
+    const auto number = static_cast<std::size_t>(place - variants().begin());
+    compile(GetParam(), kTypes[number % kTypes.size()], architectures[number % architectures.size()]);
+    return;
+  }
+  for (const char* type : kTypes)
+    for (std::string_view architecture : architectures) compile(GetParam(), type, architecture);
 }
 
-TEST(CudaCompile, EveryKernelInEveryTypeForEveryArchitecture) {
-  if (!is_long()) GTEST_SKIP() << "takes minutes: set FUSEBLOCK_LONG=1";
-  for (const Sample& sample : samples())
-    for (const char* type : kTypes) {
-      EXPECT_FALSE(texts(sample, type).empty());
-      if (kSanitized) continue;
-      for (std::string_view architecture : kernel_architectures()) compile(sample, type, architecture);
-    }
-}
+INSTANTIATE_TEST_SUITE_P(Variants, CudaCompile, testing::ValuesIn(variants()),
+                         [](const testing::TestParamInfo<Variant>& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace fuseblock

@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_support import binary, environment_with, fuseblock, fuseblock_json
@@ -126,6 +127,99 @@ def test_cache_bound(tmp_path: Path) -> None:
 def test_cache_usage() -> None:
     assert "ACTION" in fuseblock("cache", status=2).stderr
     assert "ACTION" in fuseblock("cache", "empty", status=2).stderr
+
+
+# explain and --force
+
+NORM = ("layer_norm(c) | silu", "--input", "bf16[2,320,64,64]", "--device", "h200")
+
+
+def planned(*words: str) -> list[dict[str, Any]]:
+    """The kernels of a plan, as explain has them."""
+    kernels: list[dict[str, Any]] = fuseblock_json("explain", *words)["kernels"]
+    return kernels
+
+
+def test_explain_names_each_kernel_and_the_bytes_it_moves() -> None:
+    elements = 2 * 320 * 64 * 64
+    (forward,) = planned(*NORM)
+    assert (forward["name"], forward["sweeps"]) == ("columns", 2)
+    assert forward["read_bytes"] == 2 * elements + 2 * 2 * 320  # x, weight and bias
+    assert forward["written_bytes"] == 2 * elements
+    assert forward["division"]["tiles"] * forward["division"]["tile"] >= 2 * 64 * 64
+    # x and the gradient are read once, for all gradients.
+    (backward,) = planned(*NORM, "--backward")
+    assert (backward["name"], backward["sweeps"], backward["finalise_steps"]) == ("columns", 3, 1)
+    assert backward["read_bytes"] == 4 * elements + 2 * 2 * 320
+    assert backward["written_bytes"] == 2 * elements + 2 * 2 * 320
+    assert backward["again_bytes"] == 0
+    assert backward["division"]["sums"] == 2
+    text = fuseblock("explain", *NORM, "--backward").stdout
+    assert "\n1 kernel, each launched once\n  1  columns: 3 sweeps, 1 finalise step; " in text
+    assert "; 10 MB read, 5.2 MB written\n" in text
+    assert f"tiles of {backward['division']['tile']} positions with all 320 channels" in text
+    assert "2 sums of each channel kept in" in text
+    # A device without kernels has no such part.
+    assert "launched once" not in fuseblock("explain", *NORM[:-1], "cpu").stdout
+
+
+def test_explain_of_teams() -> None:
+    (kernel,) = planned(*ON_GPU)
+    assert kernel["name"] == "rows"
+    division = kernel["division"]
+    assert kernel["blocks"] == division["team"] * division["teams"]
+    text = fuseblock("explain", *ON_GPU).stdout
+    assert f"teams of {division['team']} blocks, {division['teams']} of them at work" in text
+    other = planned(*ON_GPU, "--force", f"team={division['team'] + 1}")[0]
+    assert other["division"]["team"] == division["team"] + 1
+
+
+@pytest.mark.parametrize("residency", ["registers", "shared", "memory"])
+def test_a_tile_can_be_forced(residency: str) -> None:
+    words = ("--force", "tile=8", "--force", f"residency={residency}")
+    (kernel,) = planned("softmax(c)", "--input", "f32[2,512,32,32]", "--device", "h200", *words)
+    assert kernel["division"]["tile"] == 8
+    assert kernel["residency"] == residency
+    (kernel,) = planned(
+        "layer_norm(c)", "--input", "f32[2,512,32,32]", "--device", "h200", *words, "--backward"
+    )
+    assert kernel["residency"] == residency
+    assert (kernel["again_bytes"] > 0) == (residency == "memory")
+    source = fuseblock(
+        "source", "softmax(c)", "--input", "f32[2,512,32,32]", "--device", "h200", *words
+    ).stdout
+    number = {"memory": 0, "registers": 1, "shared": 2}[residency]
+    assert f"constexpr int kResidency = {number};" in source
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--force", "tile=7"),
+            "tile: expected one that a kernel `columns` can have here, of ",
+        ),
+        (("--force", "team=2"), "team: expected a plan with a kernel `rows`, but that for h200 has none"),
+        (("--force", "tile=0"), "--force tile: expected a number from 1 on, got `0`"),
+        (
+            ("--force", "residency=disk"),
+            "--force residency: expected registers, shared or memory, got `disk`",
+        ),
+        (
+            ("--force", "fast"),
+            "--force: expected store, recompute, team=BLOCKS, tile=POSITIONS or residency=PLACE",
+        ),
+    ],
+)
+def test_choices_that_cannot_be(words: tuple[str, ...], message: str) -> None:
+    assert message in fuseblock("explain", *NORM, *words, status=2).stderr
+
+
+def test_choices_of_kernels_are_for_gpus() -> None:
+    done = fuseblock("explain", *NORM[:-1], "cpu", "--force", "tile=8", status=2)
+    assert "tile: expected a plan with a kernel `columns`, but that for cpu has none" in done.stderr
+    done = fuseblock("explain", *ON_GPU, "--force", "team=100000", status=2)
+    assert "team: expected at most the 264 thread blocks that this GPU runs at once" in done.stderr
 
 
 # source and compile

@@ -6,5 +6,5 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __
   const Place place = place_of_thread();
   Gathered nothing;
   for (Count tile = blockIdx.x; tile < (Count)a.tiles; tile += gridDim.x)
-    run_tile(a, place, tile, memory, nothing);
+    run_tile(a, place, tile, -1, memory, nothing);
 }

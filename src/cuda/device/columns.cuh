@@ -5,7 +5,8 @@
 // positions, or along channels where kAlongChannels. Statistics of a position are merged lane by lane, then warp by warp,
 // in an order that depends on the shapes alone.
 // What the sweeps read stays between them where kResidency says: in registers, in the thread's own columns of shared
-// memory, or nowhere, and is read again.
+// memory, or nowhere, and is read again. With kAhead the last sweep begins to copy the block's next tile into the columns
+// that it has done with.
 //
 // Before this stand the constants, Arguments, device/columns_tile.cuh, Bases (where a thread's elements begin), Inputs
 // (vectors of one step) and Gathered (sums over positions, device/columns_sums.cuh, or nothing); behind it the program of
@@ -15,6 +16,13 @@
 // What a thread keeps in registers.
 struct Kept {
   Inputs steps[kResidency == kInRegisters ? kSteps : 1];
+};
+
+// The tile that the block does next, where there is one.
+struct Next {
+  bool any;
+  Sites sites;
+  Bases bases;
 };
 
 // Begins to bring everything that is kept.
@@ -33,21 +41,27 @@ __device__ inline void begin_tile(const Arguments& a, const Place& place, const 
 }
 
 // One sweep over the tile. Leaves this thread's statistics of its positions in `sums`.
-template <class Sweep, bool kFirst>
+template <class Sweep, bool kFirst, bool kLast>
 __device__ inline void sweep(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
                              const typename Sweep::Positions (&positions)[kPositions], const Kept& kept,
-                             const char* column, typename Sweep::Sums (&sums)[kPositions], Gathered& gathered,
-                             char* memory) {
+                             char* column, typename Sweep::Sums (&sums)[kPositions], const Next& next,
+                             Gathered& gathered, char* memory) {
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) sums[p].clear();
+  Weight<real> weight = {};
 #pragma unroll kUnroll
   for (int step = 0; step < kSteps; ++step) {
     Inputs inputs;
     if (kResidency == kInRegisters) {
       inputs = kept.steps[step];
     } else if (kResidency == kInShared) {
-      if (kFirst) thread::copy_wait(kSteps - 1 - step);
+      // Copies of the next tile are under way where this sweep is also the last.
+      if (kFirst) thread::copy_wait(kAhead && kLast && next.any ? kSteps - 1 : kSteps - 1 - step);
       inputs = column_inputs(column + step * kStepBytes);
+      if (kAhead && kLast && next.any) {
+        copy_inputs(a, place, next.sites, next.bases, step, column + step * kStepBytes);
+        thread::copy_commit();
+      }
     } else {
       inputs = read_inputs(a, place, sites, bases, step);
     }
@@ -59,13 +73,14 @@ __device__ inline void sweep(const Arguments& a, const Place& place, const Sites
       for (int e = 0; e < kElements; ++e)
         if (channel_of(place, step, e) < kChannels) taken |= 1u << e;
     }
+    weight.come(taken);
     typename Sweep::Results results[kPositions][kElements];
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) {
 #pragma unroll
       for (int e = 0; e < kElements; ++e)
         results[p][e] = Sweep::program(a, place, sites, bases, step, positions[p], channels, inputs, p, e);
-      sums[p].add(results[p], taken);
+      sums[p].add(results[p], taken, weight);
     }
     if constexpr (Sweep::kSums > 0) Sweep::gather(sites, step, results, gathered, memory);
     Sweep::store(a, place, sites, bases, step, results);
@@ -91,10 +106,10 @@ __device__ inline void merge_tile(const Place& place, Sums (&sums)[kPositions], 
   }
   __syncthreads();
   for (int i = (int)threadIdx.x; i < kTile; i += kThreads) {
-    Sums total = list[i];
+    Sums parts[kTeam];
 #pragma unroll
-    for (int member = 1; member < kTeam; ++member) total.merge(list[member * kTile + i]);
-    totals[i] = total;
+    for (int member = 0; member < kTeam; ++member) parts[member] = list[member * kTile + i];
+    totals[i].merge_all(parts);
   }
   __syncthreads();
 #pragma unroll

@@ -2,6 +2,7 @@
 //   clear()            the statistic of nothing
 //   add(values, taken) takes those of kElements elements whose bit of `taken` is set
 //   merge(other)       joins two parts; the order of the calls is part of the result
+//   merge_all(parts)   joins several, in a fixed order
 //   merge_lanes()      joins the parts of a warp's lanes, which all get the result
 // A variance is never a difference of two large
 // numbers: moments are taken around the mean of a vector and merged by Chan's formula.
@@ -57,6 +58,12 @@ struct Sum {
   __device__ void merge(const Sum<Other>& other) {
     first += other.first;
   }
+  template <int kParts>
+  __device__ void merge_all(const Sum (&parts)[kParts]) {
+    *this = parts[0];
+#pragma unroll
+    for (int i = 1; i < kParts; ++i) first += parts[i].first;
+  }
   __device__ void merge_lanes() { first = warp::sum(first); }
 };
 
@@ -73,6 +80,12 @@ struct Largest {
   template <class Other>
   __device__ void merge(const Largest<Other>& other) {
     first = maximum(first, (Number)other.first);
+  }
+  template <int kParts>
+  __device__ void merge_all(const Largest (&parts)[kParts]) {
+    *this = parts[0];
+#pragma unroll
+    for (int i = 1; i < kParts; ++i) first = maximum(first, parts[i].first);
   }
   __device__ void merge_lanes() { first = warp::largest(first); }
 };
@@ -91,7 +104,32 @@ struct Smallest {
   __device__ void merge(const Smallest<Other>& other) {
     first = minimum(first, (Number)other.first);
   }
+  template <int kParts>
+  __device__ void merge_all(const Smallest (&parts)[kParts]) {
+    *this = parts[0];
+#pragma unroll
+    for (int i = 1; i < kParts; ++i) first = minimum(first, parts[i].first);
+  }
   __device__ void merge_lanes() { first = warp::smallest(first); }
+};
+
+// How elements that come count beside those that are there.
+template <class Number>
+struct Weight {
+  Number whole;   // elements with those that come
+  Number each;    // one over those that come
+  Number part;    // their share of all
+  Number spread;  // what the square of the distance of the two means counts
+
+  __device__ void come(unsigned int taken) {
+    const Number before = whole;
+    const Number coming = __popc(taken);
+    if (taken == 0) return;
+    whole = before + coming;
+    each = share((Number)1, coming);
+    part = share(coming, whole);
+    spread = before * part;
+  }
 };
 
 // first: the mean; second: the sum of squared deviations from it.
@@ -116,6 +154,22 @@ struct Moments {
       if (taken >> i & 1) chains[i % kChains] += (values[i] - mean) * (values[i] - mean);
     merge(Moments{mean, sum_of(chains), number});
   }
+  // The same for one of many statistics that take equally many elements: `weight` is the same for all of them.
+  __device__ void add(const Number (&values)[kElements], unsigned int taken, const Weight<Number>& weight) {
+    if (taken == 0) return;
+    Number mean = 0;
+#pragma unroll
+    for (int i = 0; i < kElements; ++i)
+      if (taken >> i & 1) mean += values[i];
+    if (kElements > 1) mean *= weight.each;
+#pragma unroll
+    for (int i = 0; i < kElements; ++i)
+      if (kElements > 1 && (taken >> i & 1)) second += (values[i] - mean) * (values[i] - mean);
+    const Number distance = mean - first;
+    second += distance * (distance * weight.spread);
+    first += distance * weight.part;
+    count = weight.whole;
+  }
   template <class Other>
   __device__ void merge(const Moments<Other>& other) {
     if (other.count == 0) return;
@@ -125,6 +179,21 @@ struct Moments {
     second += other.second + distance * distance * (count * part);
     first = count == 0 ? other.first : first + distance * part;
     count = whole;
+  }
+  // Around the mean of all parts.
+  template <int kParts>
+  __device__ void merge_all(const Moments (&parts)[kParts]) {
+    clear();
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) count += parts[i].count;
+    const Number each = share((Number)1, count);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) first += parts[i].first * (parts[i].count * each);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      const Number distance = parts[i].first - first;
+      second += parts[i].second + (parts[i].count == 0 ? (Number)0 : parts[i].count * distance * distance);
+    }
   }
   // Around the mean of all lanes: the deviations of their means count as those of their elements do.
   __device__ void merge_lanes() {
@@ -172,6 +241,12 @@ struct ExpSum {
                               : (Number)other.second * exponential((Number)other.first - largest);
     first = largest;
     second = mine + others;
+  }
+  template <int kParts>
+  __device__ void merge_all(const ExpSum (&parts)[kParts]) {
+    *this = parts[0];
+#pragma unroll
+    for (int i = 1; i < kParts; ++i) merge(parts[i]);
   }
   __device__ void merge_lanes() {
     const Number largest = warp::largest(first);

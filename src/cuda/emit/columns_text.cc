@@ -68,6 +68,7 @@ class ColumnsWriter : ColumnsSumsWriter {
                              {"kSums", number_text(numbers())},
                              {"kSumsInShared", constants_.sums_in_shared ? "1" : "0"},
                              {"kSumsOffset", number_text(sums_offset)},
+                             {"kAhead", copies_ahead() ? "1" : "0"},
                              {"kBySample", sums_by_sample() ? "1" : "0"},
                              {"k16Bit", writes_16_bit() ? "1" : "0"}});
     const double rows = static_cast<double>(domain_[0]) * static_cast<double>(domain_[2]) *
@@ -96,6 +97,11 @@ class ColumnsWriter : ColumnsSumsWriter {
   }
 
  private:
+  // Whether a block's last sweep begins to copy its next tile. Sums in registers are merged in the columns.
+  bool copies_ahead() const {
+    return constants_.residency == Residency::kShared && numbers() > 0 && constants_.sums_in_shared;
+  }
+
   // Whether everything that the sweeps write is rounded to 16 bits.
   bool writes_16_bit() const {
     bool any = false;
@@ -135,22 +141,30 @@ class ColumnsWriter : ColumnsSumsWriter {
     for (const Sink* sink : taken) text.line(name(*sink) + ".clear();");
     text.close();
     text.open("__device__ void add(const Results" + number_text(i) +
-              " (&results)[kElements], unsigned int taken) {");
+              " (&results)[kElements], unsigned int taken, const Weight<real>& weight) {");
     for (const Sink* sink : taken) {
       text.open("{");
       text.line("real values[kElements];");
       text.line("#pragma unroll");
       text.line("for (int e = 0; e < kElements; ++e) values[e] = results[e].r" + number_text(sink->step) +
                 ";");
-      text.line(name(*sink) + ".add(values, taken);");
+      const bool weighted = part(sink->part).statistic == Statistic::kMoments;
+      text.line(name(*sink) + (weighted ? ".add(values, taken, weight);" : ".add(values, taken);"));
       text.close();
     }
     text.close();
     text.open("__device__ void merge_lanes() {");
     for (const Sink* sink : taken) text.line(name(*sink) + ".merge_lanes();");
     text.close();
-    text.open("__device__ void merge(const Sums" + number_text(i) + "& other) {");
-    for (const Sink* sink : taken) text.line(name(*sink) + ".merge(other." + name(*sink) + ");");
+    text.open("__device__ void merge_all(const Sums" + number_text(i) + " (&parts)[kTeam]) {");
+    for (const Sink* sink : taken) {
+      text.open("{");
+      text.line(statistic_type(sink->part, "real") + " own[kTeam];");
+      text.line("#pragma unroll");
+      text.line("for (int i = 0; i < kTeam; ++i) own[i] = parts[i]." + name(*sink) + ";");
+      text.line(name(*sink) + ".merge_all(own);");
+      text.close();
+    }
     text.close();
     text.close("};");
   }
@@ -376,13 +390,21 @@ class ColumnsWriter : ColumnsSumsWriter {
   void write_run_tile(Text& text) {
     text.line("// The plan's sweeps on one tile.");
     text.line(
-        "__device__ inline void run_tile(const Arguments& a, const Place& place, Count tile, char* memory,");
-    text.open("                                Gathered& gathered) {");
+        "__device__ inline void run_tile(const Arguments& a, const Place& place, Count tile, Count "
+        "next_tile,");
+    text.open("                                char* memory, Gathered& gathered) {");
     text.line("const Sites sites = sites_of(a, place, tile);");
     text.line("const Bases bases = bases_of(a, sites);");
     text.line("char* column = memory + kListBytes + kTotalsBytes;");
     text.line("Kept kept;");
-    text.line("begin_tile(a, place, sites, bases, kept, column);");
+    if (!copies_ahead()) text.line("begin_tile(a, place, sites, bases, kept, column);");
+    text.line("Next next = {next_tile >= 0};");
+    if (copies_ahead()) {
+      text.open("if (next.any) {");
+      text.line("next.sites = sites_of(a, place, next_tile);");
+      text.line("next.bases = bases_of(a, next.sites);");
+      text.close();
+    }
     text.line("const PositionInputs inputs = read_positions(a, sites, bases);");
     text.line("Totals totals;");
     for (int i = 0; i < sweep_count(); ++i) {
@@ -394,8 +416,9 @@ class ColumnsWriter : ColumnsSumsWriter {
       text.line("for (int p = 0; p < kPositions; ++p) positions[p] = Sweep" + name +
                 "::positions(inputs, totals, p);");
       if (!has_statistics(i)) text.line("Sums" + name + " nothing[kPositions];");
-      text.line("sweep<Sweep" + name + ", " + (i == 0 ? "true" : "false") +
-                ">(a, place, sites, bases, positions, kept, column, " + sums + ", gathered, memory);");
+      text.line("sweep<Sweep" + name + ", " + (i == 0 ? "true" : "false") + ", " +
+                (i + 1 == sweep_count() ? "true" : "false") +
+                ">(a, place, sites, bases, positions, kept, column, " + sums + ", next, gathered, memory);");
       if (has_statistics(i)) text.line("merge_tile(place, " + sums + ", memory, memory + kListBytes);");
       if (has_end(i)) text.line("end_" + name + "(a, place, sites, bases, inputs, totals);");
       text.close();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <set>
 #include <vector>
 
 namespace fuseblock::cuda {
@@ -15,9 +17,10 @@ constexpr int kMostVectorBytes = 16;
 constexpr int kKeptRegisters = 32;
 constexpr int kStepRegisters = 60;
 constexpr int kBothRegisters = 64;
-// With gathered sums.
+// With gathered sums, whose sweeps have no more numbers at a time.
+constexpr int kSumsBothRegisters = 72;
 constexpr int kSumRegisters = 32;
-constexpr int kAllRegisters = 80;
+constexpr int kAllRegisters = 92;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -35,44 +38,46 @@ int step_registers(const ColumnsWork& work, int positions, int elements) {
          elements * work.channel_inputs * words;
 }
 
-// Where the inputs of a tile can stay, and what a candidate costs for each element: the unit is one instruction of the
-// program. Less than 128 neighbouring bytes a row waste some of the memory's bandwidth; reading again takes what L2 gives.
-double settle(const Gpu& gpu, const ColumnsWork& work, ColumnsConstants& constants) {
+// What a candidate costs for each element: the unit is one instruction of the program. Nothing where a thread or a block
+// cannot hold it. Less than 128 neighbouring bytes a row waste some of the memory's bandwidth; reading again takes what L2
+// gives. Says where gathered sums stay.
+std::optional<double> cost_of(const Gpu& gpu, const ColumnsWork& work, ColumnsConstants& constants) {
   const int steps = columns_steps(constants, work.channels);
   const int slots = constants.lanes * constants.team;
   const int patch = constants.positions * constants.elements;
   const int step_bytes = patch * work.input_bytes;
   const int tile = columns_tile(constants);
   const int lists = constants.team == 1 ? 0 : (constants.team + 1) * tile * work.state_bytes + 512;
-  const jit::Architecture& limits = *gpu.architecture;
-  double residence = 0;
   const int kept = steps * step_bytes / 4;
   const int registers =
       kept + (steps > 1 ? step_registers(work, constants.positions, constants.elements) : 0);
-  const bool keeps_registers = kept <= kKeptRegisters && registers <= kBothRegisters;
   const int sum_registers = steps * constants.elements * work.sums * work.real_bytes / 4;
-  constants.sums_in_shared = work.sums > 0 && (!keeps_registers || sum_registers > kSumRegisters ||
-                                               registers + sum_registers > kAllRegisters);
-  const std::int64_t sum_bytes = constants.sums_in_shared ? std::int64_t{sum_registers} * 4 * kThreads : 0;
-  const std::int64_t column_bytes = std::int64_t{steps} * step_bytes * kThreads + sum_bytes;
+  constants.sums_in_shared =
+      work.sums > 0 && (constants.residency != Residency::kRegisters || sum_registers > kSumRegisters ||
+                        registers + sum_registers > kAllRegisters);
+  // Sums in registers are merged in shared memory, too.
+  const std::int64_t sum_bytes = std::int64_t{sum_registers} * 4 * kThreads + (work.sums > 0 ? 256 : 0);
+  const jit::Architecture& limits = *gpu.architecture;
+  if (sum_bytes + lists > limits.shared_bytes_block) return std::nullopt;
   // An addition to a number in shared memory is three instructions.
-  if (constants.sums_in_shared) residence += 2.0 * work.sums / constants.positions;
-  if (keeps_registers) {
-    constants.residency = Residency::kRegisters;
-  } else if (column_bytes + lists <= limits.shared_bytes_multiprocessor / 2 - limits.shared_bytes_reserved) {
-    constants.residency = Residency::kShared;
-    residence += column_bytes + lists > limits.shared_bytes_multiprocessor / 3 - limits.shared_bytes_reserved
-                     ? 2.5
-                     : 1.5;
-  } else if (work.sweeps > 1 && column_bytes + lists <= limits.shared_bytes_block) {
-    constants.residency = Residency::kShared;
-    residence += 9;  // one block a multiprocessor: nothing moves while it computes
-  } else {
-    constants.residency = Residency::kNowhere;
-    residence += work.sweeps > 1 ? 12 : 5;
+  double residence = constants.sums_in_shared ? 2.0 * work.sums / constants.positions : 0.0;
+  switch (constants.residency) {
+    case Residency::kRegisters:
+      if (kept > kKeptRegisters || registers > (work.sums > 0 ? kSumsBothRegisters : kBothRegisters))
+        return std::nullopt;
+      break;
+    case Residency::kShared: {
+      const std::int64_t bytes = std::int64_t{steps} * step_bytes * kThreads + sum_bytes + lists;
+      const auto fits = [&](int blocks) {
+        return bytes <= limits.shared_bytes_multiprocessor / blocks - limits.shared_bytes_reserved;
+      };
+      if (bytes > limits.shared_bytes_block || (!fits(2) && work.sweeps == 1)) return std::nullopt;
+      // With one block a multiprocessor nothing moves while it computes.
+      residence += fits(3) ? 1.5 : fits(2) ? 2.5 : 12;
+      break;
+    }
+    case Residency::kNowhere: residence += work.sweeps > 1 ? 12 : 5; break;
   }
-  // What a block cannot hold at all.
-  if (sum_bytes + lists > limits.shared_bytes_block) residence += 1000;
   const std::int64_t row =
       work.access == ColumnsAccess::kAlongPositions
           ? std::int64_t{32 / constants.lanes} * constants.vector
@@ -86,7 +91,7 @@ double settle(const Gpu& gpu, const ColumnsWork& work, ColumnsConstants& constan
       static_cast<double>(work.channels) / (static_cast<double>(steps) * slots * constants.elements);
   // What one addition to a statistic costs is shared by the elements of a step.
   const double each =
-      (10 + 12.0 / constants.elements + merge / (steps * constants.elements)) / used + narrow + residence;
+      (10 + 6.0 / constants.elements + merge / (steps * constants.elements)) / used + narrow + residence;
   // Fewer tiles than blocks leave multiprocessors idle.
   const std::int64_t tiles = work.access == ColumnsAccess::kAlongPositions
                                  ? work.samples * ceil_div(work.positions, tile)
@@ -99,7 +104,39 @@ double settle(const Gpu& gpu, const ColumnsWork& work, ColumnsConstants& constan
   return each * std::max(idle, 1.0) * outside;
 }
 
+std::vector<Residency> residencies(KernelResidency wanted) {
+  switch (wanted) {
+    case KernelResidency::kRegisters: return {Residency::kRegisters};
+    case KernelResidency::kShared: return {Residency::kShared};
+    case KernelResidency::kMemory: return {Residency::kNowhere};
+    case KernelResidency::kByCost: break;
+  }
+  return {Residency::kRegisters, Residency::kShared, Residency::kNowhere};
+}
+
+// The ways in which lanes and warps may share a position, for threads of so many positions and channels in a step.
+void add_candidates(std::vector<ColumnsConstants>& candidates, const ColumnsWork& work,
+                    ColumnsConstants candidate) {
+  const int vector = candidate.access == ColumnsAccess::kAlongChannels ? candidate.vector : 1;
+  for (int lanes : {1, 2, 4, 8, 16, 32})
+    for (int team : {1, 2, 4, 8}) {
+      if (lanes * team * vector >= 2 * work.channels && lanes * team > 1) continue;
+      candidate.lanes = lanes;
+      candidate.team = team;
+      candidates.push_back(candidate);
+    }
+}
+
 }  // namespace
+
+std::string residency_name(Residency residency) {
+  switch (residency) {
+    case Residency::kRegisters: return "registers";
+    case Residency::kShared: return "shared";
+    case Residency::kNowhere: return "memory";
+  }
+  throw InternalError("an unknown residency");
+}
 
 int columns_steps(const ColumnsConstants& constants, std::int64_t channels) {
   return static_cast<int>(
@@ -131,7 +168,7 @@ ColumnsDivision divide_tiles(const Gpu& gpu, const ColumnsWork& work, const Colu
   return division;
 }
 
-ColumnsConstants divide_columns(const Gpu& gpu, const ColumnsWork& work) {
+ColumnsConstants divide_columns(const Gpu& gpu, const ColumnsWork& work, const KernelChoices& choices) {
   ColumnsConstants constants;
   constants.access = work.access;
   constants.threads = kThreads;
@@ -140,31 +177,39 @@ ColumnsConstants divide_columns(const Gpu& gpu, const ColumnsWork& work) {
   const bool along_channels = work.access == ColumnsAccess::kAlongChannels;
   std::vector<ColumnsConstants> candidates;
   for (int positions : {1, 2, 4, 8})
-    for (int elements : {1, 2, 4, 8, 16})
-      for (int lanes : {1, 2, 4, 8, 16, 32})
-        for (int team : {1, 2, 4, 8}) {
-          if (along_channels ? elements % constants.vector != 0 : positions != constants.vector) continue;
-          if (step_registers(work, positions, elements) > kStepRegisters) continue;
-          ColumnsConstants candidate = constants;
-          candidate.positions = positions;
-          candidate.elements = elements;
-          candidate.lanes = lanes;
-          candidate.team = team;
-          if (lanes * team * (along_channels ? constants.vector : 1) >= 2 * work.channels && lanes * team > 1)
-            continue;
-          candidates.push_back(candidate);
-        }
-  ColumnsConstants best = constants;
-  best.positions = along_channels ? 1 : constants.vector;
-  best.elements = along_channels ? constants.vector : 1;
-  double least = settle(gpu, work, best);
-  for (ColumnsConstants& candidate : candidates) {
-    const double cost = settle(gpu, work, candidate);
-    if (cost >= least) continue;
-    least = cost;
-    best = candidate;
+    for (int elements : {1, 2, 4, 8, 16}) {
+      if (along_channels ? elements % constants.vector != 0 : positions != constants.vector) continue;
+      if (step_registers(work, positions, elements) > kStepRegisters) continue;
+      constants.positions = positions;
+      constants.elements = elements;
+      add_candidates(candidates, work, constants);
+    }
+  if (candidates.empty()) {
+    constants.positions = along_channels ? 1 : constants.vector;
+    constants.elements = along_channels ? constants.vector : 1;
+    add_candidates(candidates, work, constants);
   }
-  return best;
+  std::optional<ColumnsConstants> best;
+  double least = 0;
+  std::set<int> tiles;
+  for (ColumnsConstants& candidate : candidates)
+    for (Residency residency : residencies(choices.residency)) {
+      candidate.residency = residency;
+      const std::optional<double> cost = cost_of(gpu, work, candidate);
+      if (!cost) continue;
+      tiles.insert(columns_tile(candidate));
+      if (choices.tile > 0 && columns_tile(candidate) != choices.tile) continue;
+      if (best && *cost >= least) continue;
+      least = *cost;
+      best = candidate;
+    }
+  if (best) return *best;
+  if (tiles.empty())
+    throw UserError("residency: expected another one, no tile of a kernel `columns` can be kept there");
+  std::string list;
+  for (int tile : tiles) list += (list.empty() ? "" : ", ") + std::to_string(tile);
+  throw UserError("tile: expected one that a kernel `columns` can have here, of " + list +
+                  " positions; got " + std::to_string(choices.tile));
 }
 
 }  // namespace fuseblock::cuda

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "cuda/emit/columns_text.h"
 #include "cuda/gpu.h"
+#include "fuseblock/plan.h"
 
 namespace fuseblock::cuda {
 
@@ -38,6 +40,9 @@ struct ColumnsDivision {
   std::int64_t bundles() const { return (blocks + bundle - 1) / bundle; }
 };
 
+// As choices name it: registers, shared, memory.
+std::string residency_name(Residency residency);
+
 // Steps of a thread on its tile.
 int columns_steps(const ColumnsConstants& constants, std::int64_t channels);
 // Positions of a tile.
@@ -47,6 +52,7 @@ int columns_tile(const ColumnsConstants& constants);
 ColumnsDivision divide_tiles(const Gpu& gpu, const ColumnsWork& work, const ColumnsConstants& constants,
                              const ColumnsText& text);
 
-ColumnsConstants divide_columns(const Gpu& gpu, const ColumnsWork& work);
+// Throws UserError where no division is as the choices ask.
+ColumnsConstants divide_columns(const Gpu& gpu, const ColumnsWork& work, const KernelChoices& choices = {});
 
 }  // namespace fuseblock::cuda

@@ -10,19 +10,69 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
+// `1 tile`, `8 tiles`.
+std::string counted(std::int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 class ColumnsLaunch : public KernelLaunch {
  public:
   ColumnsLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
       : schedule_(schedule), cut_(cut), gpu_(gpu), domain_(schedule.steps[at(cut.first)].sweep.domain) {
     ColumnsWork work = measure();
-    if (dense_by_type_) dense_ = make_variant(work, divide_columns(gpu, work));
+    const KernelChoices& choices = schedule.choices;
+    if (dense_by_type_) dense_ = make_variant(work, divide_columns(gpu, work, choices));
     work.access = ColumnsAccess::kStrided;
-    ColumnsConstants constants = divide_columns(gpu, work);
+    ColumnsConstants constants = divide_columns(gpu, work, dense_by_type_ ? KernelChoices{} : choices);
     if (constants.residency == Residency::kShared) constants.residency = Residency::kNowhere;
     strided_ = make_variant(work, constants);
   }
 
   std::vector<jit::KernelSource> sources() const override { return {first_variant().kernel->source()}; }
+
+  std::vector<PlannedKernel> planned() const override {
+    const Variant& variant = first_variant();
+    const ColumnsConstants& constants = variant.constants;
+    const ColumnsDivision& division = variant.division;
+    PlannedKernel kernel = planned_kernel(schedule_, cut_, variant.text.kernel);
+    kernel.blocks = division.blocks;
+    kernel.threads = constants.threads;
+    kernel.shared_bytes = variant.text.shared_bytes;
+    const int sharing = constants.lanes * constants.team;
+    kernel.numbers = {{"tile", columns_tile(constants)},
+                      {"tiles", division.tiles},
+                      {"threads_of_a_position", sharing},
+                      {"positions_of_a_thread", constants.positions},
+                      {"channels_of_a_step", constants.elements},
+                      {"steps", columns_steps(constants, domain_[1])},
+                      {"vector", constants.vector}};
+    const int steps = columns_steps(constants, domain_[1]);
+    kernel.division = {"tiles of " + counted(columns_tile(constants), "position") + " with all " +
+                       counted(domain_[1], "channel") + ", " + std::to_string(division.tiles) + " in all; " +
+                       counted(sharing, "thread") + " a position, each with " +
+                       counted(constants.positions, "position") + " and " +
+                       counted(constants.elements, "channel") + " in each of " + counted(steps, "step")};
+    if (kernel.sweeps > 1) {
+      const bool kept = constants.residency != Residency::kNowhere;
+      kernel.residency = residency_name(constants.residency);
+      kernel.again_bytes = kept ? 0.0 : bytes_read_again(schedule_, cut_);
+      kernel.division.push_back(
+          !kept ? "later sweeps read again, from L2"
+                : "what is read stays in " +
+                      std::string(constants.residency == Residency::kShared ? "shared memory" : "registers") +
+                      " for later sweeps");
+    }
+    if (variant.text.sums > 0) {
+      kernel.numbers.emplace_back("sums", variant.text.sums);
+      kernel.numbers.emplace_back("bundle", division.bundle);
+      kernel.division.push_back(counted(variant.text.sums, "sum") + " of each channel" +
+                                (variant.text.by_sample ? " and sample" : "") + " kept in " +
+                                (constants.sums_in_shared ? "shared memory" : "registers") + " over " +
+                                counted(division.block_tiles, "tile") + ", then merged by bundles of " +
+                                counted(division.bundle, "block"));
+    }
+    return {kernel};
+  }
 
   void reserve(WorkspaceLayout& counters) override {
     std::int64_t words = 0;

@@ -1,7 +1,10 @@
 #include "cuda/launch/kernel.h"
 
+#include <algorithm>
+
 #include "cuda/emit/finalise_text.h"
 #include "cuda/jit/cache.h"
+#include "cuda/jit/source_digest.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -13,14 +16,18 @@ class FinaliseLaunch : public KernelLaunch {
   FinaliseLaunch(const Schedule& schedule, const KernelCut& cut)
       : text_(finalise_text(schedule, cut)),
         kernel_(source_of(text_, schedule)),
+        planned_(planned_kernel(schedule, cut, text_)),
         blocks_(varies_over_positions(schedule, schedule.steps[static_cast<std::size_t>(cut.first)])
                     ? kGridBlocks
-                    : 1) {}
+                    : 1) {
+    planned_.blocks = blocks_;
+    planned_.threads = kThreads;
+  }
 
   std::vector<jit::KernelSource> sources() const override { return {kernel_.source()}; }
+  std::vector<PlannedKernel> planned() const override { return {planned_}; }
   void load(const Gpu& gpu) override { kernel_.load(gpu); }
   void launch(const RunContext& run, std::byte* /*counters*/) const override {
-    constexpr unsigned int kThreads = 1024;
     Parameters parameters(text_);
     parameters.add_tensors(text_, *run.views);
     kernel_.launch(run, {blocks_, kThreads}, parameters);
@@ -29,9 +36,11 @@ class FinaliseLaunch : public KernelLaunch {
  private:
   // Two a multiprocessor of the largest GPUs; threads go on to the next element.
   static constexpr unsigned int kGridBlocks = 264;
+  static constexpr int kThreads = 1024;
 
   EmittedKernel text_;
   LoadedKernel kernel_;
+  PlannedKernel planned_;
   unsigned int blocks_;
 };
 
@@ -80,8 +89,78 @@ void LoadedKernel::launch(const RunContext& run, const LaunchShape& shape, Param
   jit::launch(*run.driver, launch);
 }
 
+std::vector<PlannedKernel> KernelLaunch::planned() const {
+  std::vector<PlannedKernel> result;
+  for (const jit::KernelSource& source : sources()) {
+    PlannedKernel kernel;
+    kernel.name = source.name;
+    kernel.digest = jit::source_digest(source.text);
+    result.push_back(std::move(kernel));
+  }
+  return result;
+}
 void KernelLaunch::reserve(WorkspaceLayout& /*counters*/) {}
 void KernelLaunch::reserve_scratch(WorkspaceLayout& /*layout*/) {}
+
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+double slot_bytes(const Schedule& schedule, const Slot& slot) {
+  DType dtype = slot.dtype.value_or(arithmetic_type(schedule.inputs));
+  if (slot.kind == SlotKind::kArgument) dtype = schedule.inputs[at(slot.number)].type.dtype;
+  if (slot.kind == SlotKind::kOutput) dtype = schedule.outputs[at(slot.number)].type.dtype;
+  if (slot.kind == SlotKind::kStatistic) dtype = DType::kF64;
+  return slot.elements() * static_cast<double>(byte_size(dtype));
+}
+
+// Whether a step of the cut makes what the slot holds.
+bool is_made(const Schedule& schedule, const KernelCut& cut, int slot) {
+  auto has = [](const std::vector<int>& list, int item) {
+    return std::find(list.begin(), list.end(), item) != list.end();
+  };
+  for (int i = cut.first; i <= cut.last; ++i) {
+    const ScheduleStep& step = schedule.steps[at(i)];
+    if (step.result == slot) return true;
+    for (const std::vector<Sink>* sinks : {&step.sweep.sinks, &step.sweep.epilogue.sinks})
+      for (const Sink& sink : *sinks)
+        if (has(sink.slots, slot)) return true;
+  }
+  return has(cut.outputs, slot) || has(cut.remaining, schedule.slots[at(slot)].part) ||
+         schedule.slots[at(slot)].kind == SlotKind::kOutput;
+}
+
+}  // namespace
+
+PlannedKernel planned_kernel(const Schedule& schedule, const KernelCut& cut, const EmittedKernel& kernel) {
+  PlannedKernel result;
+  result.name = kernel.entry;
+  result.digest = jit::source_digest(kernel.text);
+  for (int i = cut.first; i <= cut.last; ++i) {
+    const StepKind kind = schedule.steps[at(i)].kind;
+    if (kind == StepKind::kSweep) ++result.sweeps;
+    if (kind == StepKind::kFinalise) ++result.finalises;
+  }
+  for (int slot : kernel.tensors)
+    (is_made(schedule, cut, slot) ? result.written_bytes : result.read_bytes) +=
+        slot_bytes(schedule, schedule.slots[at(slot)]);
+  return result;
+}
+
+double bytes_read_again(const Schedule& schedule, const KernelCut& cut) {
+  double bytes = 0;
+  std::vector<int> seen;
+  for (int i = cut.first; i <= cut.last; ++i)
+    for (int slot : schedule.steps[at(i)].sweep.inputs) {
+      const Slot& which = schedule.slots[at(slot)];
+      if (which.kind == SlotKind::kStatistic || !over_positions(which.extents)) continue;
+      if (std::find(seen.begin(), seen.end(), slot) != seen.end())
+        bytes += slot_bytes(schedule, which);
+      else
+        seen.push_back(slot);
+    }
+  return bytes;
+}
 
 jit::KernelSource source_of(const EmittedKernel& kernel, const Schedule& schedule) {
   return {kernel.entry, kernel.text, {"--std=c++17"}, kernel.entry, schedule.block.block().to_string()};

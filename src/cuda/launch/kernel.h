@@ -12,6 +12,7 @@
 #include "cuda/emit/kernel_writer.h"
 #include "cuda/gpu.h"
 #include "cuda/jit/module.h"
+#include "plan/engine.h"
 #include "plan/slot_memory.h"
 
 namespace fuseblock::cuda {
@@ -81,6 +82,8 @@ class KernelLaunch {
 
   // What is compiled before the first run.
   virtual std::vector<jit::KernelSource> sources() const = 0;
+  // What it launches where tensors are as their types say; names and digests of the sources unless it knows more.
+  virtual std::vector<PlannedKernel> planned() const;
   // Takes its places in the part of the workspace that is zero when a run begins.
   virtual void reserve(WorkspaceLayout& counters);
   // Takes other places in the workspace.
@@ -90,6 +93,11 @@ class KernelLaunch {
   // `counters` is where those of all kernels begin.
   virtual void launch(const RunContext& run, std::byte* counters) const = 0;
 };
+
+// What plans say of every kernel: its steps, its digest, and the bytes of the tensors that it reads and writes.
+PlannedKernel planned_kernel(const Schedule& schedule, const KernelCut& cut, const EmittedKernel& kernel);
+// Bytes of the values over positions that the kernel's sweeps behind the first read again.
+double bytes_read_again(const Schedule& schedule, const KernelCut& cut);
 
 jit::KernelSource source_of(const EmittedKernel& kernel, const Schedule& schedule);
 

@@ -15,13 +15,18 @@ class PoolLaunch : public KernelLaunch {
  public:
   PoolLaunch(const Schedule& schedule, const KernelCut& cut)
       : text_(pool_text(schedule, cut, is_channels_last(schedule, cut))),
-        kernel_(source_of(text_, schedule)) {
+        kernel_(source_of(text_, schedule)),
+        planned_(planned_kernel(schedule, cut, text_)) {
     const Part& part = schedule.graph[schedule.steps[static_cast<std::size_t>(cut.first)].parts[0]];
     geometry_ = pool_geometry(schedule.block, part.node);
     for (std::int64_t extent : part.extents) elements_ *= extent;
+    planned_.blocks = blocks();
+    planned_.threads = kThreads;
+    planned_.division = {"a thread for each element of the result"};
   }
 
   std::vector<jit::KernelSource> sources() const override { return {kernel_.source()}; }
+  std::vector<PlannedKernel> planned() const override { return {planned_}; }
   void load(const Gpu& gpu) override { kernel_.load(gpu); }
   void launch(const RunContext& run, std::byte* /*counters*/) const override {
     if (elements_ == 0) return;
@@ -30,15 +35,13 @@ class PoolLaunch : public KernelLaunch {
     parameters.add(elements_);
     for (std::int64_t extent : geometry_.in) parameters.add(extent);
     for (std::int64_t extent : geometry_.out) parameters.add(extent);
-    const std::int64_t blocks = (elements_ + kThreads - 1) / kThreads;
-    kernel_.launch(
-        run,
-        {static_cast<unsigned int>(std::min<std::int64_t>(blocks, std::numeric_limits<int>::max())),
-         kThreads},
-        parameters);
+    kernel_.launch(run, {static_cast<unsigned int>(blocks()), kThreads}, parameters);
   }
 
  private:
+  std::int64_t blocks() const {
+    return std::min<std::int64_t>((elements_ + kThreads - 1) / kThreads, std::numeric_limits<int>::max());
+  }
   static bool is_channels_last(const Schedule& schedule, const KernelCut& cut) {
     const int operand = schedule.steps[static_cast<std::size_t>(cut.first)].operands[0];
     const Slot& slot = schedule.slots[static_cast<std::size_t>(operand)];
@@ -48,6 +51,7 @@ class PoolLaunch : public KernelLaunch {
 
   EmittedKernel text_;
   LoadedKernel kernel_;
+  PlannedKernel planned_;
   PoolGeometry geometry_;
   std::int64_t elements_ = 1;
 };

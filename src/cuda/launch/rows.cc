@@ -1,6 +1,9 @@
 #include "cuda/launch/rows.h"
 
 #include <algorithm>
+#include <string>
+
+#include "fuseblock/error.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -42,7 +45,7 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 // its statistics are merged; that is shorter where the ring has room for chunks of the next unit. The first read and the
 // last write have nothing beside them. Lists in memory are cleared before the launch.
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
-                         const RowsConstants& constants, const RowsSweeps& sweeps) {
+                         const RowsConstants& constants, const RowsSweeps& sweeps, int wanted) {
   const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * constants.blocks;
   const std::int64_t units = domain[0] * (domain[1] / cut.unit_channels);
   const std::int64_t chunks = ceil_div(unit_elements(cut, domain), 32 * constants.vector * constants.pieces);
@@ -50,9 +53,13 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
   const bool single = sweeps.count == 1;
   // A cluster has one barrier, which the next unit's first sweep would share with the last one's.
   const bool clusters = gpu.architecture->clusters && (single || !sweeps.last_statistics);
+  if (wanted > blocks)
+    throw UserError("team: expected at most the " + std::to_string(blocks) +
+                    " thread blocks that this GPU runs at once, got " + std::to_string(wanted));
   RowsDivision best;
   double least = 0;
   for (std::int64_t team = 1; team <= blocks; ++team) {
+    if (wanted > 0 && team != wanted) continue;
     const bool cluster = clusters && (team == 2 || team == 4 || team == kLargestCluster);
     // The multiprocessors of a part of the GPU may not divide into the largest clusters.
     const std::int64_t held = team == kLargestCluster && cluster ? blocks - blocks / 32 : blocks;

@@ -33,7 +33,8 @@ struct RowsSweeps {
   bool last_statistics = false;  // the last one takes statistics
 };
 
+// `team` is the number of blocks of a team, 0 where it is chosen by cost. Throws UserError where it cannot be had.
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
-                         const RowsConstants& constants, const RowsSweeps& sweeps);
+                         const RowsConstants& constants, const RowsSweeps& sweeps, int team = 0);
 
 }  // namespace fuseblock::cuda

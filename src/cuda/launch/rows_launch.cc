@@ -36,6 +36,33 @@ class RowsLaunch : public KernelLaunch {
 
   std::vector<jit::KernelSource> sources() const override { return {first_variant().kernel->source()}; }
 
+  std::vector<PlannedKernel> planned() const override {
+    const Variant& variant = first_variant();
+    const RowsDivision& division = variant.division;
+    PlannedKernel kernel = planned_kernel(schedule_, cut_, variant.text.kernel);
+    kernel.blocks = std::int64_t{division.team} * division.teams;
+    kernel.threads = variant.constants.threads;
+    kernel.shared_bytes = variant.shared_bytes;
+    kernel.numbers = {{"unit_channels", cut_.unit_channels},
+                      {"units", division.units},
+                      {"team", division.team},
+                      {"teams", division.teams},
+                      {"steps", division.steps},
+                      {"kept_steps", division.steps - division.again}};
+    kernel.division = {"units of " + std::to_string(cut_.unit_channels) + " channels of a sample, " +
+                       std::to_string(division.units) + " in all; teams of " + std::to_string(division.team) +
+                       " blocks" + (division.cluster ? ", clusters, " : ", ") +
+                       std::to_string(division.teams) + " of them at work"};
+    if (kernel.sweeps < 2) return {kernel};
+    const int kept = division.steps - division.again;
+    kernel.residency = kept > 0 ? "shared" : "memory";
+    kernel.again_bytes = bytes_read_again(schedule_, cut_) * division.again / division.steps;
+    kernel.division.push_back("of " + std::to_string(division.steps) + " steps of a warp " +
+                              std::to_string(kept) + " stay in shared memory for later sweeps" +
+                              (division.again > 0 ? ", the others are read again, from L2" : ""));
+    return {kernel};
+  }
+
   void reserve(WorkspaceLayout& counters) override {
     bool tail = false;
     for (Variant* variant : {strided_.get(), dense_variant_.get()}) {
@@ -91,6 +118,7 @@ class RowsLaunch : public KernelLaunch {
     RowsConstants constants;
     RowsText text;
     RowsDivision division;
+    int shared_bytes = 0;
     std::vector<Scalar> scalars;  // in the order of the text's
     std::optional<LoadedKernel> kernel;
   };
@@ -146,13 +174,13 @@ class RowsLaunch : public KernelLaunch {
   std::unique_ptr<Variant> make_variant(const RowsConstants& constants) const {
     auto variant = std::make_unique<Variant>();
     variant->constants = constants;
-    variant->division = divide_rows(gpu_, cut_, domain_, constants, sweeps());
+    variant->division = divide_rows(gpu_, cut_, domain_, constants, sweeps(), schedule_.choices.team);
     variant->constants.cluster = variant->division.cluster ? variant->division.team : 1;
     variant->constants.again = variant->division.again > 0;
     variant->text = rows_text(schedule_, cut_, variant->constants);
-    variant->kernel.emplace(
-        source_of(variant->text.kernel, schedule_),
-        variant->text.shared_bytes + constants.ring * variant->text.ring_vector_bytes * constants.threads);
+    variant->shared_bytes =
+        variant->text.shared_bytes + constants.ring * variant->text.ring_vector_bytes * constants.threads;
+    variant->kernel.emplace(source_of(variant->text.kernel, schedule_), variant->shared_bytes);
     return variant;
   }
 

@@ -69,7 +69,7 @@ int read_count(const std::string& name, const std::string& text) {
   int count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || end != text.data() + text.size() || count < 1)
-    throw UserError("--force " + name + ": expected a number from 1 on, got `" + text + "`");
+    throw UserError(name + ": expected a number from 1 on, got `" + text + "`");
   return count;
 }
 
@@ -77,7 +77,7 @@ KernelResidency read_residency(const std::string& text) {
   if (text == "registers") return KernelResidency::kRegisters;
   if (text == "shared") return KernelResidency::kShared;
   if (text == "memory") return KernelResidency::kMemory;
-  throw UserError("--force residency: expected registers, shared or memory, got `" + text + "`");
+  throw UserError("residency: expected registers, shared or memory, got `" + text + "`");
 }
 
 // What --force says: the choices that are not left to the planner.
@@ -97,9 +97,8 @@ void read_choices(const std::vector<std::string>& texts, Reuse& reuse, KernelCho
     else if (name == "residency")
       kernels.residency = read_residency(value);
     else
-      throw UserError(
-          "--force: expected store, recompute, team=BLOCKS, tile=POSITIONS or residency=PLACE, got `" + text +
-          "`");
+      throw UserError("expected store, recompute, team=BLOCKS, tile=POSITIONS or residency=PLACE, got `" +
+                      text + "`");
   }
 }
 
@@ -109,6 +108,17 @@ bool names_a_file(const std::string& text) {
 }
 
 }  // namespace
+
+std::string problem_of_choice(const std::string& text) {
+  try {
+    Reuse reuse = Reuse::kByCost;
+    KernelChoices kernels;
+    read_choices({text}, reuse, kernels);
+    return "";
+  } catch (const UserError& error) {
+    return error.what();
+  }
+}
 
 Block read_block(const std::string& text) {
   if (trimmed(text).starts_with('{')) return Block::from_json(text);

@@ -48,6 +48,9 @@ struct BlockRequest {
   }
 };
 
+// What is wrong with a word of --force; empty where nothing is.
+std::string problem_of_choice(const std::string& text);
+
 // Throws UserError where something does not read, is missing or is given twice.
 BlockRequest read_request(const BlockOptions& options);
 // The same for what is to run: throws NotSupportedError for a device that can be planned for only.

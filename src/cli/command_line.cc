@@ -120,7 +120,8 @@ class CommandLine {
            "convolution's result that is needed again), team=BLOCKS (of a kernel `rows`), tile=POSITIONS\n"
            "and residency=registers, shared or memory (of a kernel `columns`)")
         ->type_name("CHOICE")
-        ->allow_extra_args(false);
+        ->allow_extra_args(false)
+        ->check([](const std::string& text) { return problem_of_choice(text); });
   }
 
   static void add_wanted(CLI::App* sub, std::vector<std::string>& wanted) {

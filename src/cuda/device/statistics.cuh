@@ -188,11 +188,12 @@ struct Moments {
     for (int i = 0; i < kParts; ++i) count += parts[i].count;
     const Number each = share((Number)1, count);
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) first += parts[i].first * (parts[i].count * each);
+    for (int i = 0; i < kParts; ++i)
+      if (parts[i].count != 0) first += parts[i].first * (parts[i].count * each);
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
       const Number distance = parts[i].first - first;
-      second += parts[i].second + (parts[i].count == 0 ? (Number)0 : parts[i].count * distance * distance);
+      if (parts[i].count != 0) second += parts[i].second + parts[i].count * distance * distance;
     }
   }
   // Around the mean of all lanes: the deviations of their means count as those of their elements do.
@@ -287,6 +288,14 @@ __device__ inline Value from_first(const Value& value) {
 #pragma unroll
   for (int i = 0; i < (int)(sizeof(Value) / 4); ++i) to[i] = __shfl_sync(0xffffffffu, from[i], 0);
   return result;
+}
+
+// The statistics of all 32 lanes, whatever kFirstDistance and kEndDistance say.
+template <class Sums>
+__device__ inline Sums merge_whole(Sums sums) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) sums.merge(shuffle_down(sums, distance));
+  return from_first(sums);
 }
 
 }  // namespace warp

@@ -185,7 +185,9 @@ void KernelWriter::write_merge_all(Text& text, int number) {
   }
   text.line("total.merge(" + type + "{" + state + "});");
   text.close();
-  text.line("total = warp::from_first(warp::merge(total));");
+  // In a kernel `columns` the lanes that merge_lanes joins are those of a position.
+  text.line(cut_.kind == KernelKind::kColumns ? "total = warp::merge_whole(total);"
+                                              : "total = warp::from_first(warp::merge(total));");
   // A group's statistic stands at every channel of the group; elsewhere a set has one place.
   const std::int64_t places = over_c && which.groups > 1 ? group : 1;
   text.open("for (int i = threadIdx.x % 32; i < " + std::to_string(places) + "; i += 32) {");

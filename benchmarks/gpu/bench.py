@@ -225,7 +225,10 @@ def run(case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: b
         peers["torch.compile"] = timer(lambda: compiled(*arguments))[0]
     ms, spread = timer(call)
     floor = (x.nbytes + output.nbytes) / copy_rate * 1e3
-    kernels = json.loads(plan.explain_json()).get("kernels", [])
+    kernels = [
+        {name: kernel[name] for name in ("name", "source_digest")}
+        for kernel in json.loads(plan.explain_json()).get("kernels", [])
+    ]
     rows.append(
         {
             **head,

@@ -253,7 +253,11 @@ def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
     for direction, parts in plans.items():
         told = wrong[direction] or measured[direction].verdict(dtype)
         errors = measured[direction]
-        kernels = [kernel for part in parts for kernel in json.loads(part.explain_json()).get("kernels", [])]
+        kernels = [
+            {name: kernel[name] for name in ("name", "source_digest")}
+            for part in parts
+            for kernel in json.loads(part.explain_json()).get("kernels", [])
+        ]
         records.append(
             {
                 "direction": direction,

@@ -13,20 +13,6 @@
 // UnitValues; behind it the program of each sweep, the finalise steps and `run_units`, which calls what is here in the
 // plan's order; last the kernel, device/rows.cu.
 
-// Who works a unit's statistics out: all of the block, or one warp of it while the others go on.
-struct Block {
-  static constexpr int kCrewThreads = kThreads, kCrewWarps = kWarps;
-  static __device__ int thread() { return (int)threadIdx.x; }
-  static __device__ int warp() { return (int)threadIdx.x / 32; }
-  static __device__ void sync() { __syncthreads(); }
-};
-struct Warp {
-  static constexpr int kCrewThreads = 32, kCrewWarps = 1;
-  static __device__ int thread() { return (int)threadIdx.x % 32; }
-  static __device__ int warp() { return 0; }
-  static __device__ void sync() { __syncwarp(); }
-};
-
 constexpr int kTaken = kCluster > 1 ? 1 : 3;  // parts of a team's list that a lane asks for at once
 
 constexpr int kPiece = 32 * kVector;      // elements of a warp's piece

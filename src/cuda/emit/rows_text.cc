@@ -69,7 +69,8 @@ class RowsWriter : UnitWriter {
     const double elements = static_cast<double>(cut_.unit_channels) * static_cast<double>(domain_[2]) *
                             static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
-    for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "copies.cuh", "team.cuh"})
+    for (const char* file :
+         {"types.cuh", "functions.cuh", "statistics.cuh", "copies.cuh", "team.cuh", "crew.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
     text += "\n" + device_file("rows.cuh") + "\n" + programs.str() + "\n" + device_file("rows.cu");

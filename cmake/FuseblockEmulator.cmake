@@ -33,7 +33,9 @@ target_link_libraries(emulator_test PRIVATE fuseblock GTest::gtest_main)
 add_dependencies(emulator_test fuseblock_emulated_cuda)
 set_target_properties(emulator_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/emulator")
 set(emulator "${PROJECT_BINARY_DIR}/tests/emulator")
+# Host calls of the CUDA engine.
+add_test(NAME host_emulated_test COMMAND host_test --gtest_filter=HostOnAnEmulatedGpu.*)
 add_test(NAME emulator_test COMMAND emulator_test)
-set_tests_properties(emulator_test PROPERTIES
+set_tests_properties(emulator_test host_emulated_test PROPERTIES
   TIMEOUT ${FUSEBLOCK_TEST_TIMEOUT}
   ENVIRONMENT "LD_LIBRARY_PATH=${emulator}:$ENV{LD_LIBRARY_PATH};FUSEBLOCK_NVRTC=${emulator}/libcuda.so.1;FUSEBLOCK_CACHE_DIR=${emulator}/cache")

@@ -34,25 +34,36 @@ std::vector<PlannedKernel> kernels_for(const Schedule& schedule, const DeviceDes
 }
 
 const std::vector<Engine>& engines() {
+  static const std::vector<Engine> kEngines = {
+      {"cpu", [] { return cpu::description(); }, cpu::prepare, cpu::prepare_training},
+      {"reference",
+       [] {
+         DeviceDescription description;
+         description.name = "reference";
+         description.summary = "double precision, one operation after the other, one thread";
+         description.cores = 1;
+         return description;
+       },
+       [](const TypedBlock& block, const PlanOptions&) -> std::unique_ptr<Executable> {
+         return std::make_unique<ReferenceExecutable>(block);
+       },
+       nullptr},
+  };
+  return kEngines;
+}
+
+const std::vector<Engine>& gpu_engines() {
   static const std::vector<Engine> kEngines = [] {
-    std::vector<Engine> list = {
-        {"cpu", [] { return cpu::description(); }, cpu::prepare, cpu::prepare_training},
-        {"reference",
-         [] {
-           DeviceDescription description;
-           description.name = "reference";
-           description.summary = "double precision, one operation after the other, one thread";
-           description.cores = 1;
-           return description;
-         },
-         [](const TypedBlock& block, const PlanOptions&) -> std::unique_ptr<Executable> {
-           return std::make_unique<ReferenceExecutable>(block);
-         },
-         nullptr},
-    };
-    if (cuda::available())
-      list.insert(list.begin() + 1,
-                  {"cuda", [] { return cuda::description(); }, cuda::prepare, cuda::prepare_training});
+    std::vector<Engine> list;
+    for (int gpu = 0; gpu < cuda::gpu_count(); ++gpu)
+      list.push_back(
+          {cuda::gpu_name(gpu), [gpu] { return cuda::description(gpu); },
+           [gpu](const TypedBlock& block, const PlanOptions& options) {
+             return cuda::prepare(gpu, block, options);
+           },
+           [gpu](const TypedBlock& forward, const TypedBlock& backward, const PlanOptions& options) {
+             return cuda::prepare_training(gpu, forward, backward, options);
+           }});
     return list;
   }();
   return kEngines;

@@ -50,10 +50,14 @@ struct HostConvolution {
 struct HostFunctions {
   // Computes a piece. All views have the dtype of the piece and any strides; the result's elements do not overlap, and
   // all of them must be written. Called on the thread that runs the plan, by several at once where several run plans.
-  // What it throws leaves Plan::run as it is.
+  // What it throws leaves Plan::run as it is. On a GPU the views are of its memory, its context is current, and the work
+  // belongs into the stream that Arguments names.
   std::function<void(const HostConvolution& convolution, std::span<const ConstTensorView> operands,
                      const TensorView& result)>
       convolution;
+  // Copies the elements of a view into another of the same extents, rounded to its type. A plan on a GPU needs it where an
+  // operand is not of the piece's dtype; Plan::make throws NotSupportedError without it. The CPU's converts by itself.
+  std::function<void(const ConstTensorView& from, const TensorView& to)> copy;
   // Why a piece cannot be computed; empty where it can. Asked when a plan is made. Without the function all can.
   std::function<std::string(const HostConvolution& convolution)> refuses;
   // What the cost model weighs: operations a second, and seconds of one call beside them. A host that states no rate

@@ -126,6 +126,9 @@ class Plan {
   // takes these behind the inputs that the plan of backward() has. docs/training.md says what is saved and why. The
   // engine `reference` saves nothing, nor does a plan without fusing. Throws as backward() does.
   TrainingPlans for_training(std::vector<std::string> wanted = {}) const;
+  // The same from a block, without a plan of forward alone, whose kernels a GPU's compiler would have to compile.
+  static TrainingPlans make_training(const TypedBlock& block, std::vector<std::string> wanted,
+                                     const Device& device = Device::best(), const PlanOptions& options = {});
 
   // What runs, for a person: values and their types, parameters, operations and bytes, and on a device that has them
   // the sweeps, each with what it moves and how long it takes by the device's description, and every choice with its

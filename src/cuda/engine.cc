@@ -10,7 +10,8 @@
 namespace fuseblock::cuda {
 namespace {
 
-std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedule, const Gpu& gpu) {
+std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedule, const Gpu& gpu,
+                                                         const std::shared_ptr<const HostFunctions>& host) {
   std::vector<std::unique_ptr<KernelLaunch>> launches;
   for (const KernelCut& cut : cut_into_kernels(schedule)) {
     switch (cut.kind) {
@@ -18,6 +19,7 @@ std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedul
       case KernelKind::kFinalise: launches.push_back(make_finalise_launch(schedule, cut)); break;
       case KernelKind::kColumns: launches.push_back(make_columns_launch(schedule, cut, gpu)); break;
       case KernelKind::kPool: launches.push_back(make_pool_launch(schedule, cut)); break;
+      case KernelKind::kHostCall: launches.push_back(make_host_call(schedule, cut, host)); break;
     }
   }
   return launches;
@@ -39,18 +41,16 @@ std::vector<PlannedKernel> planned(const std::vector<std::unique_ptr<KernelLaunc
 
 class CudaExecutable : public Executable {
  public:
-  explicit CudaExecutable(Schedule schedule)
-      : schedule_(arranged(std::move(schedule))),
-        stored_(arithmetic_type(schedule_.inputs)),
-        gpu_(gpu_of(description())) {
+  CudaExecutable(const Gpu& gpu, Schedule schedule, const PlanOptions& options)
+      : schedule_(arranged(std::move(schedule))), stored_(arithmetic_type(schedule_.inputs)), gpu_(gpu) {
     for (const NamedType& input : schedule_.inputs)
       if (input.type.element_count() == 0)
         throw NotSupportedError("cuda: " + input.name + " has no elements: " + to_string(input.type));
-    const jit::ContextScope context(0);
+    const jit::ContextScope context(gpu_.ordinal);
     WorkspaceLayout layout;
     offsets_ = place_slots(schedule_, stored_, layout);
     WorkspaceLayout counters;
-    launches_ = make_launches(schedule_, gpu_);
+    launches_ = make_launches(schedule_, gpu_, options.host);
     for (const auto& launch : launches_) {
       launch->reserve(counters);
       launch->reserve_scratch(layout);
@@ -64,7 +64,7 @@ class CudaExecutable : public Executable {
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
 
   void run(const Arguments& arguments, std::span<std::byte> workspace) const override {
-    const jit::ContextScope context(0);
+    const jit::ContextScope context(gpu_.ordinal);
     const jit::Driver& driver = jit::require_driver();
     const std::vector<SlotView> views = slot_views(schedule_, offsets_, stored_, arguments, workspace);
     const RunContext run = {&driver, static_cast<jit::CUstream>(arguments.stream), &gpu_, &views,
@@ -93,40 +93,44 @@ class CudaExecutable : public Executable {
 
 }  // namespace
 
-bool available() { return jit::driver() != nullptr; }
+int gpu_count() { return jit::device_count(); }
 
-DeviceDescription description() {
-  const jit::DeviceFacts facts = jit::device_facts(0);
+DeviceDescription description(int gpu) {
+  const jit::DeviceFacts facts = jit::device_facts(gpu);
   DeviceDescription result;
   for (const DeviceDescription& known : gpu_descriptions())
     if (facts.model.find(known.model.substr(0, known.model.find(" SXM"))) != std::string::npos)
       result = known;
-  result.name = "cuda";
+  result.name = gpu_name(gpu);
   result.model = facts.model;
+  result.summary = facts.model + ", kernels compiled at run time";
   result.cores = facts.multiprocessors;
   return result;
 }
 
-std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options) {
-  return std::make_unique<CudaExecutable>(make_schedule(block, description(), options));
+std::unique_ptr<Executable> prepare(int gpu, const TypedBlock& block, const PlanOptions& options) {
+  const DeviceDescription device = description(gpu);
+  return std::make_unique<CudaExecutable>(gpu_of(device), make_schedule(block, device, options), options);
 }
 
-TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
+TrainingExecutables prepare_training(int gpu, const TypedBlock& forward, const TypedBlock& backward,
                                      const PlanOptions& options) {
-  auto [written, read] = make_training_schedules(forward, backward, arithmetic_type(forward.arguments()),
-                                                 description(), options);
-  return {std::make_unique<CudaExecutable>(std::move(written)),
-          std::make_unique<CudaExecutable>(std::move(read))};
+  const DeviceDescription device = description(gpu);
+  const Gpu own = gpu_of(device);
+  auto [written, read] =
+      make_training_schedules(forward, backward, arithmetic_type(forward.arguments()), device, options);
+  return {std::make_unique<CudaExecutable>(own, std::move(written), options),
+          std::make_unique<CudaExecutable>(own, std::move(read), options)};
 }
 
 std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu) {
   const Schedule pieces = arranged(schedule);
-  return sources_of(make_launches(pieces, gpu));
+  return sources_of(make_launches(pieces, gpu, nullptr));
 }
 
 std::vector<PlannedKernel> kernels(const Schedule& schedule, const Gpu& gpu) {
   const Schedule pieces = arranged(schedule);
-  return planned(make_launches(pieces, gpu));
+  return planned(make_launches(pieces, gpu, nullptr));
 }
 
 }  // namespace fuseblock::cuda

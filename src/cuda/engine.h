@@ -12,13 +12,14 @@
 
 namespace fuseblock::cuda {
 
-// Whether this machine has a GPU and its driver.
-bool available();
-// The GPU of this machine: the table's figures where it is one of the table's, else estimates from its counts.
-DeviceDescription description();
+// The GPUs of this machine; 0 where there is none, or no driver.
+int gpu_count();
+// One of them: the table's figures where it is one of the table's, else estimates from its counts.
+DeviceDescription description(int gpu);
 
-std::unique_ptr<Executable> prepare(const TypedBlock& block, const PlanOptions& options);
-TrainingExecutables prepare_training(const TypedBlock& forward, const TypedBlock& backward,
+// For the GPU of that number.
+std::unique_ptr<Executable> prepare(int gpu, const TypedBlock& block, const PlanOptions& options);
+TrainingExecutables prepare_training(int gpu, const TypedBlock& forward, const TypedBlock& backward,
                                      const PlanOptions& options);
 
 // The kernels of a schedule for a GPU, as the compiler sees them, in the order of their launches. Where tensors are not

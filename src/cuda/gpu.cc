@@ -4,10 +4,13 @@
 
 namespace fuseblock::cuda {
 
+std::string gpu_name(int ordinal) { return ordinal == 0 ? "cuda" : "cuda:" + std::to_string(ordinal); }
+
 Gpu gpu_of(const DeviceDescription& device) {
-  if (device.name == "cuda") {
-    const jit::DeviceFacts facts = jit::device_facts(0);
-    return {&jit::architecture_for(facts.compute_major, facts.compute_minor), facts.multiprocessors};
+  for (int ordinal = 0; device.name.starts_with("cuda") && ordinal < jit::device_count(); ++ordinal) {
+    if (device.name != gpu_name(ordinal)) continue;
+    const jit::DeviceFacts facts = jit::device_facts(ordinal);
+    return {&jit::architecture_for(facts.compute_major, facts.compute_minor), facts.multiprocessors, ordinal};
   }
   const jit::Architecture* known = jit::architecture_of_device(device.name);
   if (known == nullptr)

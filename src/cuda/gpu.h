@@ -1,6 +1,8 @@
 // What launches need to know of a GPU.
 #pragma once
 
+#include <string>
+
 #include "cuda/jit/architecture.h"
 #include "fuseblock/device.h"
 
@@ -9,9 +11,13 @@ namespace fuseblock::cuda {
 struct Gpu {
   const jit::Architecture* architecture = nullptr;
   int multiprocessors = 1;
+  int ordinal = 0;  // among those of this machine
 };
 
-// One of the planner's table, or the one of this machine (`cuda`). Throws NotSupportedError for a device that is no GPU.
+// The name of a GPU of this machine, as Device::by_name takes it: `cuda`, `cuda:1`, ...
+std::string gpu_name(int ordinal);
+
+// One of the planner's table, or one of this machine (`cuda`). Throws NotSupportedError for a device that is no GPU.
 Gpu gpu_of(const DeviceDescription& device);
 
 }  // namespace fuseblock::cuda

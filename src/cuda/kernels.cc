@@ -49,9 +49,7 @@ class Cutter {
   KernelCut longest_from(int first) {
     switch (step(first).kind) {
       case StepKind::kPool: return {.kind = KernelKind::kPool, .first = first, .last = first};
-      case StepKind::kHostCall:
-        throw NotSupportedError("cuda: " + Narrator(schedule_).stage(step(first)) +
-                                ": host calls run on the CPU");
+      case StepKind::kHostCall: return {.kind = KernelKind::kHostCall, .first = first, .last = first};
       case StepKind::kSweep: check(step(first).sweep); break;
       case StepKind::kFinalise: break;
     }
@@ -158,13 +156,13 @@ class Cutter {
     const Extents& from = part(which.operands.empty() ? number : which.operands[0]).extents;
     if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
       local = local && (from[0] == 1 || !which.axes.contains(Axis::kN));
-      if (which.axes.contains(Axis::kC) && from[1] != 1) {
-        local = local && from[1] == domain[1];
-        needed = domain[1] / which.groups;
-      }
+      // Convolutions of the host may stand between domains of other channels.
+      local = local && (from[1] == 1 || from[1] == domain[1]);
+      if (which.axes.contains(Axis::kC) && from[1] != 1) needed = domain[1] / which.groups;
     } else if (which.kind == PartKind::kRegroup) {
       const bool to_groups = which.extents[1] < from[1];
-      local = local && (to_groups ? from[1] == domain[1] : !made_[at(which.operands[0])]);
+      local = local && (to_groups ? from[1] : which.extents[1]) == domain[1] &&
+              (to_groups || !made_[at(which.operands[0])]);
       if (to_groups) needed = from[1] / std::max<std::int64_t>(which.extents[1], 1);
     } else {
       local = local && (which.extents[1] == 1 || which.extents[1] == domain[1]);
@@ -199,7 +197,7 @@ class Cutter {
       if (later.kind == StepKind::kFinalise)
         for (int number : later.parts)
           for (int operand : part(number).operands) share(cut, operand);
-      if (later.kind == StepKind::kFinalise || later.kind == StepKind::kPool)
+      if (later.kind != StepKind::kSweep)
         for (int slot : later.operands) share(cut, schedule_.slots[at(slot)].part);
       for (int slot : later.sweep.inputs) share(cut, schedule_.slots[at(slot)].part);
       for (int slot : later.sweep.epilogue.inputs) share(cut, schedule_.slots[at(slot)].part);

@@ -13,6 +13,7 @@ enum class KernelKind : std::uint8_t {
   kColumns,  // sweeps with reductions over channels, tile by tile of positions, and the finalise steps behind them
   kFinalise,  // statistics out of statistics
   kPool,
+  kHostCall,  // a convolution by the embedder's function
 };
 
 struct KernelCut {

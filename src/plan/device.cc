@@ -7,17 +7,19 @@ namespace fuseblock {
 
 Device Device::reference() { return by_name("reference"); }
 
-Device Device::best() { return available().front(); }
+Device Device::best() { return by_name(engines().front().name); }
 
 std::vector<Device> Device::available() {
-  // Made once: a description may be read from a file.
-  static const std::vector<Device> kDevices = [] {
+  static const std::vector<Device> kGpus = [] {
     std::vector<Device> devices;
-    for (const Engine& engine : engines())
+    for (const Engine& engine : gpu_engines())
       devices.push_back(Device(std::make_shared<const DeviceDescription>(engine.describe()), true));
     return devices;
   }();
-  return kDevices;
+  std::vector<Device> devices;
+  for (const Engine& engine : engines()) devices.push_back(by_name(engine.name));
+  devices.insert(devices.begin() + 1, kGpus.begin(), kGpus.end());
+  return devices;
 }
 
 std::vector<Device> Device::known() {
@@ -28,6 +30,15 @@ std::vector<Device> Device::known() {
 }
 
 Device Device::by_name(std::string_view name) {
+  // Made once: a description may be read from a file. What needs no GPU is found without the driver.
+  static const std::vector<Device> kHost = [] {
+    std::vector<Device> devices;
+    for (const Engine& engine : engines())
+      devices.push_back(Device(std::make_shared<const DeviceDescription>(engine.describe()), true));
+    return devices;
+  }();
+  for (const Device& device : kHost)
+    if (device.name() == name) return device;
   std::string running;
   std::string planned;
   for (const Device& device : known()) {

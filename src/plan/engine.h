@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -60,17 +61,20 @@ struct TrainingExecutables {
 struct Engine {
   std::string name;
   // The device it runs on; its name is the engine's.
-  DeviceDescription (*describe)();
-  std::unique_ptr<Executable> (*prepare)(const TypedBlock& block, const PlanOptions& options);
+  std::function<DeviceDescription()> describe;
+  std::function<std::unique_ptr<Executable>(const TypedBlock& block, const PlanOptions& options)> prepare;
   // Null for an engine whose forward saves nothing.
-  TrainingExecutables (*prepare_training)(const TypedBlock& forward, const TypedBlock& backward,
-                                          const PlanOptions& options);
+  std::function<TrainingExecutables(const TypedBlock& forward, const TypedBlock& backward,
+                                    const PlanOptions& options)>
+      prepare_training;
 };
 
 // The kernels that a schedule would launch on a GPU of that description; empty where there are none for it.
 std::vector<PlannedKernel> kernels_for(const Schedule& schedule, const DeviceDescription& device);
 
-// The engines that run on this machine: that for tensors in the program's own memory first.
+// The engines for tensors in the program's own memory, the fastest one first.
 const std::vector<Engine>& engines();
+// Those of this machine's GPUs. Asking for them starts the CUDA driver, which a process that forks later may not want.
+const std::vector<Engine>& gpu_engines();
 
 }  // namespace fuseblock

@@ -71,6 +71,15 @@ class HostChoice {
   const PlanOptions& options_;
 };
 
+DType slot_dtype(const Schedule& schedule, const Slot& slot, DType stored) {
+  switch (slot.kind) {
+    case SlotKind::kArgument: return schedule.inputs[static_cast<std::size_t>(slot.number)].type.dtype;
+    case SlotKind::kOutput: return schedule.outputs[static_cast<std::size_t>(slot.number)].type.dtype;
+    case SlotKind::kStatistic: return DType::kF64;
+    default: return slot.dtype.value_or(stored);
+  }
+}
+
 }  // namespace
 
 HostConvolution host_convolution(const TypedBlock& block, int number) {
@@ -109,6 +118,31 @@ std::vector<Decision> choose_host_calls(Lowered& lowered, const DeviceDescriptio
     if (choice.takes(part)) taken.push_back(part);
   for (int part : taken) lowered.graph.parts[static_cast<std::size_t>(part)].kind = PartKind::kHost;
   return std::move(choice.decisions);
+}
+
+std::vector<HostOperand> host_operands(const Schedule& schedule, const ScheduleStep& step, DType stored) {
+  const int number = schedule.graph[step.parts[0]].node;
+  const Node& node = schedule.block.block().nodes()[static_cast<std::size_t>(number)];
+  const DType dtype = schedule.block.type(node.result).dtype;
+  std::vector<HostOperand> operands;
+  for (std::size_t i = 0; i < step.operands.size(); ++i) {
+    HostOperand operand;
+    operand.slot = step.operands[i];
+    operand.type = schedule.block.type(node.operand(static_cast<int>(i)));
+    operand.type.dtype = dtype;
+    const Slot& slot = schedule.slots[static_cast<std::size_t>(operand.slot)];
+    operand.other_dtype = slot_dtype(schedule, slot, stored) != dtype;
+    operand.other_extents = slot.kind != SlotKind::kArgument && slot.extents != operand.type.canonical();
+    operands.push_back(std::move(operand));
+  }
+  return operands;
+}
+
+TensorView slot_tensor(const SlotView& view, const TensorType& type) {
+  TensorView result = {view.data, view.dtype, type.extents, {}};
+  for (Axis axis : type.axes.list())
+    result.strides.push_back(view.strides[static_cast<std::size_t>(index(axis))]);
+  return result;
 }
 
 }  // namespace fuseblock

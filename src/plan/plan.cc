@@ -1,6 +1,7 @@
 #include "fuseblock/plan.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "plan/engine.h"
 #include "plan/explain.h"
@@ -66,16 +67,30 @@ std::vector<View> in_order(const std::vector<NamedType>& wanted,
   return result;
 }
 
+void check_options(const PlanOptions& options) {
+  if (options.threads < 0)
+    throw UserError("threads: expected 0 or more, got " + std::to_string(options.threads));
+  if (options.keep_convolutions && !options.host)
+    throw UserError("keep_convolutions: expected a table of host functions to leave them to, got none");
+  if (options.host && !options.host->convolution)
+    throw UserError("host: expected a function `convolution`, got none");
+}
+
 const Engine& engine_of(const Device& device) {
   for (const Engine& engine : engines())
+    if (engine.name == device.name()) return engine;
+  for (const Engine& engine : gpu_engines())
     if (engine.name == device.name()) return engine;
   throw InternalError("a device without an engine: " + device.name());
 }
 
-// Choices for kernels that the plan does not have are mistakes.
-void check_choices(const KernelChoices& choices, const Device& device, const Executable& executable) {
+// Choices for kernels that a plan, or the plans of a pair, do not have are mistakes.
+void check_choices(const KernelChoices& choices, const Device& device,
+                   std::initializer_list<const Executable*> executables) {
   if (choices == KernelChoices{}) return;
-  const std::vector<PlannedKernel> kernels = executable.kernels();
+  std::vector<PlannedKernel> kernels;
+  for (const Executable* executable : executables)
+    for (PlannedKernel& kernel : executable->kernels()) kernels.push_back(std::move(kernel));
   auto require = [&](bool chosen, const std::string& what, const std::string& name) {
     if (!chosen || std::any_of(kernels.begin(), kernels.end(),
                                [&](const PlannedKernel& kernel) { return kernel.name == name; }))
@@ -115,19 +130,14 @@ Plan Plan::make(const Block& block, std::string_view input, const TypeMap& other
 }
 
 Plan Plan::make(const TypedBlock& block, const Device& device, const PlanOptions& options) {
-  if (options.threads < 0)
-    throw UserError("threads: expected 0 or more, got " + std::to_string(options.threads));
-  if (options.keep_convolutions && !options.host)
-    throw UserError("keep_convolutions: expected a table of host functions to leave them to, got none");
-  if (options.host && !options.host->convolution)
-    throw UserError("host: expected a function `convolution`, got none");
+  check_options(options);
   const auto prepared = [&] {
     if (!device.runs()) return prepare_plan_only(block, device, options);
     const Engine& engine = engine_of(device);
     return options.fuse ? engine.prepare(block, options) : prepare_unfused(engine, block, options);
   };
   std::unique_ptr<Executable> executable = prepared();
-  check_choices(options.kernels, device, *executable);
+  check_choices(options.kernels, device, {executable.get()});
   return of(block, device, options, std::move(executable));
 }
 
@@ -182,17 +192,24 @@ Plan Plan::backward(std::vector<std::string> wanted) const {
 }
 
 TrainingPlans Plan::for_training(std::vector<std::string> wanted) const {
-  const TypedBlock gradients = body_->block.backward(std::move(wanted));
+  return make_training(body_->block, std::move(wanted), body_->device, body_->options);
+}
+
+TrainingPlans Plan::make_training(const TypedBlock& block, std::vector<std::string> wanted,
+                                  const Device& device, const PlanOptions& options) {
+  check_options(options);
+  const TypedBlock gradients = block.backward(std::move(wanted));
   TrainingExecutables both;
-  if (!body_->device.runs()) {
-    both = prepare_plan_only_training(body_->block, gradients, body_->device, body_->options);
+  if (!device.runs()) {
+    both = prepare_plan_only_training(block, gradients, device, options);
   } else {
-    const Engine& engine = engine_of(body_->device);
-    if (engine.prepare_training == nullptr) return {*this, make(gradients, body_->device, body_->options)};
-    both = engine.prepare_training(body_->block, gradients, body_->options);
+    const Engine& engine = engine_of(device);
+    if (!engine.prepare_training) return {make(block, device, options), make(gradients, device, options)};
+    both = engine.prepare_training(block, gradients, options);
   }
-  return {of(body_->block, body_->device, body_->options, std::move(both.forward)),
-          of(gradients, body_->device, body_->options, std::move(both.backward))};
+  check_choices(options.kernels, device, {both.forward.get(), both.backward.get()});
+  return {of(block, device, options, std::move(both.forward)),
+          of(gradients, device, options, std::move(both.backward))};
 }
 
 std::string Plan::explain() const {

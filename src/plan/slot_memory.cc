@@ -53,6 +53,7 @@ std::vector<std::size_t> place_slots(const Schedule& schedule, DType stored, Wor
 std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std::size_t>& offsets,
                                  DType stored, const Arguments& arguments, std::span<std::byte> workspace) {
   std::vector<SlotView> views;
+  views.reserve(schedule.slots.size());
   for (std::size_t i = 0; i < schedule.slots.size(); ++i) {
     const Slot& slot = schedule.slots[i];
     const auto number = static_cast<std::size_t>(slot.number);

@@ -111,6 +111,7 @@ class UnfusedExecutable : public Executable {
     const std::span<std::byte> inner = workspace.subspan(intermediate_bytes_, inner_bytes_);
     for (const Step& step : steps_) {
       Arguments own;
+      own.stream = arguments.stream;
       for (Value value : step.arguments) own.inputs.push_back(input_view(value, arguments, workspace));
       own.outputs.push_back(output_view(step.result, arguments, workspace));
       step.executable->run(own, inner.first(step.executable->workspace_bytes()));

@@ -19,14 +19,16 @@ Schedule arranged_schedule(const TypedBlock& block) {
 }
 
 // `rows columns`: the kernels in the order of their launches.
-std::string kernels_of(const TypedBlock& block) {
+std::string names_of(const Schedule& schedule) {
   std::string text;
-  for (const KernelCut& cut : cut_into_kernels(arranged_schedule(block))) {
-    constexpr std::array<const char*, 4> kNames = {"rows", "columns", "finalise", "pool"};
+  for (const KernelCut& cut : cut_into_kernels(schedule)) {
+    constexpr std::array<const char*, 5> kNames = {"rows", "columns", "finalise", "pool", "host"};
     text += (text.empty() ? "" : " ") + std::string(kNames[static_cast<std::size_t>(cut.kind)]);
   }
   return text;
 }
+
+std::string kernels_of(const TypedBlock& block) { return names_of(arranged_schedule(block)); }
 
 struct Expectation {
   std::string block;
@@ -136,6 +138,21 @@ TEST(CudaKernels, StatisticsOfThisKernelStayInIt) {
 TEST(CudaKernels, ConvolutionsAreRefused) {
   EXPECT_THROW(cut_into_kernels(arranged_schedule(typed("conv2d(8, k=3) | relu", "f32[1,3,8,8]"))),
                NotSupportedError);
+}
+
+// Convolutions that the host computes stand between launches.
+TEST(CudaKernels, TailsOfKeptConvolutions) {
+  auto host = std::make_shared<HostFunctions>();
+  host->convolution = [](const auto&, auto, const auto&) {};
+  const PlanOptions options = {.host = host, .keep_convolutions = true};
+  auto kernels = [&](const TypedBlock& block) {
+    return names_of(arranged(make_schedule(block, Device::by_name("h200").description(), options)));
+  };
+  const TypedBlock block =
+      typed("conv3d(16, k=4) | hardswish | group_norm(4) | mean(d,h,w)", "f32[8,3,16,32,32]");
+  EXPECT_EQ(kernels(block), "host rows");
+  EXPECT_EQ(kernels(typed("group_norm(4) | silu | conv2d(8, k=3)", "f32[1,8,8,8]")), "rows host");
+  EXPECT_EQ(kernels(block.backward({"conv3d.weight"})), "finalise host rows host");
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 
 #include "block/geometry.h"
@@ -141,6 +143,21 @@ std::shared_ptr<HostFunctions> host(std::vector<Seen>* seen = nullptr) {
                                   std::span<const ConstTensorView> operands, const TensorView& result) {
     if (seen != nullptr) seen->push_back({convolution, {operands.begin(), operands.end()}, result});
     compute(convolution, operands, result);
+  };
+  functions->copy = [](const ConstTensorView& from, const TensorView& to) {
+    EXPECT_EQ(from.extents, to.extents);
+    std::int64_t count = 1;
+    for (std::int64_t extent : to.extents) count *= extent;
+    for (std::int64_t i = 0; i < count; ++i) {
+      std::int64_t rest = i;
+      std::int64_t source = 0;
+      std::int64_t target = 0;
+      for (std::size_t axis = to.extents.size(); axis-- > 0; rest /= to.extents[axis]) {
+        source += rest % to.extents[axis] * from.strides[axis];
+        target += rest % to.extents[axis] * to.strides[axis];
+      }
+      store_element(to.data, to.dtype, target, load_element(from.data, from.dtype, source));
+    }
   };
   return functions;
 }
@@ -322,6 +339,54 @@ TEST(Host, IsShownOneType) {
   expect_close(run(Plan::make(mixed, Device::reference()), tensors), run(plan, tensors), 0.02);
   ASSERT_EQ(seen.size(), 1U);
   EXPECT_EQ(seen[0].operands[0].dtype, DType::kBF16);
+}
+
+// A block whose convolutions the host computes, on a GPU in the program's own memory and on the CPU.
+void compare_with_cpu(const TypedBlock& block, const Device& gpu) {
+  SCOPED_TRACE(block.block().to_string());
+  std::vector<Seen> seen;
+  const PlanOptions options = {.host = host(&seen), .keep_convolutions = true};
+  const Plan expected = Plan::make(block, Device::by_name("cpu"), options);
+  const Plan plan = Plan::make(block, gpu, options);
+  TensorMap tensors = training_arguments(block);
+  const double tolerance = block.type(Value{0}).dtype == DType::kF32 ? 1e-5 : 1e-2;
+  expect_close(run(expected, tensors), run(plan, tensors), tolerance);
+  const TensorMap gradients = run(expected.backward(), tensors);
+  seen.clear();
+  expect_close(gradients, run(plan.backward(), tensors), tolerance);
+  ASSERT_GT(seen.size(), 0U);
+  for (const Seen& each : seen)
+    for (const ConstTensorView& operand : each.operands) EXPECT_EQ(operand.dtype, each.convolution.dtype);
+  const TrainingPlans both = plan.for_training();
+  for (auto& [name, tensor] : run(both.forward, tensors)) tensors.insert_or_assign(name, std::move(tensor));
+  expect_close(gradients, run(both.backward, tensors), tolerance);
+}
+
+// On the GPU of tests/emulator, whose memory is the program's own. With each piece, results that are spread and converted
+// (the gradient of a mean), layouts, and 16-bit types; with FUSEBLOCK_LONG=1 every case that has convolutions.
+TEST(HostOnAnEmulatedGpu, ComputesConvolutions) {
+  const std::vector<Device> devices = Device::available();
+  const auto gpu = std::find_if(devices.begin(), devices.end(), [](const Device& each) {
+    return each.name() == "cuda" && each.description().model.find("emulated") != std::string::npos;
+  });
+  if (gpu == devices.end()) GTEST_SKIP() << "there is no emulated GPU";
+  const std::vector<std::pair<const char*, const char*>> blocks = {
+      {"group_norm(4) | silu | conv2d(6, k=3) | group_norm(3) | silu", "f32[2,8,6,7]:cl"},
+      {"conv3d(4, k=2) | group_norm(2) | mean(c,d,h,w)", "bf16[2,3,4,5,4]"},
+      {"linear(6) | layer_norm(c) | relu", "f32[5,4]"},
+      {"m = mean(x, h,w); e = linear(m, 6); y = x * e; return y", "f32[2,6,5,7]"},
+  };
+  for (const auto& [text, input] : blocks) compare_with_cpu(typed(text, input), *gpu);
+  if (std::getenv("FUSEBLOCK_LONG") == nullptr) return;
+  for (const Case& each : all_cases()) {
+    SCOPED_TRACE(each.command("cuda"));
+    const TypedBlock block = each.typed(DType::kF32);
+    const std::vector<NamedType> arguments = block.arguments();
+    if (convolution_count(block) > 0 &&
+        std::all_of(arguments.begin(), arguments.end(),
+                    [](const NamedType& argument) { return argument.type.element_count() > 0; }))
+      compare_with_cpu(block, *gpu);
+  }
 }
 
 TEST(Host, StatesItsConvolutionsAsSaved) {

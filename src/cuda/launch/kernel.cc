@@ -74,7 +74,7 @@ void LoadedKernel::launch(const RunContext& run, const LaunchShape& shape, Param
     throw UserError(
         "cuda: the kernel " + source_.name +
         " for views such as these is not compiled yet, and the stream is being captured: run the plan "
-        "once with such tensors before the capture");
+        "once with such tensors before the capture (PyTorch: fuseblock.prepare)");
   load(*run.gpu);
   jit::Launch launch;
   launch.function = kernel_.function;

@@ -108,6 +108,9 @@ std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, cons
                                                   const Gpu& gpu);
 // A pool or its adjoint.
 std::unique_ptr<KernelLaunch> make_pool_launch(const Schedule& schedule, const KernelCut& cut);
+// A convolution by the embedder's function, on views of the GPU's memory.
+std::unique_ptr<KernelLaunch> make_host_call(const Schedule& schedule, const KernelCut& cut,
+                                             std::shared_ptr<const HostFunctions> host);
 // Sweeps unit by unit; see launch/rows.h.
 std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut,
                                                const Gpu& gpu);

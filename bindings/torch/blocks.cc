@@ -7,6 +7,7 @@
 
 #include "convolutions.h"
 #include "fuseblock/error.h"
+#include "streams.h"
 #include "threads.h"
 
 namespace fuseblock::torch_binding {
@@ -17,6 +18,7 @@ constexpr std::size_t kMostArguments = 62;
 // Below so many arithmetic operations waking a second thread takes longer than the work that it could take over.
 constexpr double kOperationsForThreads = 5e5;
 
+constexpr std::size_t kHeads = 2;  // numbers before those of the arguments
 constexpr int kRankShift = 8;
 constexpr int kLayoutShift = 16;
 constexpr std::int64_t kByte = 0xff;
@@ -43,6 +45,17 @@ std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlig
 
 MadeTensor made(const TensorType& type) { return {type, type.strides(), 0}; }
 
+// What a plan of the CPU depends on; the threads that drive a GPU do not matter.
+int threads_for(const ArgumentTypes& types) { return types.place() == kCpu ? thread_count() : 0; }
+
+Device device_at(Place place) {
+  if (place == kCpu) return Device::by_name("cpu");
+  const std::string name = place == 0 ? "cuda" : "cuda:" + std::to_string(place);
+  for (const Device& device : Device::available())
+    if (device.name() == name) return device;
+  throw NotSupportedError("fuseblock finds no CUDA driver here that shows it GPU " + std::to_string(place));
+}
+
 bool is_strided(const Tensor& tensor) {
   static const std::int32_t kStrided = aoti_torch_layout_strided();
   std::int32_t layout = 0;
@@ -55,13 +68,16 @@ bool is_strided(const Tensor& tensor) {
 std::optional<ArgumentTypes> ArgumentTypes::of(std::span<const Tensor> arguments, std::int64_t wanted) {
   ArgumentTypes result;
   std::vector<std::int64_t>& numbers = result.numbers_;
-  std::size_t size = 1;
+  const std::optional<Place> place = arguments.empty() ? kCpu : find_place(arguments[0]);
+  if (!place) return std::nullopt;
+  std::size_t size = kHeads;
   for (const Tensor& tensor : arguments) size += 1 + static_cast<std::size_t>(tensor.dim());
   numbers.reserve(size);
   numbers.push_back(wanted);
+  numbers.push_back(*place);
   for (const Tensor& tensor : arguments) {
     const std::optional<DType> dtype = find_dtype(tensor);
-    if (!dtype || !tensor.is_cpu() || !is_strided(tensor)) return std::nullopt;
+    if (!dtype || find_place(tensor) != place || !is_strided(tensor)) return std::nullopt;
     const auto extents = tensor.sizes();
     const auto strides = tensor.strides();
     const Layout layout = layout_of({extents.data(), extents.size()}, {strides.data(), strides.size()});
@@ -73,15 +89,14 @@ std::optional<ArgumentTypes> ArgumentTypes::of(std::span<const Tensor> arguments
 
 ArgumentTypes::ArgumentTypes(std::span<const std::int64_t> numbers)
     : numbers_(numbers.begin(), numbers.end()) {
-  std::size_t i = 1;
+  std::size_t i = kHeads;
   while (i < numbers_.size()) i += 1 + static_cast<std::size_t>((numbers_[i] >> kRankShift) & kByte);
-  if (i != std::max<std::size_t>(numbers_.size(), 1) || numbers_.empty())
-    throw UserError("types: expected the last tensor that `forward` gave");
+  if (i != numbers_.size()) throw UserError("types: expected the last tensor that `forward` gave");
 }
 
 std::vector<TensorType> ArgumentTypes::types() const {
   std::vector<TensorType> result;
-  for (std::size_t i = 1; i < numbers_.size();) {
+  for (std::size_t i = kHeads; i < numbers_.size();) {
     const std::int64_t head = numbers_[i++];
     const auto rank = static_cast<std::size_t>((head >> kRankShift) & kByte);
     TensorType type;
@@ -110,15 +125,20 @@ RegisteredBlock::RegisteredBlock(Block block, bool keep_convolutions)
                             std::to_string(kMostArguments) + " are supported");
 }
 
-std::shared_ptr<const Prepared> RegisteredBlock::find(const ArgumentTypes& types, int threads) {
+std::shared_ptr<const Prepared> RegisteredBlock::find(const ArgumentTypes& types) {
   const std::lock_guard lock(mutex_);
-  const Entry* entry = lookup(types, threads);
+  const Entry* entry = lookup(types, threads_for(types));
   return entry == nullptr ? nullptr : entry->plans;
 }
 
-std::optional<Refusal> RegisteredBlock::prepare(const ArgumentTypes& types, int threads,
-                                                const std::string& refusal) {
+bool RegisteredBlock::is_known(const ArgumentTypes& types) {
   const std::lock_guard lock(mutex_);
+  return lookup(types, threads_for(types)) != nullptr;
+}
+
+std::optional<Refusal> RegisteredBlock::prepare(const ArgumentTypes& types, const std::string& refusal) {
+  const std::lock_guard lock(mutex_);
+  const int threads = threads_for(types);
   Entry* entry = lookup(types, threads);
   if (entry == nullptr) {
     Entry made{types, threads, nullptr, {false, refusal}};
@@ -186,30 +206,36 @@ RegisteredBlock::Entry* RegisteredBlock::lookup(const ArgumentTypes& types, int 
 
 Prepared RegisteredBlock::make(const ArgumentTypes& types, int threads) const {
   const TypedBlock typed_block = typed(types);
+  const Place place = types.place();
   PlanOptions options;
-  options.workers = torch_workers(operation_count(typed_block) < kOperationsForThreads ? 1 : threads);
+  if (place == kCpu)
+    options.workers = torch_workers(operation_count(typed_block) < kOperationsForThreads ? 1 : threads);
   if (keep_convolutions_) {
-    options.host = torch_convolutions();
+    options.host = torch_convolutions(place);
     options.keep_convolutions = true;
   }
-  // Tensors of other devices do not come here. A plan of the CUDA engine will be made and run here too: on the
-  // tensors' device, with PyTorch's current stream, its workspace from PyTorch's allocator of that device.
-  Plan plan = Plan::make(typed_block, Device::by_name("cpu"), options);
-  Prepared result{plan, {}, {}, {}, {}, {}, 0, 0, 0};
-  if ((types.wanted() & kBackwardAlone) != 0) {
-    result.backward = plan.backward(wanted_names(types.wanted()));
-  } else if (types.wanted() != 0) {
-    TrainingPlans both = plan.for_training(wanted_names(types.wanted()));
-    result.forward = both.forward;
-    result.backward = both.backward;
+  // No plan is any use where PyTorch does not tell its stream.
+  static_cast<void>(current_stream(place));
+  const Device device = device_at(place);
+  const std::vector<std::string> wanted = wanted_names(types.wanted());
+  const bool alone = (types.wanted() & kBackwardAlone) != 0;
+  Prepared result = [&]() -> Prepared {
+    if (types.wanted() == 0 || alone)
+      return {.place = place, .forward = Plan::make(typed_block, device, options), .backward = {}};
+    TrainingPlans both = Plan::make_training(typed_block, wanted, device, options);
+    return {.place = place, .forward = both.forward, .backward = both.backward};
+  }();
+  if (alone)
+    result.backward = result.forward.backward(wanted);
+  else if (result.backward)
     result.saved_bytes = aligned((1 + types.numbers().size()) * sizeof(std::int64_t));
-  }
   result.forward_bytes = result.forward.workspace_bytes();
-  for (const NamedType& output : plan.outputs()) result.outputs.push_back(made(output.type));
+  for (const NamedType& output : typed_block.outputs()) result.outputs.push_back(made(output.type));
+  std::size_t& bytes = place == kCpu ? result.saved_bytes : result.device_bytes;
   for (const NamedType& value : result.forward.saved()) {
     result.saved.push_back(made(value.type));
-    result.saved.back().offset = result.saved_bytes;
-    result.saved_bytes += aligned(static_cast<std::size_t>(value.type.byte_count()));
+    result.saved.back().offset = bytes;
+    bytes += aligned(static_cast<std::size_t>(value.type.byte_count()));
   }
   if (result.backward) add_backward(result);
   return result;

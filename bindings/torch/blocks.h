@@ -1,7 +1,7 @@
 // Blocks by handle, and the plans made for them so far.
 //
 // A block is registered once and never goes away. Its plans are found by a key of whole numbers: which gradients are wanted,
-// PyTorch's number of threads, and dtype, extents and layout of each argument. Making a plan is a step of its own, so that
+// the device, on the CPU PyTorch's number of threads, and dtype, extents and layout of each argument. Making a plan is a step of its own, so that
 // looking one up formats no text and allocates nothing. A block keeps the plans that were used last.
 #pragma once
 
@@ -24,17 +24,20 @@ namespace fuseblock::torch_binding {
 // Beside the bits of wanted gradients: the backward plan takes nothing that forward saved.
 inline constexpr std::int64_t kBackwardAlone = std::int64_t{1} << 62;
 
-// What a plan depends on besides the block: the set of wanted gradients, bit i standing for argument i, and for each
-// argument dtype, rank and layout in one number, followed by the extents. The numbers can be kept in a tensor.
+// What a plan depends on besides the block: the set of wanted gradients, bit i standing for argument i, where the arguments
+// are, and for each of them dtype, rank and layout in one number, followed by the extents. The numbers can be kept in a
+// tensor.
 class ArgumentTypes {
  public:
-  // Nothing where there is a tensor that no plan takes: of another dtype, on another device, sparse.
+  // Nothing where there is a tensor that no plan takes: of another dtype, sparse, on another device than the first or on
+  // one that no engine runs on.
   static std::optional<ArgumentTypes> of(std::span<const Tensor> arguments, std::int64_t wanted);
   // From numbers(). Throws UserError where they are no types of arguments.
   explicit ArgumentTypes(std::span<const std::int64_t> numbers);
 
   std::span<const std::int64_t> numbers() const { return numbers_; }
   std::int64_t wanted() const { return numbers_[0]; }
+  Place place() const { return numbers_[1]; }
   // The types of the arguments, without labels.
   std::vector<TensorType> types() const;
 
@@ -59,17 +62,20 @@ struct MadeTensor {
   std::size_t offset = 0;
 };
 
-// The plans of a block for one set of argument types; `backward` where gradients are wanted. What forward saves is one
-// piece of memory: the types of the arguments (how many numbers, then ArgumentTypes::numbers), then the values.
+// The plans of a block for one set of argument types; `backward` where gradients are wanted. What forward saves is a piece
+// of memory on the CPU: the types of the arguments (how many numbers, then ArgumentTypes::numbers), then the values. Those
+// of a GPU are a piece of its memory.
 struct Prepared {
+  Place place = kCpu;
   Plan forward;
   std::optional<Plan> backward;
   // What the plans say of themselves, kept because Plan gives copies.
-  std::vector<MadeTensor> outputs;
-  std::vector<MadeTensor> saved;
-  std::vector<MadeTensor> gradients;
-  std::vector<BackwardInput> backward_inputs;
-  std::size_t saved_bytes = 0;  // 0 where nothing is saved, not even the types
+  std::vector<MadeTensor> outputs = {};
+  std::vector<MadeTensor> saved = {};
+  std::vector<MadeTensor> gradients = {};
+  std::vector<BackwardInput> backward_inputs = {};
+  std::size_t saved_bytes = 0;   // on the CPU; 0 where nothing is saved, not even the types
+  std::size_t device_bytes = 0;  // on the GPU
   std::size_t forward_bytes = 0;
   std::size_t backward_bytes = 0;
 
@@ -90,10 +96,13 @@ class RegisteredBlock {
   const Block& block() const { return block_; }
   const std::vector<std::string>& argument_names() const { return names_; }
 
-  // The plans for these types on `threads` threads; none where prepare has not made them, or could not.
-  std::shared_ptr<const Prepared> find(const ArgumentTypes& types, int threads);
+  // The plans for these types, on the CPU for PyTorch's number of threads; none where prepare has not made them, or could
+  // not.
+  std::shared_ptr<const Prepared> find(const ArgumentTypes& types);
+  // Whether there are plans, or a reason why there are none.
+  bool is_known(const ArgumentTypes& types);
   // Makes the plans, or finds them. A `refusal` that is not empty takes their place.
-  std::optional<Refusal> prepare(const ArgumentTypes& types, int threads, const std::string& refusal);
+  std::optional<Refusal> prepare(const ArgumentTypes& types, const std::string& refusal);
 
   TypedBlock typed(const ArgumentTypes& types) const;
   // The wanted arguments by name.

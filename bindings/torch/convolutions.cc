@@ -3,8 +3,8 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <array>
-
-#include "tensors.h"
+#include <map>
+#include <mutex>
 
 namespace fuseblock::torch_binding {
 namespace {
@@ -92,11 +92,11 @@ Tensor linear(const HostConvolution& convolution, std::span<const Tensor> operan
 }
 
 void convolve(const HostConvolution& convolution, std::span<const ConstTensorView> views,
-              const TensorView& result_view) {
+              const TensorView& result_view, Place place) {
   std::vector<Tensor> operands;
   operands.reserve(views.size());
-  for (const ConstTensorView& view : views) operands.push_back(borrow(view));
-  Tensor result = borrow(result_view);
+  for (const ConstTensorView& view : views) operands.push_back(borrow(view, place));
+  Tensor result = borrow(result_view, place);
   if (convolution.operation == "linear") {
     torch::stable::copy_(result, linear(convolution, operands));
     return;
@@ -122,14 +122,25 @@ std::string refuses(const HostConvolution& convolution) {
 
 }  // namespace
 
-std::shared_ptr<const HostFunctions> torch_convolutions() {
-  static const std::shared_ptr<const HostFunctions> kFunctions = [] {
+std::shared_ptr<const HostFunctions> torch_convolutions(Place place) {
+  static std::mutex mutex;
+  static std::map<Place, std::shared_ptr<const HostFunctions>> known;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const HostFunctions>& entry = known[place];
+  if (!entry) {
     auto functions = std::make_shared<HostFunctions>();
-    functions->convolution = convolve;
+    functions->convolution = [place](const HostConvolution& convolution,
+                                     std::span<const ConstTensorView> operands, const TensorView& result) {
+      convolve(convolution, operands, result, place);
+    };
+    functions->copy = [place](const ConstTensorView& from, const TensorView& to) {
+      Tensor result = borrow(to, place);
+      torch::stable::copy_(result, borrow(from, place));
+    };
     functions->refuses = refuses;
-    return functions;
-  }();
-  return kFunctions;
+    entry = functions;
+  }
+  return entry;
 }
 
 }  // namespace fuseblock::torch_binding

@@ -4,12 +4,14 @@
 #include <memory>
 
 #include "fuseblock/host.h"
+#include "tensors.h"
 
 namespace fuseblock::torch_binding {
 
 // aten::convolution and aten::convolution_backward, aten::linear and matrix products, with whatever PyTorch's switches
 // (deterministic algorithms, oneDNN) say when they are called. Refused: gradients of a convolution whose padding is not
 // zeros, or not the same in front and behind.
-std::shared_ptr<const HostFunctions> torch_convolutions();
+// On a GPU they go into PyTorch's current stream.
+std::shared_ptr<const HostFunctions> torch_convolutions(Place place);
 
 }  // namespace fuseblock::torch_binding

@@ -33,16 +33,34 @@ DType dtype_of(const Tensor& tensor) {
   throw UserError("expected a tensor of f64, f32, bf16 or f16, got " + type_text(tensor));
 }
 
+std::int32_t device_type(Place place) {
+  static const std::int32_t kCpuType = aoti_torch_device_type_cpu();
+  static const std::int32_t kCudaType = aoti_torch_device_type_cuda();
+  return place == kCpu ? kCpuType : kCudaType;
+}
+
+std::int32_t device_index(Place place) { return place == kCpu ? 0 : static_cast<std::int32_t>(place); }
+
 Tensor empty_strided(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides,
-                     std::int32_t dtype) {
-  static const std::int32_t kCpu = aoti_torch_device_type_cpu();
+                     std::int32_t dtype, Place place) {
   AtenTensorHandle handle = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<std::int64_t>(extents.size()), extents.data(),
-                                                  strides.data(), dtype, kCpu, 0, &handle));
+                                                  strides.data(), dtype, device_type(place),
+                                                  device_index(place), &handle));
   return Tensor(handle);
 }
 
 }  // namespace
+
+std::optional<Place> find_place(const Tensor& tensor) {
+  std::int32_t type = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &type));
+  if (type == device_type(kCpu)) return kCpu;
+  if (type != device_type(0)) return std::nullopt;
+  std::int32_t index = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor.get(), &index));
+  return index;
+}
 
 std::optional<DType> find_dtype(const Tensor& tensor) {
   const std::int32_t number = dtype_number(tensor);
@@ -91,25 +109,25 @@ void set_view(ConstTensorView& view, const Tensor& tensor) {
   view.strides.assign(strides.begin(), strides.end());
 }
 
-Tensor empty(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides, DType dtype) {
-  return empty_strided(extents, strides, torch_dtype(dtype));
+Tensor empty(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides, DType dtype,
+             Place place) {
+  return empty_strided(extents, strides, torch_dtype(dtype), place);
 }
 
-Tensor empty_bytes(std::size_t count) {
+Tensor empty_bytes(std::size_t count, Place place) {
   const std::array<std::int64_t, 1> extents = {static_cast<std::int64_t>(count)};
   const std::array<std::int64_t, 1> strides = {1};
-  return empty_strided(extents, strides, aoti_torch_dtype_uint8());
+  return empty_strided(extents, strides, aoti_torch_dtype_uint8(), place);
 }
 
-std::span<std::byte> bytes_of(const Tensor& tensor) {
-  if (dtype_number(tensor) != aoti_torch_dtype_uint8() || tensor.dim() != 1 || !tensor.is_cpu() ||
+std::span<std::byte> bytes_of(const Tensor& tensor, Place place) {
+  if (dtype_number(tensor) != aoti_torch_dtype_uint8() || tensor.dim() != 1 || find_place(tensor) != place ||
       !tensor.is_contiguous())
     throw UserError("saved: expected the bytes that `forward` saved, got " + type_text(tensor));
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
 
-Tensor borrow(const ConstTensorView& view) {
-  static const std::int32_t kCpu = aoti_torch_device_type_cpu();
+Tensor borrow(const ConstTensorView& view, Place place) {
   static const std::int32_t kStrided = aoti_torch_layout_strided();
   AtenTensorHandle handle = nullptr;
   // PyTorch has no tensors of constant memory; whoever borrows for reading reads only.
@@ -117,13 +135,13 @@ Tensor borrow(const ConstTensorView& view) {
   void* data = const_cast<void*>(view.data);
   TORCH_ERROR_CODE_CHECK(aoti_torch_create_tensor_from_blob_v2(
       data, static_cast<std::int64_t>(view.extents.size()), view.extents.data(), view.strides.data(), 0,
-      torch_dtype(view.dtype), kCpu, 0, &handle, kStrided, nullptr, 0));
+      torch_dtype(view.dtype), device_type(place), device_index(place), &handle, kStrided, nullptr, 0));
   return Tensor(handle);
 }
 
-WorkspaceTensor::WorkspaceTensor(std::size_t bytes) {
+WorkspaceTensor::WorkspaceTensor(std::size_t bytes, Place place) {
   if (bytes == 0) return;
-  memory_ = empty_bytes(bytes + kAlignment);
+  memory_ = empty_bytes(bytes + kAlignment, place);
   void* begin = memory_->mutable_data_ptr();
   std::size_t space = bytes + kAlignment;
   begin = std::align(kAlignment, bytes, begin, space);

@@ -17,6 +17,13 @@ namespace fuseblock::torch_binding {
 
 using torch::stable::Tensor;
 
+// Where a tensor is: kCpu, or the number of a CUDA device.
+using Place = std::int64_t;
+inline constexpr Place kCpu = -1;
+
+// Nothing for a tensor that is on no such device.
+std::optional<Place> find_place(const Tensor& tensor);
+
 // Nothing for a dtype that fuseblock does not have.
 std::optional<DType> find_dtype(const Tensor& tensor);
 // PyTorch's number of a dtype.
@@ -32,19 +39,21 @@ std::string type_text(const Tensor& tensor);
 // lists need no memory of their own each time.
 void set_view(ConstTensorView& view, const Tensor& tensor);
 
-// A tensor on the CPU, not filled.
-Tensor empty(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides, DType dtype);
-// Bytes on the CPU, not filled, aligned for any tensor of a plan.
-Tensor empty_bytes(std::size_t count);
-// The memory of what empty_bytes gave. Throws UserError for any other tensor.
-std::span<std::byte> bytes_of(const Tensor& tensor);
-// A tensor on the CPU over memory that somebody else owns and keeps.
-Tensor borrow(const ConstTensorView& view);
+// A tensor from PyTorch's allocator, not filled.
+Tensor empty(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides, DType dtype,
+             Place place);
+// Bytes, not filled, aligned for any tensor of a plan.
+Tensor empty_bytes(std::size_t count, Place place);
+// The memory of what empty_bytes gave at that place. Throws UserError for any other tensor.
+std::span<std::byte> bytes_of(const Tensor& tensor, Place place);
+// A tensor over memory that somebody else owns and keeps.
+Tensor borrow(const ConstTensorView& view, Place place);
 
-// Memory on the CPU for a run of a plan, aligned as plans ask for.
+// Memory for a run of a plan, aligned as plans ask for. On a GPU it may go while the run is under way: PyTorch gives it
+// to nothing but later work of the same stream.
 class WorkspaceTensor {
  public:
-  explicit WorkspaceTensor(std::size_t bytes);
+  WorkspaceTensor(std::size_t bytes, Place place);
 
   std::span<std::byte> bytes() const { return bytes_; }
 

@@ -2,6 +2,7 @@
 
     fuseblock.nn           modules: norms with what stands around them, the reference blocks, any block
     fuseblock.functional   the same as functions
+    fuseblock.prepare      compiles ahead what calls of a module need
     fuseblock.verify       compares a module with PyTorch's operators and float64
 
 >>> import torch, fuseblock
@@ -12,8 +13,9 @@ torch.Size([1, 16, 6, 6])
 
 from fuseblock import functional, nn
 from fuseblock._capi import version
+from fuseblock._prepare import prepare
 from fuseblock._verify import verify
 
-__all__ = ["__version__", "functional", "nn", "verify"]
+__all__ = ["__version__", "functional", "nn", "prepare", "verify"]
 
 __version__ = version()

@@ -10,9 +10,10 @@ made when they first come, and kept.
 Which way a call takes:
 
 - in a graph that is being compiled or exported: the operation by notation (`_ops`);
-- on the CPU: a plan of the engine, by handle, with one autograd.Function around it;
+- on the CPU and on CUDA devices: a plan of the device's engine, by handle, with one autograd.Function around
+  it; on a GPU it is launched in PyTorch's current stream, and nothing waits for it;
 - elsewhere, inside torch.func's transforms, for tensor subclasses, with FUSEBLOCK_DISABLE=1, and where there
-  is no plan: PyTorch's own operators. `explain` says which and why.
+  is no plan (convolutions on a GPU): PyTorch's own operators. `explain` says which and why.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Block:
         self.keep = keep
         self._handle = -1
         self._all = 0  # a bit for each argument
+        self._output_count = 0
         self._known: dict[Any, Mapping[str, Any]] = {}
         # Arguments that backward reads, as bits, by the bits of the wanted gradients; shared with the plans.
         self._needed: dict[int, int] = {}
@@ -130,10 +132,13 @@ class Block:
         arguments = (x, *others)
         wanted = 0
         bit = 1
-        usual = not (_disabled or _is_autocast_enabled("cpu") or _in_transform())
+        usual = not (_disabled or _in_transform())
         try:
+            cpu = x.is_cpu
+            if _is_autocast_enabled("cpu" if cpu else "cuda"):
+                usual = False
             for argument in arguments:
-                if not argument.is_cpu or type(argument) not in _PLAIN:
+                if not (argument.is_cpu if cpu else argument.is_cuda) or type(argument) not in _PLAIN:
                     usual = False
                 if argument.requires_grad:
                     wanted |= bit
@@ -169,9 +174,10 @@ class Block:
         self._register()
         if reason := self._why_not(arguments):
             return f"{self.notation}\nPyTorch's operators run: {reason}\n"
-        if _is_autocast_enabled("cpu"):
+        kind = arguments[0].device.type
+        if _is_autocast_enabled(kind):
             cast = self._for_autocast(arguments)
-            with torch.autocast("cpu", enabled=False):
+            with torch.autocast(kind, enabled=False):
                 return cast.explain(*arguments)
         wanted = _ops.wanted_mask(arguments) if _is_grad_enabled() else 0
         try:
@@ -215,6 +221,7 @@ class Block:
             self._handle = _ops.handle_of(self.notation, bool(self.keep))
             self._graph = _ops.graph_of(self._handle)
             self._all = (1 << len(self._graph.names)) - 1
+            self._output_count = len(self._graph.outputs)
             self._needed = _needed_by_handle.setdefault(self._handle, self._needed)
 
     def _unusual(self, arguments: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -222,9 +229,10 @@ class Block:
         self._register()
         if self._why_not(arguments):
             return self._decomposed(arguments)
-        if _is_autocast_enabled("cpu"):
+        kind = arguments[0].device.type
+        if _is_autocast_enabled(kind):
             cast = self._for_autocast(arguments)
-            with torch.autocast("cpu", enabled=False):
+            with torch.autocast(kind, enabled=False):
                 result = cast(*arguments)
         else:
             result = self(*arguments)
@@ -234,10 +242,12 @@ class Block:
         """Why no plan is looked for; empty where one is."""
         if _disabled:
             return "they were asked for, by FUSEBLOCK_DISABLE or `pytorch_operators`"
+        device = arguments[0].device if arguments else None
         for name, argument in zip(self._graph.names, arguments, strict=False):
-            # A plan of the CUDA engine will be looked for where the tensors are on its device.
-            if not argument.is_cpu:
-                return f"{name} is on {argument.device}, and plans run on the CPU"
+            if not (argument.is_cpu or argument.is_cuda):
+                return f"{name} is on {argument.device}, and plans run on the CPU and on CUDA devices"
+            if argument.device != device:
+                return f"{name} is on {argument.device}, {self._graph.names[0]} on {device}"
             if argument.layout != torch.strided:
                 return f"{name} has the layout {argument.layout}"
             if type(argument) not in _PLAIN:
@@ -247,10 +257,11 @@ class Block:
     def _for_autocast(self, arguments: Sequence[Tensor]) -> Block:
         """The block with the casts that autocast would make."""
         dtypes = tuple(argument.dtype for argument in arguments)
-        key = (torch.get_autocast_dtype("cpu"), dtypes)
+        kind = arguments[0].device.type
+        key = (kind, torch.get_autocast_dtype(kind), dtypes)
         if key not in self._autocast:
             few = self._graph.named(self._one_sample(arguments))
-            cast = aten.autocast_block(self._graph.block, few, "cpu")
+            cast = aten.autocast_block(self._graph.block, few, kind)
             self._autocast[key] = block(json.dumps(cast), self.keep)
         return self._autocast[key]
 
@@ -276,9 +287,15 @@ class Block:
                 raise _NoPlan(
                     "mistake", f"{name}: expected a tensor of {expected}, got one of {argument.dtype}"
                 )
-        kind, *answer = prepare(self._handle, arguments, wanted, "")
-        if kind == "ready":
-            own = [_DTYPES[text.split("[")[0]] for text in answer[1:-1]]
+        capturing = arguments[0].is_cuda and torch.cuda.is_current_stream_capturing()
+        kind, *answer = prepare(self._handle, arguments, wanted, "", capturing)
+        if kind == "unknown":
+            raise RuntimeError(
+                f"{self.notation}: the first call with tensors like these compiles kernels, and a CUDA graph "
+                "is being captured: call fuseblock.prepare(module, *inputs) before the capture"
+            )
+        if kind == "ready" and not capturing:
+            own = [_DTYPES[text.split("[")[0]] for text in answer[1:-2]]
             if reason := self._dtypes_differ(arguments, own):
                 kind, *answer = prepare(self._handle, arguments, wanted, reason)
         if kind != "ready":
@@ -351,23 +368,26 @@ class _Apply(torch.autograd.Function):
             owner._prepare(arguments, wanted)
             needed = owner._needed[wanted]
         ctx.needed = needed
-        if needed == owner._all:
-            ctx.save_for_backward(*arguments, results[-1])
-        else:
-            ctx.save_for_backward(
-                *[argument for i, argument in enumerate(arguments) if needed >> i & 1], results[-1]
-            )
-        return results[0] if len(results) == 2 else tuple(results[:-1])
+        kept = (
+            arguments
+            if needed == owner._all
+            else [argument for i, argument in enumerate(arguments) if needed >> i & 1]
+        )
+        count = owner._output_count
+        ctx.save_for_backward(*kept, *results[count:])
+        return results[0] if count == 1 else tuple(results[:count])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         """The wanted gradients; by PyTorch's operators where they are to be differentiated again."""
         owner, wanted, needed = ctx.owner, ctx.wanted, ctx.needed
         *kept, saved = ctx.saved_tensors
+        # What a GPU saved lies in a tensor of its own.
+        values = kept.pop() if len(kept) > needed.bit_count() else None
         if _is_grad_enabled():
             found = _differentiable_gradients(owner, kept, needed, gradients, saved)
         else:
-            found = _backward(owner._handle, kept, needed, gradients, saved)
+            found = _backward(owner._handle, kept, needed, gradients, saved, values)
         if wanted == owner._all:
             return None, None, *found
         place = iter(found)

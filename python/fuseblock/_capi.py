@@ -5,7 +5,7 @@
     call = plan.bind(inputs, outputs)   # prepared once,
     call()                              # then only a call by handle
 
-Tensors are on the CPU, or on the GPU for the device `cuda`, in any strides. The library is
+Tensors are on the CPU, or on a GPU for the devices `cuda` and `cuda:1`, in any strides. The library is
 $FUSEBLOCK_LIBRARY, or libfuseblock_c.so beside this file, or that of the checkout's build folder.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,13 +81,6 @@ def library_path() -> Path:
     return _library.find("libfuseblock_c.so", "FUSEBLOCK_LIBRARY")
 
 
-def _wheels_folder() -> Path | None:
-    """The folder of Python packages that holds NVIDIA's wheels, the run-time compiler among them."""
-    found = importlib.util.find_spec("nvidia")
-    places = found.submodule_search_locations if found else None
-    return Path(next(iter(places))).parent if places else None
-
-
 @functools.cache
 def library() -> ctypes.CDLL:
     """The loaded library with the types of its functions."""
@@ -127,7 +119,7 @@ def library() -> ctypes.CDLL:
         function = getattr(loaded, f"fuseblock_{name}")
         function.restype = result
         function.argtypes = arguments
-    if wheels := _wheels_folder():
+    if wheels := _library.wheels_folder():
         loaded.fuseblock_set_compiler_folder(os.fsencode(wheels))
     return loaded
 
@@ -236,7 +228,7 @@ class Plan:
                 ctypes.byref(handle),
             )
         )
-        return cls(handle.value or 0, "cuda" if device == "cuda" else "cpu")
+        return cls(handle.value or 0, device if device and device.startswith("cuda") else "cpu")
 
     def backward(self, wanted: Sequence[str] = ()) -> Plan:
         """The plan of the gradients of these arguments; of all that have one where none are named."""
@@ -349,7 +341,8 @@ class BoundCall:
 
     def __call__(self) -> None:
         """Runs the plan, on a GPU in PyTorch's current stream; other Python threads may run meanwhile."""
-        stream = torch.cuda.current_stream().cuda_stream if self.plan.device == "cuda" else None
+        gpu = _gpu(self.plan.device)
+        stream = torch.cuda.current_stream(gpu).cuda_stream if gpu is not None else None
         _check(self._run(*self._arguments, stream))
 
     def set_input(self, name: str, tensor: Tensor) -> None:
@@ -379,11 +372,17 @@ def aligned_bytes(count: int, device: str = "cpu") -> Tensor:
     return memory[begin : begin + count]
 
 
+def _gpu(device: str) -> int | None:
+    """The number of a GPU; `cuda` is the first one."""
+    kind, _, number = device.partition(":")
+    return int(number or 0) if kind == "cuda" else None
+
+
 def _find(tensors: Mapping[str, Tensor], info: TensorInfo, device: str) -> Tensor:
     tensor = tensors.get(info.name)
     if tensor is None:
         raise ValueError(f"no tensor `{info.name}`, expected {info.type}")
-    if tensor.device.type != device:
+    if (tensor.device.index or 0 if tensor.is_cuda else None) != _gpu(device):
         raise ValueError(f"{info.name}: expected a tensor on {device}, got one on {tensor.device}")
     if tensor.dtype not in _DTYPE_CODES:
         raise ValueError(f"{info.name}: expected {info.type}, got {tensor.dtype}")

@@ -180,13 +180,18 @@ def _forward_fake(block: int, arguments: Sequence[Tensor], wanted: int) -> list[
     # What is saved is the plan's choice: it is asked with tensors of these extents.
     with torch._subclasses.fake_tensor.unset_fake_temporarily():
         real = [
-            torch.empty_strided([int(e) for e in a.shape], [int(s) for s in a.stride()], dtype=a.dtype)
+            torch.empty_strided(
+                [int(e) for e in a.shape], [int(s) for s in a.stride()], dtype=a.dtype, device=a.device
+            )
             for a in arguments
         ]
         kind, *answer = torch.ops.fuseblock.prepare(block, real, wanted, "")
     if kind != "ready":
         return []
-    outputs.append(arguments[0].new_empty([int(answer[-1])], dtype=torch.uint8))
+    on_gpu, on_cpu = int(answer[-2]), int(answer[-1])
+    if on_gpu > 0:
+        outputs.append(arguments[0].new_empty([on_gpu], dtype=torch.uint8))
+    outputs.append(arguments[0].new_empty([on_cpu], dtype=torch.uint8, device="cpu"))
     return outputs
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cli_support import binary, environment_with, fuseblock, fuseblock_json
-from fuseblock import _capi
+from fuseblock import _library
 
 BLOCK = ("group_norm(4) | silu", "--input", "f32[2,8,16,16]")
 ON_GPU = (*BLOCK, "--device", "h200")
@@ -293,6 +293,6 @@ def test_processes_at_once_compile_once(tmp_path: Path) -> None:
 
 
 def test_the_python_package_knows_where_the_wheel_is() -> None:
-    folder = _capi._wheels_folder()
+    folder = _library.wheels_folder()
     assert folder is not None
     assert (folder / "nvidia/cu13/lib/libnvrtc.so.13").is_file()

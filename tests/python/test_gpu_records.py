@@ -60,6 +60,15 @@ def test_kernels_are_the_recorded_ones(record: dict[str, Any]) -> None:
     assert changed == []
 
 
+@pytest.mark.parametrize("name", ["random", "torch", "sanitizer"])
+def test_other_records_passed(name: str) -> None:
+    """Random blocks, the PyTorch operations and the sanitizers, where they have been recorded."""
+    path = RECORD.with_name(f"{name}.json")
+    if not path.exists():
+        pytest.skip(f"there is no record {path.name}")
+    assert [row for row in json.loads(path.read_text())["rows"] if row["status"] == "failed"] == []
+
+
 def test_figures_of_the_page_are_the_recorded_ones() -> None:
     """Every row of the results is in docs/norms-on-gpu.md as it was measured."""
     page = (ROOT / "docs" / "norms-on-gpu.md").read_text()

@@ -48,11 +48,12 @@ test-long: ## All C++ tests under sanitizers in their long form, every case in P
 carry: ## What a GPU machine without packages needs of this build, into build/carry
 	@tools/carry
 
-test-gpu: ## On a GPU: every load-sourced case beside PyTorch and float64, recorded; GPU='--filter softmax' passes options
-	@tools/on_gpu tests/gpu/test_cases.py $(GPU)
+test-gpu: ## On a GPU: cases, random blocks, PyTorch operations, sanitizers, recorded; GPU='--filter softmax' passes options
+	@tools/test_gpu $(GPU)
 
-bench-gpu: ## On a GPU: norms and tails beside PyTorch and the floor, recorded; GPU='--no-compile' passes options
+bench-gpu: ## On a GPU: norms and tails beside PyTorch and the floor, launches, recorded; GPU='--no-compile' passes options
 	@tools/on_gpu benchmarks/gpu/bench.py $(GPU)
+	@tools/on_gpu benchmarks/gpu/launch_overhead.py
 
 clean: ## Remove the build folders; .venv stays
 	rm -rf build build-asan build-clang build-debug build-fuzz build-tsan

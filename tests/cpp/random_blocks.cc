@@ -348,19 +348,23 @@ int RandomBlock::stage_count() const {
       std::count_if(stages.begin(), stages.end(), [&](const Stage& s) { return names.contains(s.name); }));
 }
 
+std::string RandomBlock::case_text() const {
+  const TypedBlock block = typed();
+  std::string text = block.block().to_string() + " @ " + labelled(x);
+  for (const NamedType& argument : block.arguments())
+    if (extra_inputs.contains(argument.name)) text += ", " + argument.name + "=" + labelled(argument.type);
+  return text;
+}
+
 std::string RandomBlock::repeat_line() const {
   const TypedBlock block = typed();
   cases::Case as_case;
   as_case.block = block.block().to_string();
   as_case.input = labelled(x);
-  std::string types = as_case.input;
-  for (const NamedType& argument : block.arguments()) {
-    if (!extra_inputs.contains(argument.name)) continue;
-    as_case.others[argument.name] = labelled(argument.type);
-    types += ", " + argument.name + "=" + labelled(argument.type);
-  }
+  for (const NamedType& argument : block.arguments())
+    if (extra_inputs.contains(argument.name)) as_case.others[argument.name] = labelled(argument.type);
   const std::string number = std::to_string(seed);
-  return as_case.block + " @ " + types + "; seed " + number + ", views " + std::to_string(oddities) +
+  return case_text() + "; seed " + number + ", views " + std::to_string(oddities) +
          "; repeat with: " + as_case.command("cpu") + " --seed " + number +
          ", or with this very data: FUSEBLOCK_RANDOM_SEED=" + number + " build/tests/cpp/random_blocks_test";
 }

@@ -49,6 +49,8 @@ struct RandomBlock {
   TypedBlock typed() const;
   // Stages that the outputs need.
   int stage_count() const;
+  // `block @ type, ...` as a line of a .cases file has it.
+  std::string case_text() const;
   // The block, its types and its seed on one line, with the commands that repeat it.
   std::string repeat_line() const;
 };

@@ -89,6 +89,15 @@ def rows() -> list[Row]:
     return found
 
 
+def random_rows() -> list[Row]:
+    """The random blocks, each in one type and layout, in turn."""
+    found = []
+    for turn, case in enumerate(read_cases(ROOT / "tests" / "gpu" / "random.cases")):
+        layouts = LAYOUTS if _rank(case) in (4, 5) else ("contiguous", "strided")
+        found.append(Row(case, DTYPES[turn % 4], layouts[turn // 4 % len(layouts)]))
+    return found
+
+
 def with_casts_to(graph: dict[str, object], dtype: str) -> str:
     """A block's JSON with its casts to another type."""
     text = json.dumps(graph)

@@ -235,7 +235,8 @@ def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
         ]
         arguments = {info.name: draw(info.name, info, seed, row, device) for info in infos}
         # On the CPU: some of PyTorch's GPU kernels have constants in f32 (hardswish's sixth), also for f64.
-        on_cpu = {name: tensor.cpu() for name, tensor in arguments.items()}
+        # Dense: its gradient of an instance norm is another one for channels_last tensors of one sample.
+        on_cpu = {name: tensor.cpu().contiguous() for name, tensor in arguments.items()}
         found = torch_results(exact_graph, on_cpu, axes, wanted, torch.float64)
         exact = {name: tensor.to(device) for name, tensor in found.items()}
         peer = peer_results(document["graph"], arguments, axes, wanted, dtype)

@@ -1,0 +1,205 @@
+"""Rows run in several processes, and the record that they leave: resumable, one JSON object a file.
+
+A row has a `key`, which is `case dtype layout`, and those three as attributes or in what it gives; a row's
+work gives records, dictionaries with `case`, `dtype`, `layout`, `direction`, `status` (passed, failed,
+unsupported), and `message` where something is wrong. What has passed with the same libraries is not run
+again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import importlib
+import json
+import multiprocessing
+import os
+import platform
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "h200"
+_SLOWEST_ROW_S = {"cuda": 180, "cpu": 180, "emulated": 1800}
+_SAVE_EVERY_S = 5
+Record = dict[str, Any]
+
+
+class Row(Protocol):
+    """What is run by itself."""
+
+    @property
+    def key(self) -> str:
+        """What tells it from other rows: case, type, layout."""
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """The options that all programs have."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--filter", default="", help="only rows whose name, type or layout contains the text")
+    made.add_argument("--row", action="append", default=[], help="only this row: its name, type and layout")
+    made.add_argument(
+        "--out", type=Path, help="unless given in benchmarks/results/h200, or in build for no GPU"
+    )
+    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    made.add_argument("--device", default="cuda", choices=("cuda", "cpu", "emulated"))
+    made.add_argument("--again", action="store_true", help="run what has passed before, too")
+    return made
+
+
+def main(options: argparse.Namespace, name: str, rows: Sequence[Row], work: str, library: Path) -> int:
+    """Runs the rows and writes the record; the exit status.
+
+    name: that of the record without --out: benchmarks/results/h200/NAME.json, build/NAME_DEVICE.json.
+    work: `module:function`; the function takes a row and a device and gives the row's records.
+    library: what the record belongs to.
+    """
+    if options.out is None:
+        on_gpu = options.device == "cuda"
+        options.out = RESULTS / f"{name}.json" if on_gpu else ROOT / "build" / f"{name}_{options.device}.json"
+    if missing := set(options.row) - {row.key for row in rows}:
+        print(f"there is no row {', '.join(sorted(missing))}", file=sys.stderr)
+        return 2
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()
+    records = [] if options.again else _known(options.out, digest)
+    done = {_key(record) for record in records}
+    left = [
+        row
+        for row in rows
+        if options.filter in row.key and row.key not in done and (not options.row or row.key in options.row)
+    ]
+    print(f"{len(left)} rows to run, {len(done)} known", flush=True)
+    saved = time.monotonic()
+    for found in _results(left, options.jobs, options.device, work):
+        records += found
+        for record in found:
+            if record["status"] != "passed":
+                told = str(record.get("message", ""))[:400]
+                print(f"{record['status']}: {_key(record)} {record['direction']}: {told}", flush=True)
+        if time.monotonic() - saved > _SAVE_EVERY_S:
+            _save(options.out, _document(options.device, records, digest))
+            saved = time.monotonic()
+    _save(options.out, _document(options.device, records, digest))
+    print(_summary(records))
+    failed = sum(record["status"] == "failed" for record in records)
+    print(f"{len(records)} records, {failed} failed; {options.out}")
+    return 1 if failed else 0
+
+
+_broken = False
+_device = ""
+_work: Any = None
+
+
+def _start(device: str, work: str) -> None:
+    """Imports what a worker needs."""
+    global _device, _work
+    import torch
+
+    torch.set_num_threads(1)
+    # PyTorch's own use of the driver finds that the emulator is not one.
+    if device == "emulated":
+        warnings.filterwarnings("ignore", "CUDA initialization")
+    module, function = work.split(":")
+    _device = device
+    _work = getattr(importlib.import_module(module), function)
+
+
+def _run(row: Row) -> tuple[str, list[Record]]:
+    """A row's records; none where an earlier row broke this process's context: it is run again elsewhere."""
+    global _broken
+    if _broken:
+        return row.key, []
+    start = time.monotonic()
+    records: list[Record] = _work(row, _device)
+    told = " ".join(str(record.get("message", "")) for record in records)
+    _broken = _device == "cuda" and ("CUDA error" in told or "CUDA_ERROR" in told)
+    for record in records:
+        record["seconds"] = round(time.monotonic() - start, 2)
+    return row.key, records
+
+
+def _results(rows: Sequence[Row], jobs: int, device: str, work: str) -> Iterator[list[Record]]:
+    """The records of each row as they come; rows that never end are given up."""
+    context = multiprocessing.get_context("spawn")
+    patience = _SLOWEST_ROW_S[device]
+    left = {row.key: row for row in rows}
+    for _ in range(3):
+        if not left:
+            return
+        pool = context.Pool(min(jobs, len(left)), _start, (device, work))
+        results = pool.imap_unordered(_run, list(left.values()))
+        try:
+            for _ in range(len(left)):
+                key, records = results.next(timeout=patience)
+                if records:
+                    left.pop(key)
+                    yield records
+        except multiprocessing.TimeoutError:
+            print(f"no row has ended for {patience} s; {len(left)} are left", file=sys.stderr)
+        pool.terminate()
+        pool.join()
+    for key in left:
+        case, dtype, layout = key.split(" ")
+        record = {"case": case, "dtype": dtype, "layout": layout, "direction": "all"}
+        yield [{**record, "status": "failed", "message": "the row did not end"}]
+
+
+def _document(device: str, rows: list[Record], library_digest: str) -> Record:
+    import torch
+    from fuseblock._capi import version
+
+    kernels = sorted({kernel["source_digest"] for row in rows for kernel in row.get("kernels", [])})
+    return {
+        "device": torch.cuda.get_device_name() if device == "cuda" else platform.processor(),
+        "versions": {
+            "fuseblock": version(),
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "python": platform.python_version(),
+        },
+        "digest": hashlib.sha256("\n".join(kernels).encode()).hexdigest(),
+        "library_digest": library_digest,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "rows": sorted(rows, key=lambda row: (row["case"], row["dtype"], row["layout"], row["direction"])),
+    }
+
+
+def _save(path: Path, document: Record) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(document, indent=1) + "\n")
+    beside.replace(path)
+
+
+def _key(record: Record) -> str:
+    return f"{record['case']} {record['dtype']} {record['layout']}"
+
+
+def _known(path: Path, library_digest: str) -> list[Record]:
+    """The records of an earlier run of the same library whose rows have passed."""
+    if not path.exists():
+        return []
+    document = json.loads(path.read_text())
+    if document.get("library_digest") != library_digest:
+        return []
+    missed = {_key(record) for record in document["rows"] if record["status"] == "failed"}
+    return [record for record in document["rows"] if _key(record) not in missed]
+
+
+def _summary(records: list[Record]) -> str:
+    lines = [f"{'direction':<10} {'dtype':<6} {'layout':<14} {'passed':>7} {'failed':>7} {'unsupported':>12}"]
+    counts: dict[tuple[str, str, str], Counter[str]] = {}
+    for record in records:
+        where = (record["direction"], record["dtype"], record["layout"])
+        counts.setdefault(where, Counter())[record["status"]] += 1
+    for where, count in sorted(counts.items()):
+        cells = f"{where[0]:<10} {where[1]:<6} {where[2]:<14}"
+        lines.append(f"{cells} {count['passed']:>7} {count['failed']:>7} {count['unsupported']:>12}")
+    return "\n".join(lines)

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Every kernel variant under compute-sanitizer: memcheck, racecheck, synccheck, initcheck.
+
+    python3 tests/gpu/sanitize.py [--filter TEXT] [--out FILE] [--jobs N] [--again]
+
+A row is a case of tests/gpu/variants.cases and a tool: the program gpu_runs (tests/tools/gpu_runs.cc) runs
+the case forward and backward in f32 and bf16, contiguous, channels_last and strided, and the tool must find
+nothing. Results go to --out, benchmarks/results/h200/sanitizer.json unless given. The sanitizer is that of
+build/carry, else of the machine. The program finds the run-time compiler by FUSEBLOCK_NVRTC, which
+tools/on_gpu sets.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT / "python")]
+
+# As in test_cases.py.
+_package = types.ModuleType("fuseblock")
+_package.__path__ = [str(ROOT / "python" / "fuseblock")]
+sys.modules.setdefault("fuseblock", _package)
+
+import gpu_cases  # noqa: E402
+import gpu_record  # noqa: E402
+
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+CASES = HERE / "variants.cases"
+_LONGEST_RUN_S = 150
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case under a tool."""
+
+    case: str
+    tool: str
+
+    @property
+    def key(self) -> str:
+        """What tells it from other rows."""
+        return f"{self.case} f32,bf16 {self.tool}"
+
+
+def program() -> Path:
+    """What is run."""
+    carried = ROOT / "build" / "carry" / "gpu_runs"
+    return carried if carried.exists() else ROOT / "build" / "tests" / "tools" / "gpu_runs"
+
+
+def sanitizer() -> str | None:
+    """compute-sanitizer, where there is one."""
+    carried = ROOT / "build" / "carry" / "sanitizer" / "nvidia" / "cu13" / "bin" / "compute-sanitizer"
+    if carried.exists():
+        carried.chmod(0o755)
+        return str(carried)
+    return shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+
+
+def run_row(row: Row, device: str) -> list[dict[str, Any]]:
+    """The record of a row."""
+    record = {"case": row.case, "dtype": "f32,bf16", "layout": row.tool, "direction": "all"}
+    tool = sanitizer()
+    if tool is None or device != "cuda":
+        return [{**record, "status": "unsupported", "message": "there is no compute-sanitizer"}]
+    call = [str(program()), "--case", row.case, str(CASES)]
+    try:
+        # First by itself: kernels are compiled into the cache on disk, where the tool's run finds them.
+        plain = subprocess.run(call, capture_output=True, text=True, timeout=_LONGEST_RUN_S)
+        if plain.returncode != 0:
+            return [{**record, "status": "failed", "message": (plain.stdout + plain.stderr)[-1000:]}]
+        options = ["--error-exitcode", "9", "--print-limit", "3"]
+        checked = subprocess.run(
+            [tool, "--tool", row.tool, *options, *call],
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_RUN_S,
+        )
+    except subprocess.TimeoutExpired:
+        return [{**record, "status": "failed", "message": f"no end within {_LONGEST_RUN_S} s"}]
+    if checked.returncode == 0 and "0 failures" in checked.stdout:
+        return [{**record, "status": "passed"}]
+    return [{**record, "status": "failed", "message": (checked.stdout + checked.stderr)[-2000:]}]
+
+
+def main() -> int:
+    """Runs the rows and writes the record; one line for each tool."""
+    options = gpu_record.parser("Every kernel variant under compute-sanitizer").parse_args()
+    rows = [Row(case.name, tool) for tool in TOOLS for case in gpu_cases.read_cases(CASES)]
+    return gpu_record.main(options, "sanitizer", rows, "sanitize:run_row", program())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

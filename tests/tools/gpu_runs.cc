@@ -1,0 +1,161 @@
+// Runs cases on the GPU without PyTorch, every tensor in memory of its own that ends where the tensor does: what
+// compute-sanitizer looks at (tools/sanitize_gpu).
+//
+//   gpu_runs [--case NAME] FILE.cases ...
+//
+// Each case runs forward and backward in f32 and bf16, contiguous, channels_last and strided. The exit status is 1 where
+// a run fails and 2 for a bad command line.
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+
+#include "cases.h"
+#include "cuda/jit/driver.h"
+
+namespace fuseblock::cases {
+namespace {
+
+enum class Kind : std::uint8_t { kContiguous, kChannelsLast, kStrided };
+
+// Memory of the GPU, as long as this lives; full of a tensor's bytes where it is given some.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t bytes) {
+    jit::check(jit::require_driver().cuMemAlloc(&pointer_, bytes == 0 ? 1 : bytes), "cuMemAlloc");
+  }
+  ~DeviceMemory() { jit::require_driver().cuMemFree(pointer_); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  void fill(const std::vector<std::byte>& bytes) const {
+    jit::check(jit::require_driver().cuMemcpyHtoD(pointer_, bytes.data(), bytes.size()), "cuMemcpyHtoD");
+  }
+  std::byte* data() const { return reinterpret_cast<std::byte*>(pointer_); }
+
+ private:
+  jit::CUdeviceptr pointer_ = 0;
+};
+
+// A tensor in the GPU's memory: dense in its layout, or every second element of a tensor that begins off any alignment.
+struct Placed {
+  std::unique_ptr<DeviceMemory> memory;
+  TensorView view;
+};
+
+Placed place(const TensorType& type, const Tensor* values, Kind kind) {
+  const bool strided = kind == Kind::kStrided && type.rank() > 1;
+  const std::int64_t step = strided ? 2 : 1;
+  const std::int64_t origin = strided ? 1 : 0;
+  const auto size = static_cast<std::size_t>(byte_size(type.dtype));
+  const std::int64_t count = type.element_count();
+  std::vector<std::byte> bytes(static_cast<std::size_t>(origin + step * (count - 1) + 1) * size);
+  Placed result;
+  result.view = {nullptr, type.dtype, type.extents, type.strides()};
+  if (values != nullptr)
+    for (std::int64_t i = 0; i < count; ++i)
+      std::memcpy(bytes.data() + static_cast<std::size_t>(origin + step * i) * size,
+                  values->data() + static_cast<std::size_t>(i) * size, size);
+  for (std::int64_t& stride : result.view.strides) stride *= step;
+  result.memory = std::make_unique<DeviceMemory>(bytes.size());
+  // Outputs stay as the driver gives them: what reads them before they are written is found out.
+  if (values != nullptr) result.memory->fill(bytes);
+  result.view.data = result.memory->data() + static_cast<std::size_t>(origin) * size;
+  return result;
+}
+
+void run(const Plan& plan, const TensorMap& tensors, Kind kind) {
+  std::vector<Placed> placed;
+  Arguments arguments;
+  for (const NamedType& input : plan.inputs()) {
+    placed.push_back(place(input.type, &tensors.at(input.name), kind));
+    arguments.inputs.push_back(placed.back().view);
+  }
+  for (const NamedType& output : plan.outputs()) {
+    placed.push_back(place(output.type, nullptr, kind));
+    arguments.outputs.push_back(placed.back().view);
+  }
+  const jit::Driver& driver = jit::require_driver();
+  const DeviceMemory workspace(plan.workspace_bytes());
+  jit::CUstream stream = nullptr;
+  jit::check(driver.cuStreamCreate(&stream, 1), "cuStreamCreate");
+  arguments.stream = stream;
+  plan.run(arguments, {workspace.data(), plan.workspace_bytes()});
+  jit::check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
+  jit::check(driver.cuStreamDestroy(stream), "cuStreamDestroy");
+}
+
+TypedBlock typed(const Case& which, DType dtype, Kind kind) {
+  TensorType x = TensorType::parse(which.input);
+  const Layout layout = kind == Kind::kChannelsLast ? Layout::kChannelsLast : Layout::kContiguous;
+  x.dtype = dtype;
+  x.layout = layout;
+  TypeMap others;
+  for (const auto& [name, text] : which.others) {
+    TensorType type = TensorType::parse(text);
+    type.dtype = dtype;
+    if (type.extents == x.extents) type.layout = layout;
+    others[name] = type;
+  }
+  return TypedBlock::infer(Block::parse(which.block), x, others);
+}
+
+// How many plans ran.
+int run_case(const Case& which, DType dtype, Kind kind) {
+  const TypedBlock block = typed(which, dtype, kind);
+  const Plan plan = Plan::make(block, Device::by_name("cuda"));
+  TensorMap tensors = random_arguments(block, 1);
+  run(plan, tensors, kind);
+  if (block.differentiable().empty()) return 1;
+  tensors.merge(random_output_gradients(block, 1));
+  run(plan.backward(), tensors, kind);
+  return 2;
+}
+
+int run_all(const std::string& only, const std::vector<std::filesystem::path>& files) {
+  const jit::ContextScope context(0);
+  int runs = 0;
+  int failures = 0;
+  for (const Case& which : read_cases(files)) {
+    if (!only.empty() && which.name != only) continue;
+    const int rank = TensorType::parse(which.input).rank();
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const Kind kind : {Kind::kContiguous, Kind::kChannelsLast, Kind::kStrided}) {
+        if (kind == Kind::kChannelsLast && rank < 4) continue;
+        try {
+          runs += run_case(which, dtype, kind);
+        } catch (const Error& error) {
+          ++failures;
+          std::cout << which.name << " " << to_string(dtype) << " " << static_cast<int>(kind) << ": "
+                    << error.what() << "\n";
+        }
+      }
+    }
+  }
+  std::cout << runs << " runs, " << failures << " failures\n";
+  return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace fuseblock::cases
+
+int main(int count, char** words) {
+  std::string only;
+  std::vector<std::filesystem::path> files;
+  for (int i = 1; i < count; ++i) {
+    const std::string word = words[i];
+    if (word == "--case" && i + 1 < count)
+      only = words[++i];
+    else
+      files.emplace_back(word);
+  }
+  if (files.empty()) {
+    std::cerr << "usage: gpu_runs [--case NAME] FILE.cases ...\n";
+    return 2;
+  }
+  try {
+    return fuseblock::cases::run_all(only, files);
+  } catch (const fuseblock::Error& error) {
+    std::cerr << error.what() << "\n";
+    return EXIT_FAILURE;
+  }
+}

@@ -339,7 +339,7 @@ class Block:
     def _by_torch(self, arguments: Sequence[Tensor], refused: _NoPlan) -> list[Tensor]:
         """The outputs by PyTorch's operators; where these refuse too, the library's message tells more."""
         try:
-            return _ops.decomposed(self._graph, arguments)
+            return self._decomposed(arguments)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             if refused.is_mistake:
                 raise ValueError(refused.reason) from error

@@ -1,7 +1,8 @@
 """The cases of tests/cases and tests/gpu as rows to run: one for each type and layout of a case.
 
 A case is a line of notation and types (tests/cases/README.md). Those of tests/gpu/variants.cases run in every
-type and layout; of the others each runs in one type and one layout, in turn.
+type and layout, those of tests/gpu/each_element.cases in every type; of the others each runs in one type and
+one layout, in turn.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Row:
     case: Case
     dtype: str
     layout: str
+    each_element: bool = False
+    """Whether the output is compared element by element, over a wide range of inputs, and nothing else."""
 
     @property
     def key(self) -> str:
@@ -80,6 +83,8 @@ def rows() -> list[Row]:
     for case in read_cases(ROOT / "tests" / "gpu" / "variants.cases"):
         layouts = LAYOUTS if _rank(case) in (4, 5) else ("contiguous", "strided")
         found += [Row(case, *pair) for pair in itertools.product(DTYPES, layouts)]
+    each = list(read_cases(ROOT / "tests" / "gpu" / "each_element.cases"))
+    found += [Row(case, dtype, "contiguous", each_element=True) for case in each for dtype in DTYPES]
     turn = 0
     for path in sorted((ROOT / "tests" / "cases").glob("*.cases")):
         for case in read_cases(path):

@@ -3,7 +3,9 @@
 A row has a `key`, which is `case dtype layout`, and those three as attributes or in what it gives; a row's
 work gives records, dictionaries with `case`, `dtype`, `layout`, `direction`, `status` (passed, failed,
 unsupported), and `message` where something is wrong. What has passed with the same libraries is not run
-again.
+again, and rows for which there was no time are left to the next run.
+
+Processes are copies of one that has imported PyTorch and nothing else, which takes seconds: see `warm_up`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import hashlib
 import importlib
 import json
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import platform
 import sys
@@ -26,7 +29,8 @@ from typing import Any, Protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "h200"
-_SLOWEST_ROW_S = {"cuda": 180, "cpu": 180, "emulated": 1800}
+# How long to wait for the next row to end.
+_SLOWEST_ROW_S = {"cuda": 100, "cpu": 180, "emulated": 1800}
 _SAVE_EVERY_S = 5
 Record = dict[str, Any]
 
@@ -45,76 +49,92 @@ def parser(description: str) -> argparse.ArgumentParser:
     made.add_argument("--filter", default="", help="only rows whose name, type or layout contains the text")
     made.add_argument("--row", action="append", default=[], help="only this row: its name, type and layout")
     made.add_argument(
-        "--out", type=Path, help="unless given in benchmarks/results/h200, or in build for no GPU"
+        "--out", type=Path, help="the folder of the record: benchmarks/results/h200, or build for no GPU"
     )
+    made.add_argument("--seconds", type=float, default=1e6, help="after these no further row is begun")
     made.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     made.add_argument("--device", default="cuda", choices=("cuda", "cpu", "emulated"))
     made.add_argument("--again", action="store_true", help="run what has passed before, too")
     return made
 
 
+def warm_up() -> None:
+    """Lets the process that workers are copies of import PyTorch, while the caller goes on."""
+    multiprocessing.set_forkserver_preload(["torch"])
+    multiprocessing.forkserver.ensure_running()
+
+
+def record_path(options: argparse.Namespace, name: str) -> Path:
+    """Where the record is: NAME.json, or NAME_DEVICE.json in the build folder for what is no GPU."""
+    if options.out is not None:
+        return Path(options.out) / f"{name}.json"
+    if options.device == "cuda":
+        return RESULTS / f"{name}.json"
+    return ROOT / "build" / f"{name}_{options.device}.json"
+
+
 def main(options: argparse.Namespace, name: str, rows: Sequence[Row], work: str, library: Path) -> int:
     """Runs the rows and writes the record; the exit status.
 
-    name: that of the record without --out: benchmarks/results/h200/NAME.json, build/NAME_DEVICE.json.
+    name: that of the record, see `record_path`.
     work: `module:function`; the function takes a row and a device and gives the row's records.
     library: what the record belongs to.
     """
-    if options.out is None:
-        on_gpu = options.device == "cuda"
-        options.out = RESULTS / f"{name}.json" if on_gpu else ROOT / "build" / f"{name}_{options.device}.json"
+    deadline = time.monotonic() + options.seconds
+    path = record_path(options, name)
     if missing := set(options.row) - {row.key for row in rows}:
         print(f"there is no row {', '.join(sorted(missing))}", file=sys.stderr)
         return 2
     digest = hashlib.sha256(library.read_bytes()).hexdigest()
-    records = [] if options.again else _known(options.out, digest)
+    records = [] if options.again else _known(path, digest, options.device)
     done = {_key(record) for record in records}
-    left = [
-        row
+    left = {
+        row.key: row
         for row in rows
         if options.filter in row.key and row.key not in done and (not options.row or row.key in options.row)
-    ]
+    }
     print(f"{len(left)} rows to run, {len(done)} known", flush=True)
     saved = time.monotonic()
-    for found in _results(left, options.jobs, options.device, work):
+    for found in _results(left, options.jobs, options.device, work, deadline):
         records += found
         for record in found:
             if record["status"] != "passed":
                 told = str(record.get("message", ""))[:400]
                 print(f"{record['status']}: {_key(record)} {record['direction']}: {told}", flush=True)
         if time.monotonic() - saved > _SAVE_EVERY_S:
-            _save(options.out, _document(options.device, records, digest))
+            _save(path, _document(options.device, records, digest, len(left)))
             saved = time.monotonic()
-    _save(options.out, _document(options.device, records, digest))
+    _save(path, _document(options.device, records, digest, len(left)))
     print(_summary(records))
     failed = sum(record["status"] == "failed" for record in records)
-    print(f"{len(records)} records, {failed} failed; {options.out}")
-    return 1 if failed else 0
+    print(f"{len(records)} records, {failed} failed, {len(left)} rows left; {path}")
+    return 1 if failed or left else 0
 
 
 _broken = False
+_deadline = 0.0
 _device = ""
 _work: Any = None
 
 
-def _start(device: str, work: str) -> None:
+def _start(device: str, work: str, deadline: float) -> None:
     """Imports what a worker needs."""
-    global _device, _work
-    import torch
-
-    torch.set_num_threads(1)
+    global _deadline, _device, _work
     # PyTorch's own use of the driver finds that the emulator is not one.
     if device == "emulated":
         warnings.filterwarnings("ignore", "CUDA initialization")
     module, function = work.split(":")
+    _deadline = deadline
     _device = device
     _work = getattr(importlib.import_module(module), function)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
 def _run(row: Row) -> tuple[str, list[Record]]:
-    """A row's records; none where an earlier row broke this process's context: it is run again elsewhere."""
+    """A row's records; none where there is no time, or where an earlier row broke this process's context."""
     global _broken
-    if _broken:
+    if _broken or time.monotonic() > _deadline:
         return row.key, []
     start = time.monotonic()
     records: list[Record] = _work(row, _device)
@@ -125,15 +145,16 @@ def _run(row: Row) -> tuple[str, list[Record]]:
     return row.key, records
 
 
-def _results(rows: Sequence[Row], jobs: int, device: str, work: str) -> Iterator[list[Record]]:
-    """The records of each row as they come; rows that never end are given up."""
-    context = multiprocessing.get_context("spawn")
+def _results(
+    left: dict[str, Row], jobs: int, device: str, work: str, deadline: float
+) -> Iterator[list[Record]]:
+    """The records of each row as they come, taken out of `left`; rows that never end are given up."""
+    context = multiprocessing.get_context("forkserver")
     patience = _SLOWEST_ROW_S[device]
-    left = {row.key: row for row in rows}
-    for _ in range(3):
-        if not left:
+    for _ in range(2):
+        if not left or time.monotonic() > deadline:
             return
-        pool = context.Pool(min(jobs, len(left)), _start, (device, work))
+        pool = context.Pool(min(jobs, len(left)), _start, (device, work, deadline))
         results = pool.imap_unordered(_run, list(left.values()))
         try:
             for _ in range(len(left)):
@@ -145,13 +166,16 @@ def _results(rows: Sequence[Row], jobs: int, device: str, work: str) -> Iterator
             print(f"no row has ended for {patience} s; {len(left)} are left", file=sys.stderr)
         pool.terminate()
         pool.join()
-    for key in left:
+    if time.monotonic() > deadline:
+        return
+    for key in list(left):
         case, dtype, layout = key.split(" ")
         record = {"case": case, "dtype": dtype, "layout": layout, "direction": "all"}
+        left.pop(key)
         yield [{**record, "status": "failed", "message": "the row did not end"}]
 
 
-def _document(device: str, rows: list[Record], library_digest: str) -> Record:
+def _document(device: str, rows: list[Record], library_digest: str, left: int) -> Record:
     import torch
     from fuseblock._capi import version
 
@@ -165,7 +189,9 @@ def _document(device: str, rows: list[Record], library_digest: str) -> Record:
             "python": platform.python_version(),
         },
         "digest": hashlib.sha256("\n".join(kernels).encode()).hexdigest(),
+        "engine": device,
         "library_digest": library_digest,
+        "rows_left": left,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "rows": sorted(rows, key=lambda row: (row["case"], row["dtype"], row["layout"], row["direction"])),
     }
@@ -182,12 +208,12 @@ def _key(record: Record) -> str:
     return f"{record['case']} {record['dtype']} {record['layout']}"
 
 
-def _known(path: Path, library_digest: str) -> list[Record]:
-    """The records of an earlier run of the same library whose rows have passed."""
+def _known(path: Path, library_digest: str, device: str) -> list[Record]:
+    """The records of an earlier run of the same library on such a device whose rows have passed."""
     if not path.exists():
         return []
     document = json.loads(path.read_text())
-    if document.get("library_digest") != library_digest:
+    if document.get("library_digest") != library_digest or document.get("engine") != device:
         return []
     missed = {_key(record) for record in document["rows"] if record["status"] == "failed"}
     return [record for record in document["rows"] if _key(record) not in missed]

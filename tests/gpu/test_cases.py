@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Every load-sourced case on the GPU beside PyTorch and float64; what passed is recorded.
 
-    python3 tests/gpu/test_cases.py [--filter TEXT] [--out FILE] [--jobs N] [--again] [--device cuda]
+    python3 tests/gpu/test_cases.py [--filter TEXT] [--out FOLDER] [--jobs N] [--again] [--device cuda]
     python3 tests/gpu/test_cases.py --random     # the random blocks of tests/gpu/random.cases instead
     tools/emulated python3 tests/gpu/test_cases.py --device emulated
 
 Needs the build folder, a GPU and torch, nothing else; under tools/emulated no GPU. Rows run in several
-processes at once, so that kernels are compiled side by side. Results go row by row to --out, which is
-benchmarks/results/h200/tests.json unless given (random.json for --random), or build/tests_DEVICE.json for
-what is no GPU: what has passed there with the same library is not run again unless --again is given. The exit
-status is 1 where a row fails.
+processes at once, so that kernels are compiled side by side. Results go row by row to tests.json (random.json
+for --random) in --out, benchmarks/results/h200 unless given, or to build/tests_DEVICE.json for what is no
+GPU: what has passed there with the same library is not run again unless --again is given. The exit status is
+1 where a row fails, or is left when the time of --seconds is over.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ import gpu_record  # noqa: E402
 
 def main() -> int:
     """Runs the rows and writes the record."""
-    from fuseblock._capi import library_path
-
     parser = gpu_record.parser("Every load-sourced case on the GPU beside PyTorch and float64")
     parser.add_argument("--random", action="store_true", help="random blocks in place of the cases")
     options = parser.parse_args()
+    gpu_record.warm_up()
+    from fuseblock._capi import library_path
+
     name, rows = ("random", gpu_cases.random_rows()) if options.random else ("tests", gpu_cases.rows())
     return gpu_record.main(options, name, rows, "gpu_row:run_row", library_path())
 

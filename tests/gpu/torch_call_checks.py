@@ -84,7 +84,7 @@ def functional_forms(device: str) -> Fields:
     """fuseblock.functional beside torch.nn.functional."""
     x, weight, bias = tensors(device, 2, 16, 10, 12)
     rows = x.movedim(1, -1)
-    pairs = [
+    pairs: list[tuple[Any, Tensor]] = [
         (fb.group_norm(x, 4, weight, bias, act="silu"), group_norm_silu(x, weight, bias, 4)),
         (
             fb.instance_norm(x, weight=weight, bias=bias),

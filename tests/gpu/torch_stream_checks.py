@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,10 @@ from fuseblock._blocks import pytorch_operators
 from torch import Tensor
 from torch_checks import Fields, check, close, gn, needs_gpu, of, tensors
 
-_SLEEP_CYCLES = 200_000_000  # about 0.1 s
+_SLEEP_CYCLES = 1_000_000_000  # about half a second
+# PyTorch gives these no types.
+_new_stream: Any = torch.cuda.Stream
+_sleep: Any = torch.cuda._sleep
 
 
 @check()
@@ -28,17 +30,14 @@ def stream_of_the_caller(device: str) -> Fields:
     x.requires_grad_()
     fuseblock.prepare(gn(), x, weight, bias)
     torch.cuda.synchronize()
-    stream = torch.cuda.Stream()
+    stream = _new_stream()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(_SLEEP_CYCLES)
-        begin = time.monotonic()
+        _sleep(_SLEEP_CYCLES)
         with torch.no_grad():
             x.copy_(values)
         y = gn()(x, weight, bias)
         (d_x,) = torch.autograd.grad(y.square().sum(), x)
-        elapsed = time.monotonic() - begin
-        assert not stream.query(), "the stream is done before its work could be"
-        assert elapsed < 0.05, f"the host waited {elapsed:.3f} s"
+        assert not stream.query(), "the host waited for the stream"
     stream.synchronize()
     assert torch.equal(y.detach(), expected.detach())
     assert torch.equal(d_x, d_expected)
@@ -52,7 +51,7 @@ def two_streams_at_once(device: str) -> Fields:
     sets = [tensors(device, 1, 32, 128, 128, seed=seed) for seed in (1, 2)]
     expected = [gn()(*each) for each in sets]
     torch.cuda.synchronize()
-    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    streams = [_new_stream(), _new_stream()]
     found: list[list[Tensor]] = [[], []]
     for _ in range(20):
         for i, stream in enumerate(streams):
@@ -181,7 +180,7 @@ def several_threads(device: str) -> Fields:
 
     def work(i: int) -> None:
         try:
-            with torch.cuda.stream(torch.cuda.Stream()):
+            with torch.cuda.stream(_new_stream()):
                 for _ in range(30):
                     if not torch.equal(gn()(*sets[i]), expected[i]):
                         wrong.append(f"thread {i}")

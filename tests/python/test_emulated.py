@@ -60,7 +60,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
     }
     out = folder / "tests.json"
     program = [f"{ROOT}/tools/emulated", sys.executable, f"{ROOT}/tests/gpu/test_cases.py"]
-    options = ["--device", "emulated", "--out", str(out)]
+    options = ["--device", "emulated", "--out", str(folder)]
     options += [word for key in KEYS for word in ("--row", key)]
     done = subprocess.run([*program, *options], env=environment, capture_output=True, text=True, check=False)
     assert out.exists(), done.stdout + done.stderr

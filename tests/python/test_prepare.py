@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import fuseblock
 import pytest
 import torch
@@ -20,7 +22,7 @@ def is_known(notation: str, arguments: list[Tensor], wanted: int) -> bool:
 def test_plans_are_made_for_what_will_be_called() -> None:
     """Without gradients and, where they are enabled, with those that something requires."""
     notation = "group_norm(4) | tanh | mul(0.125)"
-    m = fuseblock.nn.Block(notation, in_channels=8)
+    m: Any = fuseblock.nn.Block(notation, in_channels=8)
     x = torch.randn(2, 8, 5, 9, requires_grad=True)
     arguments = [x, m.group_norm.weight, m.group_norm.bias]
     assert not is_known(notation, arguments, 0)

@@ -1,5 +1,5 @@
 // Runs cases on the GPU without PyTorch, every tensor in memory of its own that ends where the tensor does: what
-// compute-sanitizer looks at (tools/sanitize_gpu).
+// compute-sanitizer looks at (tests/gpu/sanitize.py).
 //
 //   gpu_runs [--case NAME] FILE.cases ...
 //

@@ -1,12 +1,14 @@
 // Host time of a plan's run on a GPU beside that of a bare launch: what is between the program and the driver.
 //
-//   launch_overhead     prints one JSON object: a row for each plan, times in microseconds
+//   launch_overhead [BATCHES CALLS]     prints one JSON object: a row for each plan, times in microseconds
 //
 // Each is called in batches that fit into the GPU's queue of launches, so that the host never waits for the GPU, which is
 // waited for between the batches; the median of the batches counts. `bare` is one launch of an empty kernel by the driver,
 // with as many parameters as a small plan hands over.
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <iomanip>
 #include <iostream>
@@ -21,17 +23,20 @@
 namespace fuseblock {
 namespace {
 
-constexpr int kBatches = 101;
-constexpr int kCalls = 100;  // in a batch; the queue holds about a thousand launches
+struct Count {
+  int batches = 101;
+  int calls = 100;  // in a batch; the queue holds about a thousand launches
+};
 
-double median_us(const jit::Driver& driver, jit::CUstream stream, const std::function<void()>& call) {
+double median_us(const Count& count, const jit::Driver& driver, jit::CUstream stream,
+                 const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> times;
-  for (int batch = 0; batch < kBatches; ++batch) {
+  for (int batch = 0; batch < count.batches; ++batch) {
     jit::check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
     const auto begin = Clock::now();
-    for (int i = 0; i < kCalls; ++i) call();
-    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / kCalls);
+    for (int i = 0; i < count.calls; ++i) call();
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / count.calls);
   }
   jit::check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
@@ -39,7 +44,7 @@ double median_us(const jit::Driver& driver, jit::CUstream stream, const std::fun
 }
 
 // A kernel that does nothing, with the parameters of a norm.
-double bare_us(const jit::Driver& driver, jit::CUstream stream) {
+double bare_us(const Count& count, const jit::Driver& driver, jit::CUstream stream) {
   jit::KernelSource source;
   source.name = source.entry = "empty";
   source.text =
@@ -59,7 +64,7 @@ double bare_us(const jit::Driver& driver, jit::CUstream stream) {
   launch.stream = stream;
   launch.parameters = parameters.data();
   launch.name = "empty";
-  return median_us(driver, stream, [&] { jit::launch(driver, launch); });
+  return median_us(count, driver, stream, [&] { jit::launch(driver, launch); });
 }
 
 // A plan with tensors of its own.
@@ -109,12 +114,12 @@ constexpr std::array kPlans = {
     Measured{"hardswish_gn_mean", "hardswish | group_norm(4) | mean(h,w)", "f32[4,16,16,16]"},
 };
 
-void print() {
+void print(const Count& count) {
   const jit::Driver& driver = jit::require_driver();
   const jit::ContextScope context(0);
   jit::CUstream stream = nullptr;
   jit::check(driver.cuStreamCreate(&stream, 1), "cuStreamCreate");
-  const double bare = bare_us(driver, stream);
+  const double bare = bare_us(count, driver, stream);
   std::cout << std::fixed << std::setprecision(3) << "{\"bare_us\": " << bare << ", \"rows\": [";
   const char* comma = "";
   for (const Measured& which : kPlans) {
@@ -122,7 +127,7 @@ void print() {
     for (const bool forward : {true, false}) {
       const BoundPlan bound(driver, forward ? plan : plan.backward(), stream);
       bound.run();
-      const double time = median_us(driver, stream, [&] { bound.run(); });
+      const double time = median_us(count, driver, stream, [&] { bound.run(); });
       std::cout << comma << "\n {\"case\": \"" << which.name << "\", \"direction\": \""
                 << (forward ? "forward" : "backward") << "\", \"run_us\": " << time
                 << ", \"above_bare_us\": " << time - bare << "}";
@@ -135,9 +140,11 @@ void print() {
 }  // namespace
 }  // namespace fuseblock
 
-int main() {
+int main(int words, char** word) {
   try {
-    fuseblock::print();
+    fuseblock::Count count;
+    if (words == 3) count = {std::max(1, std::atoi(word[1])), std::max(1, std::atoi(word[2]))};
+    fuseblock::print(count);
   } catch (const fuseblock::Error& error) {
     std::cerr << error.what() << "\n";
     return 1;

@@ -8,7 +8,7 @@ A row is a case of tests/gpu/variants.cases and a tool: the program gpu_runs (te
 the case forward and backward in f32 and bf16, contiguous, channels_last and strided, and the tool must find
 nothing, within a minute and a half. Rows of the first tool come first: they compile the kernels, the others
 find them in the cache on disk. Results go to sanitizer.json in --out, benchmarks/results/h200 unless given.
-The sanitizer is that of build/carry, else of the machine. The program finds the run-time compiler by
+The sanitizer is the machine's own, of the CUDA toolkit. The program finds the run-time compiler by
 FUSEBLOCK_NVRTC, which tools/on_gpu sets.
 """
 
@@ -61,12 +61,11 @@ def program() -> Path:
 
 
 def sanitizer() -> str | None:
-    """compute-sanitizer, where there is one."""
-    carried = ROOT / "build" / "carry" / "sanitizer" / "nvidia" / "cu13" / "bin" / "compute-sanitizer"
-    if carried.exists():
-        carried.chmod(0o755)
-        return str(carried)
-    return shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+    """compute-sanitizer, where the machine has one: its wheel lacks what it starts programs by."""
+    if found := shutil.which("compute-sanitizer"):
+        return found
+    places = sorted(Path("/usr/local").glob("cuda*/*/compute-sanitizer"), reverse=True)
+    return next((str(place) for place in places if os.access(place, os.X_OK)), None)
 
 
 def run_row(row: Row, device: str) -> list[dict[str, Any]]:

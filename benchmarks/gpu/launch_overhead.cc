@@ -24,19 +24,20 @@ namespace fuseblock {
 namespace {
 
 struct Count {
-  int batches = 101;
-  int calls = 100;  // in a batch; the queue holds about a thousand launches
+  long batches = 101;
+  long calls = 100;  // in a batch; the queue holds about a thousand launches
 };
 
 double median_us(const Count& count, const jit::Driver& driver, jit::CUstream stream,
                  const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> times;
-  for (int batch = 0; batch < count.batches; ++batch) {
+  for (long batch = 0; batch < count.batches; ++batch) {
     jit::check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
     const auto begin = Clock::now();
-    for (int i = 0; i < count.calls; ++i) call();
-    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / count.calls);
+    for (long i = 0; i < count.calls; ++i) call();
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count() /
+                    static_cast<double>(count.calls));
   }
   jit::check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
@@ -91,7 +92,7 @@ class BoundPlan {
     jit::CUdeviceptr pointer = 0;
     jit::check(driver_.cuMemAlloc(&pointer, bytes + 1), "cuMemAlloc");
     jit::check(driver_.cuMemsetD8Async(pointer, 0, bytes + 1, nullptr), "cuMemsetD8Async");
-    return reinterpret_cast<std::byte*>(pointer);
+    return reinterpret_cast<std::byte*>(pointer);  // NOLINT(performance-no-int-to-ptr): what the driver gives
   }
 
   const jit::Driver& driver_;
@@ -143,7 +144,8 @@ void print(const Count& count) {
 int main(int words, char** word) {
   try {
     fuseblock::Count count;
-    if (words == 3) count = {std::max(1, std::atoi(word[1])), std::max(1, std::atoi(word[2]))};
+    const auto number = [&](int which) { return std::max(1L, std::strtol(word[which], nullptr, 10)); };
+    if (words == 3) count = {number(1), number(2)};
     fuseblock::print(count);
   } catch (const fuseblock::Error& error) {
     std::cerr << error.what() << "\n";

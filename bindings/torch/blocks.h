@@ -1,8 +1,8 @@
 // Blocks by handle, and the plans made for them so far.
 //
 // A block is registered once and never goes away. Its plans are found by a key of whole numbers: which gradients are wanted,
-// the device, on the CPU PyTorch's number of threads, and dtype, extents and layout of each argument. Making a plan is a step of its own, so that
-// looking one up formats no text and allocates nothing. A block keeps the plans that were used last.
+// the device, on the CPU PyTorch's number of threads, and dtype, extents and layout of each argument. Making a plan is a step
+// of its own, so that looking one up formats no text and allocates nothing. A block keeps the plans that were used last.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,9 @@ class DeviceMemory {
   void fill(const std::vector<std::byte>& bytes) const {
     jit::check(jit::require_driver().cuMemcpyHtoD(pointer_, bytes.data(), bytes.size()), "cuMemcpyHtoD");
   }
-  std::byte* data() const { return reinterpret_cast<std::byte*>(pointer_); }
+  std::byte* data() const {
+    return reinterpret_cast<std::byte*>(pointer_);  // NOLINT(performance-no-int-to-ptr): the driver's
+  }
 
  private:
   jit::CUdeviceptr pointer_ = 0;

@@ -382,7 +382,9 @@ def _find(tensors: Mapping[str, Tensor], info: TensorInfo, device: str) -> Tenso
     tensor = tensors.get(info.name)
     if tensor is None:
         raise ValueError(f"no tensor `{info.name}`, expected {info.type}")
-    if (tensor.device.index or 0 if tensor.is_cuda else None) != _gpu(device):
+    gpu = _gpu(device)
+    kind, number = ("cpu", None) if gpu is None else ("cuda", gpu)
+    if tensor.device.type != kind or (tensor.device.index if tensor.is_cuda else None) != number:
         raise ValueError(f"{info.name}: expected a tensor on {device}, got one on {tensor.device}")
     if tensor.dtype not in _DTYPE_CODES:
         raise ValueError(f"{info.name}: expected {info.type}, got {tensor.dtype}")

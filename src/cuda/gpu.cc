@@ -10,12 +10,13 @@ Gpu gpu_of(const DeviceDescription& device) {
   for (int ordinal = 0; device.name.starts_with("cuda") && ordinal < jit::device_count(); ++ordinal) {
     if (device.name != gpu_name(ordinal)) continue;
     const jit::DeviceFacts facts = jit::device_facts(ordinal);
-    return {&jit::architecture_for(facts.compute_major, facts.compute_minor), facts.multiprocessors, ordinal};
+    return {&jit::architecture_for(facts.compute_major, facts.compute_minor), facts.multiprocessors, ordinal,
+            device.memory_bandwidth, device.cache_bytes};
   }
   const jit::Architecture* known = jit::architecture_of_device(device.name);
   if (known == nullptr)
     throw NotSupportedError(device.name + ": the cuda engine runs on GPUs; this device is none");
-  return {known, device.cores};
+  return {known, device.cores, 0, device.memory_bandwidth, device.cache_bytes};
 }
 
 }  // namespace fuseblock::cuda

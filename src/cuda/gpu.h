@@ -11,7 +11,9 @@ namespace fuseblock::cuda {
 struct Gpu {
   const jit::Architecture* architecture = nullptr;
   int multiprocessors = 1;
-  int ordinal = 0;  // among those of this machine
+  int ordinal = 0;              // among those of this machine
+  double memory_bandwidth = 0;  // bytes a second, as DeviceDescription has them; 0 where that is not known
+  double cache_bytes = 0;
 };
 
 // The name of a GPU of this machine, as Device::by_name takes it: `cuda`, `cuda:1`, ...

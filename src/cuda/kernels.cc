@@ -38,7 +38,10 @@ class Cutter {
       first = cut.last + 1;
       cuts.push_back(std::move(cut));
     }
-    for (KernelCut& cut : cuts) find_shared(cut);
+    for (KernelCut& cut : cuts) {
+      find_shared(cut);
+      if (cut.kind == KernelKind::kRows && is_channels_last(cut)) cut.kind = KernelKind::kSlices;
+    }
     return cuts;
   }
 
@@ -189,6 +192,26 @@ class Cutter {
     });
   }
 
+  // Whether all values over the whole domain that a kernel reads and writes are channels_last, by their types.
+  bool is_channels_last(const KernelCut& cut) const {
+    int found = 0;
+    bool all = true;
+    for (int i = cut.first; i <= cut.last; ++i) {
+      if (step(i).kind != StepKind::kSweep) continue;
+      const Sweep& sweep = step(i).sweep;
+      std::vector<int> slots = sweep.inputs;
+      for (const Sink& sink : sweep.sinks)
+        if (sink.kind == SinkKind::kStore) slots.push_back(sink.slots[0]);
+      for (int number : slots) {
+        const Slot& slot = schedule_.slots[at(number)];
+        if (slot.kind == SlotKind::kStatistic || slot.extents != sweep.domain) continue;
+        ++found;
+        all = all && layout_of(schedule_, slot) == Layout::kChannelsLast;
+      }
+    }
+    return found > 0 && all;
+  }
+
   // The statistics that something outside of their unit reads: a later kernel, or what is worked out for all units.
   void find_shared(KernelCut& cut) const {
     cut.shared.assign(schedule_.graph.parts.size(), false);
@@ -230,6 +253,12 @@ class Cutter {
 };
 
 }  // namespace
+
+Layout layout_of(const Schedule& schedule, const Slot& slot) {
+  if (slot.kind == SlotKind::kArgument) return schedule.inputs[at(slot.number)].type.layout;
+  if (slot.kind == SlotKind::kOutput) return schedule.outputs[at(slot.number)].type.layout;
+  return slot.layout;
+}
 
 bool varies_over_positions(const Schedule& schedule, const ScheduleStep& finalise) {
   if (finalise.kind != StepKind::kFinalise) return false;

@@ -14,14 +14,15 @@ enum class KernelKind : std::uint8_t {
   kFinalise,  // statistics out of statistics
   kPool,
   kHostCall,  // a convolution by the embedder's function
+  kSlices,    // as kRows, over channels_last tensors: slices of channels
 };
 
 struct KernelCut {
   KernelKind kind = KernelKind::kRows;
   int first = 0;  // steps of the schedule
   int last = 0;
-  std::int64_t unit_channels = 1;  // kRows: a unit is so many channels of one sample
-  // kRows: by part: worked out by each unit for itself. What the sweeps take themselves is always so.
+  std::int64_t unit_channels = 1;  // kRows, kSlices: a unit is so many channels of one sample
+  // kRows, kSlices: by part: worked out by each unit for itself. What the sweeps take themselves is always so.
   std::vector<bool> local = {};
   // Statistics of the finalise steps that need all units or tiles, in order: worked out when the last one is done.
   // kFinalise: those of this kernel.
@@ -38,6 +39,9 @@ struct CutLimits {
   // Statistics that a unit may keep, in numbers: its channels times the statistics of all its steps.
   std::int64_t unit_numbers = 8192;
 };
+
+// The layout of a value between steps.
+Layout layout_of(const Schedule& schedule, const Slot& slot);
 
 // Whether a finalise step works out statistics that vary over positions. It is cut into one kernel for each of them, all
 // blocks of a grid at work, and one for its outputs.

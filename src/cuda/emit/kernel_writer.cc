@@ -1,6 +1,7 @@
 #include "cuda/emit/kernel_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <set>
 
@@ -9,6 +10,28 @@
 
 namespace fuseblock::cuda {
 namespace {
+
+// A value may be called neither as the language's words nor as what else the device code's structs hold.
+constexpr auto kLanguageWords = std::to_array<const char*>(
+    {"alignas",      "alignof",  "and",       "and_eq",   "asm",       "auto",
+     "bitand",       "bitor",    "bool",      "break",    "case",      "catch",
+     "char",         "class",    "compl",     "const",    "constexpr", "const_cast",
+     "continue",     "decltype", "default",   "delete",   "do",        "double",
+     "dynamic_cast", "else",     "enum",      "explicit", "export",    "extern",
+     "false",        "float",    "for",       "friend",   "goto",      "if",
+     "inline",       "int",      "long",      "mutable",  "namespace", "new",
+     "noexcept",     "not",      "not_eq",    "nullptr",  "operator",  "or",
+     "or_eq",        "private",  "protected", "public",   "register",  "reinterpret_cast",
+     "return",       "short",    "signed",    "sizeof",   "static",    "static_assert",
+     "static_cast",  "struct",   "switch",    "template", "this",      "thread_local",
+     "throw",        "true",     "try",       "typedef",  "typeid",    "typename",
+     "union",        "unsigned", "using",     "virtual",  "void",      "volatile",
+     "wchar_t",      "while",    "xor",       "xor_eq"});
+constexpr auto kDeviceNames = std::to_array<const char*>(
+    {"a",        "again",  "block_sums", "block_tiles", "bundle",    "bundle_sums", "c",    "elements",
+     "finished", "height", "in_d",       "in_h",        "in_w",      "kept",        "lead", "n",
+     "nothing",  "out_d",  "out_h",      "out_w",       "positions", "real",        "rows", "sample_tiles",
+     "steps",    "team",   "tiles",      "unit",        "units",     "width"});
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
@@ -34,21 +57,8 @@ std::string identifier(const std::string& name, std::set<std::string>& taken) {
 
 KernelWriter::KernelWriter(const Schedule& schedule, const KernelCut& cut)
     : schedule_(schedule), cut_(cut), single_(arithmetic_type(schedule.inputs) == DType::kF32) {
-  // Words of the language, and what else the device code's structs hold: a value may not be called so.
-  std::set<std::string> taken = {
-      "a",         "real",       "c",          "n",       "unit",         "float",    "double",
-      "int",       "const",      "bool",       "for",     "if",           "char",     "long",
-      "short",     "auto",       "else",       "while",   "do",           "switch",   "case",
-      "break",     "continue",   "return",     "default", "goto",         "new",      "delete",
-      "this",      "class",      "struct",     "union",   "enum",         "static",   "extern",
-      "inline",    "signed",     "unsigned",   "void",    "volatile",     "template", "typename",
-      "namespace", "operator",   "private",    "public",  "protected",    "friend",   "using",
-      "virtual",   "throw",      "try",        "catch",   "true",         "false",    "sizeof",
-      "typedef",   "register",   "export",     "and",     "or",           "not",      "xor",
-      "nothing",   "units",      "positions",  "height",  "width",        "team",     "steps",
-      "again",     "lead",       "finished",   "tiles",   "sample_tiles", "rows",     "elements",
-      "in_d",      "in_h",       "in_w",       "out_d",   "out_h",        "out_w",    "block_tiles",
-      "bundle",    "block_sums", "bundle_sums"};
+  std::set<std::string> taken(kLanguageWords.begin(), kLanguageWords.end());
+  taken.insert(kDeviceNames.begin(), kDeviceNames.end());
   const Narrator narrator(schedule);
   names_.resize(schedule.slots.size());
   // The caller's tensors have their own names; what is made on the way to them may be called the same.

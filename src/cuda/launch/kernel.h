@@ -114,5 +114,8 @@ std::unique_ptr<KernelLaunch> make_host_call(const Schedule& schedule, const Ker
 // Sweeps unit by unit; see launch/rows.h.
 std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut,
                                                const Gpu& gpu);
+// The same over channels_last tensors; see launch/slices.h. That of `rows` where no slice fits.
+std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const KernelCut& cut,
+                                                 const Gpu& gpu);
 
 }  // namespace fuseblock::cuda

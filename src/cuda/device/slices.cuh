@@ -1,0 +1,315 @@
+// slices: sweeps of a block over channels_last tensors, with statistics for each sample and channel, unit by unit.
+//
+// A unit is a slice of kUnitChannels neighbouring channels of one sample, at all its positions. A team of thread blocks
+// works on it. A row is kRowPositions positions of the slice (more than one only where the slice is all channels), in
+// memory one run of kSlots elements: kColumns vectors, each a thread's. A thread keeps its column, so that it always has the
+// same channels: their parameters and their statistics stay in its registers. Rows of a warp lie one behind the other,
+// then those of the block's warps; a chunk is kPieces times that, and a block has neighbouring chunks.
+// A chunk is copied into the threads' own columns of shared memory long before its turn, also chunks of the team's next
+// unit, and stays there for later passes; of a unit that is larger the last chunks stay, the others are copied again, the
+// last ones first. Statistics are merged lane by lane, warp by warp, block by block, in an order that depends on the shapes
+// alone: a block of the team collects those of some channels from all and hands the totals to all.
+//
+// Before this stand the constants, device/slices_place.cuh, Arguments, Inputs (what lies in the ring) and UnitValues; behind
+// it the program of each sweep, the finalise steps, and begin_unit, collect_unit and end_unit, which call what is here in the plan's order; last
+// the kernel, device/slices.cu.
+
+// A thread's share of a unit.
+struct Shares {
+  int chunks;   // of its block
+  int kept;     // of these, the last of a pass, that stay in the ring for the next
+  Count first;  // row of the block's first chunk
+  Count end;    // rows of the unit that have this thread's vector; 0 for a thread that has none
+};
+
+__device__ inline Shares shares_of(const Arguments& a, const Team& team, const Place& place) {
+  Shares shares = {(int)a.steps, (int)a.kept, (Count)team.member * (Count)a.steps * kChunkRows + place.row()};
+  const Count positions = (Count)a.positions - place.position(0);
+  shares.end = place.active ? (positions + kRowPositions - 1) / kRowPositions : 0;
+  return shares;
+}
+
+// The chunk that a pass visits as its i-th. What the pass before has left in the ring comes first, in that order.
+__device__ inline int chunk_at(const Shares& shares, int pass, int i) {
+  if (!kAgain || pass == 0) return i;
+  if (kPasses == 2) return i < shares.kept ? shares.chunks - shares.kept + i : shares.chunks - 1 - i;
+  int chunk = pass * (shares.chunks - shares.kept) + i;
+  while (chunk >= shares.chunks) chunk -= shares.chunks;
+  return chunk;
+}
+
+// A unit in this block.
+struct Unit {
+  long long n;
+  int first_channel;
+  UnitValues* values;
+};
+
+__device__ inline Unit unit_at(long long number, UnitValues* values) {
+  constexpr unsigned int kInSample = kChannels / kUnitChannels;
+  const unsigned int n = (unsigned int)number / kInSample;
+  return {n, (int)((unsigned int)number - n * kInSample) * kUnitChannels, values};
+}
+
+// Where a thread's vector of the unit's first chunk of this block lies in the tensors.
+__device__ inline long long begin_of(const Arguments& a, const Shares& shares, const Place& place,
+                                     long long number) {
+  const Unit unit = unit_at(number, (UnitValues*)0);
+  return unit.n * a.positions * kChannels + unit.first_channel + (long long)shares.first * kRowElements +
+         place.column * kVector;
+}
+
+// This thread's columns of shared memory: copies in the order of their use, over all units of the team.
+struct Ring {
+  char* first;
+  char* issued;     // the slot of the next copy
+  char* visited;    // that which a first pass takes next
+  char* oldest;     // that which is still needed
+  int pending;      // copies under way, and those that nobody has waited for yet
+  int pass;         // of the next copy: its unit's pass,
+  int index;        // its place there,
+  long long unit;   // its unit,
+  long long begin;  // and begin_of that
+  thread::Policies policies;
+
+  __device__ static char* next(char* slot, char* first) {
+    char* following = slot + kRingBytes;
+    return following == first + kRing * kRingBytes ? first : following;
+  }
+};
+
+// Begins the next copy, where there is one.
+__device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team,
+                                 const Place& place) {
+  if (ring.unit >= a.units) return;
+  const int chunk = chunk_at(shares, ring.pass, ring.index);
+  const bool again = ring.pass + 1 < kPasses && ring.index < shares.chunks - shares.kept;
+  copy_inputs(a, ring.begin + chunk * kChunkElements, shares.first + (Count)chunk * kChunkRows, shares.end,
+              ring.issued, again ? ring.policies.keep : ring.policies.drop);
+  thread::copy_commit();
+  ring.issued = Ring::next(ring.issued, ring.first);
+  ++ring.pending;
+  if (++ring.index < shares.chunks) return;
+  if (kAgain && ring.pass + 1 < kPasses) {
+    ++ring.pass;
+    ring.index = shares.kept;
+    return;
+  }
+  ring.pass = ring.index = 0;
+  ring.unit += team.count;
+  ring.begin = begin_of(a, shares, place, ring.unit);
+}
+
+// Waits until at most `pending` copies are under way, or a few fewer where that is many.
+__device__ inline void wait_for(int pending) {
+  if (pending < 4) {
+    if (pending < 2) {
+      if (pending < 1)
+        thread::copy_wait_constant<0>();
+      else
+        thread::copy_wait_constant<1>();
+    } else {
+      if (pending < 3)
+        thread::copy_wait_constant<2>();
+      else
+        thread::copy_wait_constant<3>();
+    }
+  } else if (pending < 8) {
+    if (pending < 6)
+      thread::copy_wait_constant<4>();
+    else
+      thread::copy_wait_constant<6>();
+  } else {
+    if (pending < 12)
+      thread::copy_wait_constant<8>();
+    else
+      thread::copy_wait_constant<12>();
+  }
+}
+
+// What a sweep takes for each channel of a unit: what the tensors give, then the statistics.
+template <class Sweep>
+__device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
+                                          typename Sweep::Channel* channels) {
+  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::parameters(a, unit, c, channels[c]);
+}
+template <class Sweep>
+__device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
+                                          typename Sweep::Channel* channels) {
+  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::statistics(a, unit, c, channels[c]);
+  __syncthreads();
+}
+
+// One piece of a chunk: a row's vector.
+template <class Sweep>
+__device__ inline void visit_piece(const Arguments& a, const Unit& unit, const Place& place, Count row,
+                                   long long offset, const Inputs& inputs, int piece,
+                                   const typename Sweep::Hoisted (&channels)[kVector],
+                                   typename Sweep::VectorSums& sums, const Ring& ring) {
+  typename Sweep::Results results[kVector];
+#pragma unroll
+  for (int v = 0; v < kVector; ++v)
+    results[v] = Sweep::program(a, channels[v], inputs, piece, v, unit, place, row);
+  sums.add(results);
+  Sweep::store(a, offset, results, ring.policies.drop);
+}
+
+// A pass over the block's share of a unit; a thread's statistics of its channels into `sums`. The last pass lets go of the
+// chunks that the others have kept.
+template <class Sweep, int kPass>
+__device__ inline void sweep(const Arguments& a, const Shares& shares, const Team& team, const Place& place,
+                             const Unit& unit, Ring& ring, const typename Sweep::Channel* prepared,
+                             typename Sweep::VectorSums& sums) {
+  constexpr bool kFirst = kPass == 0;
+  constexpr bool kLast = kPass == kPasses - 1;
+  typename Sweep::Hoisted channels[kVector];
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) channels[v] = Sweep::hoisted(prepared, place.channel(v));
+  sums.clear();
+  const long long begin = (unit.n * a.positions * kChannels + unit.first_channel) +
+                          (long long)shares.first * kRowElements + place.column * kVector;
+  char* slot = kFirst ? ring.visited : ring.oldest;
+#pragma unroll 1
+  for (int i = 0; i < shares.chunks; ++i) {
+    if (kFirst || (kAgain && i >= shares.kept)) wait_for(--ring.pending);
+    const Inputs inputs = ring_inputs(slot);
+    slot = Ring::next(slot, ring.first);
+    const int chunk = chunk_at(shares, kPass, i);
+    const Count row = shares.first + (Count)chunk * kChunkRows;
+    const long long offset = begin + chunk * kChunkElements;
+    if (row + (kPieces - 1) * kStride < shares.end) {
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece)
+        visit_piece<Sweep>(a, unit, place, row + piece * kStride, offset + piece * kStrideElements, inputs,
+                           piece, channels, sums, ring);
+      sums.took(kPieces);
+    } else {
+      // The unit ends inside the chunk.
+#pragma unroll
+      for (int piece = 0; piece + 1 < kPieces; ++piece) {
+        if (row + piece * kStride >= shares.end) continue;
+        visit_piece<Sweep>(a, unit, place, row + piece * kStride, offset + piece * kStrideElements, inputs,
+                           piece, channels, sums, ring);
+        sums.took(1);
+      }
+    }
+    if (kLast || i < shares.chunks - shares.kept) {
+      ring.oldest = slot;
+      copy_next(ring, a, shares, team, place);
+    }
+  }
+  if (kFirst || kAgain) ring.visited = slot;
+}
+
+// The statistics of a warp's rows, of each slot one, into the block's list.
+template <class VectorSums, class Sums>
+__device__ inline void list_rows(const Place& place, VectorSums& sums, Sums* list) {
+  constexpr int kHalf = kWarpRows > 16  ? 16
+                        : kWarpRows > 8 ? 8
+                        : kWarpRows > 4 ? 4
+                        : kWarpRows > 2 ? 2
+                                        : kWarpRows - 1;
+  sums.finish();
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) {
+    Sums total = sums.at(v);
+#pragma unroll
+    for (int distance = kHalf; distance > 0; distance /= 2) {
+      const Sums other = warp::shuffle_down(total, distance * kColumns);
+      if (place.warp_row + distance < kWarpRows) total.merge(other);
+    }
+    if (place.active && place.warp_row == 0) list[place.list * kSlots + place.column * kVector + v] = total;
+  }
+}
+
+// Where a team's blocks hand statistics over: for each channel those of every block, then the totals.
+template <class Sums>
+struct TeamLists {
+  uint2* first;
+  int size;
+
+  __device__ uint2* part(int channel, int member) const {
+    return first + (channel * size + member) * team::kWordsOf<Sums>;
+  }
+  __device__ uint2* total(int channel) const {
+    return part(kUnitChannels, 0) + channel * team::kWordsOf<Sums>;
+  }
+};
+
+// Two lists in turn: who writes the next but one knows that this one is read.
+template <class Sums>
+__device__ inline TeamLists<Sums> team_lists(uint2* all, const Team& team, unsigned int round) {
+  const long long words = (long long)kUnitChannels * (team.size + 1) * team::kWordsOf<Sums>;
+  return {all + (team.number * 2 + round % 2) * words, team.size};
+}
+
+// The statistics of the block's channels out of its list: into the unit's totals where the block is alone, else to the team.
+template <class Sums>
+__device__ inline void merge_block(const Team& team, const Sums* list, Sums* totals,
+                                   const TeamLists<Sums>& lists, unsigned int tag) {
+  __syncthreads();
+  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) {
+    Sums total = list[c];
+#pragma unroll 1
+    for (int i = 1; i < kLists * kRowPositions; ++i) total.merge(list[i * kUnitChannels + c]);
+    if (team.size == 1)
+      totals[c] = total;
+    else
+      team::give(lists.part(c, team.member), total, tag);
+  }
+}
+
+// Waits for a value of another block; all its words are asked for at once.
+template <class Value>
+__device__ inline Value await(const uint2* place, unsigned int tag) {
+  Value value;
+  unsigned int* words = reinterpret_cast<unsigned int*>(&value);
+  bool there;
+  do {
+    there = true;
+#pragma unroll
+    for (int i = 0; i < team::kWordsOf<Value>; ++i) {
+      unsigned int found;
+      asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                   : "=r"(words[i]), "=r"(found)
+                   : "l"(place + i)
+                   : "memory");
+      there = there && found == tag;
+    }
+  } while (!there);
+  return value;
+}
+
+// The totals of this block's channels out of the parts of all blocks, 32 parts a warp, and to the team. `list` is the
+// block's, and no longer needed.
+template <class Sums>
+__device__ inline void collect(const Team& team, Sums* list, const TeamLists<Sums>& lists, unsigned int tag) {
+  if (team.size == 1) return;
+  const int lane = (int)threadIdx.x % 32;
+  const int parts = (team.size + 31) / 32;
+  const int mine = (kUnitChannels - team.member + team.size - 1) / team.size;
+  __syncthreads();
+  for (int i = (int)threadIdx.x / 32; i < mine * parts; i += kWarps) {
+    const int member = i % parts * 32 + lane;
+    Sums total;
+    total.clear();
+    if (member < team.size) total = await<Sums>(lists.part(team.member + i / parts * team.size, member), tag);
+    total.merge_lanes();
+    if (lane == 0) list[i] = total;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < mine; i += kThreads) {
+    Sums total = list[i * parts];
+    for (int part = 1; part < parts; ++part) total.merge(list[i * parts + part]);
+    team::give(lists.total(team.member + i * team.size), total, tag);
+  }
+}
+
+// The totals of the unit.
+template <class Sums>
+__device__ inline void take_totals(const Team& team, Sums* totals, const TeamLists<Sums>& lists,
+                                   unsigned int tag) {
+  if (team.size > 1)
+    for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) totals[c] = await<Sums>(lists.total(c), tag);
+  __syncthreads();
+}

@@ -1,0 +1,82 @@
+// Statistics of kVector neighbouring channels, taken by one thread position by position: those of device/statistics.cuh, one
+// for each channel.
+//   clear()      nothing is taken yet
+//   add(values)  takes one position, a value for each channel
+//   took(count)  so many positions were added since this was called last
+//   finish()     behind the last position
+//   at(v)        the statistic of a channel
+
+template <class Statistic>
+struct OfVector {
+  Statistic of[kVector];
+
+  __device__ void clear() {
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) of[v].clear();
+  }
+  __device__ void add(const real (&values)[kVector]) {
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) {
+      const real one[1] = {values[v]};
+      of[v].add(one, 1u);
+    }
+  }
+  __device__ void took(int /*count*/) {}
+  __device__ void finish() {}
+  __device__ Statistic at(int v) const { return of[v]; }
+};
+
+// Positions of a tile of moments. The sums of a tile lose at most so many roundings of its variance.
+constexpr int kTilePositions = 64;
+
+// Moments tile by tile. Inside a tile sums and squares are taken of the distances from one of the channel's own values in
+// the first tile, then from the mean of the tiles before; a tile is merged by Chan's formula.
+template <class Number>
+struct OfVector<Moments<Number>> {
+  Number mean[kVector], squares[kVector];  // of the tiles before
+  Number count;
+  Number sums[kVector], sum_squares[kVector];  // of this tile, around `mean`
+  int tile;                                    // its positions; -1 before the first of all
+
+  __device__ void clear() {
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) mean[v] = squares[v] = sums[v] = sum_squares[v] = 0;
+    count = 0;
+    tile = -1;
+  }
+  __device__ void add(const Number (&values)[kVector]) {
+    if (tile < 0) {
+#pragma unroll
+      for (int v = 0; v < kVector; ++v) mean[v] = values[v];
+      tile = 0;
+    }
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) {
+      const Number distance = values[v] - mean[v];
+      sums[v] += distance;
+      sum_squares[v] += distance * distance;
+    }
+  }
+  __device__ void took(int taken) {
+    tile += taken;
+    if (tile >= kTilePositions) merge_tile();
+  }
+  __device__ void finish() {
+    if (tile > 0) merge_tile();
+  }
+  __device__ void merge_tile() {
+    const Number part = share((Number)tile, count + tile);
+    const Number one = share((Number)1, (Number)tile);
+    const Number weight = count * part;
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) {
+      const Number distance = sums[v] * one;
+      squares[v] += sum_squares[v] - sums[v] * distance + distance * distance * weight;
+      mean[v] += distance * part;
+      sums[v] = sum_squares[v] = 0;
+    }
+    count += tile;
+    tile = 0;
+  }
+  __device__ Moments<Number> at(int v) const { return {mean[v], squares[v], count}; }
+};

@@ -1,0 +1,501 @@
+#include "cuda/emit/slices_text.h"
+
+#include <algorithm>
+
+#include "cuda/emit/position_steps.h"
+#include "cuda/emit/unit_text.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+int state_numbers(Statistic statistic) {
+  return statistic == Statistic::kMoments ? 3 : component_count(statistic);
+}
+
+bool contains(const std::vector<int>& list, int item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+class SlicesWriter : UnitWriter {
+ public:
+  SlicesWriter(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants)
+      : UnitWriter(schedule, cut), constants_(constants) {
+    find_ring();
+    for (int i = 0; i < sweep_count(); ++i) {
+      const Sweep& which = sweep(i);
+      std::vector<std::int32_t> taken;
+      for (const Sink& sink : which.sinks) taken.push_back(sink.step);
+      programs_.push_back(split_by_channels(
+          which.steps, static_cast<int>(which.inputs.size()),
+          [&](int input) { return !is_channel_input(which.inputs[at(input)]); }, taken));
+    }
+  }
+
+  SlicesText run() {
+    Text structs;
+    for (int i = 0; i < sweep_count(); ++i) write_structs(structs, i);
+    Text inputs;
+    write_inputs(inputs);
+    Text values;
+    write_unit_values(values);
+    Text programs;
+    for (int i = 0; i < sweep_count(); ++i) write_sweep(programs, i);
+    write_finalise_units(programs);
+    const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
+    const bool tail = !cut_.remaining.empty() || !outputs.empty();
+    write_finalise_all(programs, cut_.remaining, outputs);
+    write_unit_functions(programs);
+
+    for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept", "ahead"})
+      scalar("long long", name);
+    scalar("unsigned int*", "finished");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i)) scalar("uint2*", "team_list" + number_text(i));
+
+    shared_bytes_ = (shared_bytes_ + 127) / 128 * 128;
+    std::string text = head({{"kThreads", number_text(constants_.threads)},
+                             {"kWarps", "kThreads / 32"},
+                             {"kBlocks", number_text(constants_.blocks)},
+                             {"kVector", number_text(constants_.vector)},
+                             {"kPieces", number_text(constants_.pieces)},
+                             {"kElements", "1"},
+                             {"kRing", number_text(constants_.ring)},
+                             {"kRingBytes", number_text(ring_chunk_bytes_) + " * kThreads"},
+                             {"kChannels", number_text(domain_[1])},
+                             {"kUnitChannels", number_text(cut_.unit_channels)},
+                             {"kRowPositions", number_text(constants_.row_positions)},
+                             {"kPasses", number_text(sweep_count())},
+                             {"kAgain", constants_.again ? "1" : "0"},
+                             {"kListSlots", number_text(list_slots())},
+                             {"kSharedBytes", number_text(shared_bytes_)},
+                             {"kTail", tail ? "1" : "0"},
+                             {"k16Bit", writes_16_bit() ? "1" : "0"},
+                             {"kFirstDistance", "1"},
+                             {"kEndDistance", "32"}});
+    const double positions =
+        static_cast<double>(domain_[2]) * static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
+    text += positions < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
+    for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "vector_statistics.cuh",
+                             "copies.cuh", "policies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
+      text += "\n" + device_file(file);
+    text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
+    text += "\n" + device_file("slices.cuh") + "\n" + programs.str() + "\n" + device_file("slices.cu");
+    SlicesText result;
+    result.kernel = finish("slices", std::move(text));
+    result.ring_inputs = static_cast<int>(ring_.size());
+    result.ring_chunk_bytes = ring_chunk_bytes_;
+    result.shared_bytes = shared_bytes_;
+    result.tail = tail;
+    result.passes = sweep_count();
+    result.list_numbers = list_numbers_;
+    return result;
+  }
+
+ private:
+  bool is_channel_input(int input) const {
+    return !over_positions(slot(input).extents) && !contains(ring_, input);
+  }
+  // The inputs of a sweep's program that do not vary over positions.
+  std::vector<int> channel_inputs(int i) const {
+    std::vector<int> result;
+    for (std::size_t k = 0; k < sweep(i).inputs.size(); ++k)
+      if (is_channel_input(sweep(i).inputs[k])) result.push_back(static_cast<int>(k));
+    return result;
+  }
+  bool has_channels(int i) const { return !channel_inputs(i).empty(); }
+
+  // Whether everything that the sweeps write is rounded to 16 bits.
+  bool writes_16_bit() const {
+    bool any = false;
+    for (int i = 0; i < sweep_count(); ++i)
+      for (const Sink& sink : sweep(i).sinks) {
+        if (sink.kind != SinkKind::kStore) continue;
+        any = true;
+        if (byte_size(element_type(sink.slots[0])) != 2) return false;
+      }
+    return any && single_;
+  }
+
+  // Values over the whole domain that no sweep of this kernel writes.
+  void find_ring() {
+    std::vector<int> written;
+    for (int i = 0; i < sweep_count(); ++i)
+      for (const Sink& sink : sweep(i).sinks)
+        if (sink.kind == SinkKind::kStore) written.push_back(sink.slots[0]);
+    for (int i = 0; i < sweep_count(); ++i)
+      for (int input : sweep(i).inputs) {
+        if (slot(input).kind == SlotKind::kStatistic || slot(input).extents != domain_ ||
+            contains(written, input) || contains(ring_, input))
+          continue;
+        ring_.push_back(input);
+        ring_chunk_bytes_ += chunk_bytes(input);
+      }
+  }
+
+  // Places of a block's list of statistics: one for each of its rows and slots, and enough to collect a team's.
+  int list_slots() const {
+    const int slots = constants_.row_positions * static_cast<int>(cut_.unit_channels);
+    const int row_warps = (slots / constants_.vector + 31) / 32;
+    return std::max(constants_.threads / 32 / row_warps * slots, static_cast<int>(cut_.unit_channels) + 16);
+  }
+
+  static std::string sum_name(const Sink& sink) { return "s" + std::to_string(sink.part); }
+
+  std::vector<const Sink*> statistics_of(int i) const {
+    std::vector<const Sink*> taken;
+    for (const Sink& sink : sweep(i).sinks)
+      if (sink.kind == SinkKind::kStatistic) taken.push_back(&sink);
+    return taken;
+  }
+
+  void write_structs(Text& text, int i) {
+    const std::string name = number_text(i);
+    std::vector<std::int32_t> steps;
+    for (const Sink& sink : sweep(i).sinks)
+      if (std::find(steps.begin(), steps.end(), sink.step) == steps.end()) steps.push_back(sink.step);
+    text.line("// Sweep " + name + ": what its sinks take of an element.");
+    text.open("struct Results" + name + " {");
+    for (std::int32_t step : steps) text.line("real r" + number_text(step) + ";");
+    text.close("};");
+    text.line("// What its program takes that does not vary over positions, and what that comes to.");
+    const std::vector<int> inputs = channel_inputs(i);
+    text.open("struct Channel" + name + " {");
+    if (inputs.empty()) text.line("int nothing;");
+    for (int k : inputs) text.line("real i" + number_text(k) + ";");
+    text.close("};");
+    const std::size_t hoisted = programs_[at(i)].results.size();
+    text.open("struct Hoisted" + name + " {");
+    if (hoisted == 0) text.line("int nothing;");
+    for (std::size_t k = 0; k < hoisted; ++k) text.line("real h" + std::to_string(k) + ";");
+    text.close("};");
+    write_sums(text, i);
+    const int real_bytes = single_ ? 4 : 8;
+    const int channels = static_cast<int>(cut_.unit_channels);
+    int numbers = 0;
+    for (const Sink* sink : statistics_of(i)) numbers += state_numbers(part(sink->part).statistic);
+    list_numbers_.push_back(numbers);
+    shared_bytes_ += 2 * (real_bytes * static_cast<int>(inputs.size()) * channels + 16);
+    shared_bytes_ += numbers * real_bytes * (2 * channels + list_slots()) + 32;
+  }
+
+  // Its statistics: of one channel, and of the channels of a thread.
+  void write_sums(Text& text, int i) {
+    const std::string name = number_text(i);
+    const std::vector<const Sink*> taken = statistics_of(i);
+    auto each = [&](const std::string& head, const auto& line) {
+      text.open(head);
+      for (const Sink* sink : taken) text.line(line(*sink));
+      text.close();
+    };
+    text.line("// Its statistics: of a channel, and of a thread's channels.");
+    text.open("struct Sums" + name + " {");
+    if (taken.empty()) text.line("int nothing;");
+    for (const Sink* sink : taken)
+      text.line(statistic_type(sink->part, "real") + " " + sum_name(*sink) + ";");
+    each("__device__ void clear() {", [](const Sink& sink) { return sum_name(sink) + ".clear();"; });
+    each("__device__ void merge(const Sums" + name + "& other) {",
+         [](const Sink& sink) { return sum_name(sink) + ".merge(other." + sum_name(sink) + ");"; });
+    each("__device__ void merge_lanes() {",
+         [](const Sink& sink) { return sum_name(sink) + ".merge_lanes();"; });
+    text.close("};");
+
+    text.open("struct VectorSums" + name + " {");
+    if (taken.empty()) text.line("int nothing;");
+    for (const Sink* sink : taken)
+      text.line("OfVector<" + statistic_type(sink->part, "real") + "> " + sum_name(*sink) + ";");
+    each("__device__ void clear() {", [](const Sink& sink) { return sum_name(sink) + ".clear();"; });
+    text.open("__device__ void add(const Results" + name + " (&results)[kVector]) {");
+    for (const Sink* sink : taken) {
+      text.open("{");
+      text.line("real values[kVector];");
+      text.line("#pragma unroll");
+      text.line("for (int v = 0; v < kVector; ++v) values[v] = results[v].r" + number_text(sink->step) + ";");
+      text.line(sum_name(*sink) + ".add(values);");
+      text.close();
+    }
+    text.close();
+    each("__device__ void took(int count) {",
+         [](const Sink& sink) { return sum_name(sink) + ".took(count);"; });
+    each("__device__ void finish() {", [](const Sink& sink) { return sum_name(sink) + ".finish();"; });
+    text.open("__device__ Sums" + name + " at(int v) const {");
+    text.line("Sums" + name + " sums;");
+    for (const Sink* sink : taken) text.line("sums." + sum_name(*sink) + " = " + sum_name(*sink) + ".at(v);");
+    text.line("return sums;");
+    text.close();
+    text.close("};");
+  }
+
+  // Of a thread, all pieces of a chunk.
+  int chunk_bytes(int input) const {
+    return constants_.pieces * constants_.vector * static_cast<int>(byte_size(element_type(input)));
+  }
+
+  void write_inputs(Text& text) {
+    text.line(
+        "// A thread's vectors of a chunk, of each value in the ring. `offset` is where the first lies in "
+        "the tensors,");
+    text.line("// `row` its row in the unit, which has `end` of them.");
+    text.open("struct Inputs {");
+    if (ring_.empty()) text.line("int nothing;");
+    for (int input : ring_) text.line(vector_type(input) + " " + names_[at(input)] + "[kPieces];");
+    text.close("};");
+    text.line(
+        "__device__ inline void copy_inputs(const Arguments& a, long long offset, Count row, Count end, "
+        "char* slot,");
+    text.open("                                   unsigned long long policy) {");
+    int place = 0;
+    for (int input : ring_) {
+      text.line("#pragma unroll");
+      text.line("for (int i = 0; i < kPieces; ++i)");
+      text.line("  if (row + i * kStride < end)");
+      text.line("    thread::copy_begin(reinterpret_cast<" + vector_type(input) + "*>(slot + " +
+                number_text(place) + " * kThreads) + i * kThreads + threadIdx.x,");
+      text.line("                       reinterpret_cast<const " + vector_type(input) + "*>(" +
+                tensor(input) + ".data + offset + i * kStrideElements)" +
+                (constants_.again ? ", policy);" : ");"));
+      place += chunk_bytes(input);
+    }
+    text.close();
+    text.open("__device__ inline Inputs ring_inputs(const char* slot) {");
+    text.line(ring_.empty() ? "Inputs inputs = {};" : "Inputs inputs;");
+    place = 0;
+    for (int input : ring_) {
+      text.line("#pragma unroll");
+      text.line("for (int i = 0; i < kPieces; ++i)");
+      text.line("  inputs." + names_[at(input)] + "[i] = load_vector(reinterpret_cast<const " +
+                vector_type(input) + "*>(slot + " + number_text(place) +
+                " * kThreads) + i * kThreads + threadIdx.x);");
+      place += chunk_bytes(input);
+    }
+    text.line("return inputs;");
+    text.close();
+  }
+
+  std::string vector_type(int input) const { return "Vector<" + element_name(element_type(input)) + ">"; }
+
+  void write_unit_values(Text& text) {
+    text.line("// Statistics of one unit, one number for each of its channels.");
+    text.open("struct UnitValues {");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i))
+        text.line("Sums" + number_text(i) + " totals" + number_text(i) + "[kUnitChannels];");
+    for (int i = cut_.first; i <= cut_.last; ++i) {
+      if (step(i).kind != StepKind::kFinalise) continue;
+      for (int number : step(i).parts) {
+        const Part& which = part(number);
+        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup)
+          continue;
+        const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+        text.line((merged ? statistic_type(number, "real") : "real") + " p" + number_text(number) +
+                  "[kUnitChannels];");
+        shared_bytes_ += 2 * (single_ ? 4 : 8) * static_cast<int>(cut_.unit_channels) *
+                         (merged ? state_numbers(which.statistic) : 1);
+      }
+    }
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_channels(i))
+        text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
+    text.line("int nothing;");
+    text.close("};");
+    text.line("// Those of two units, and the block's list of each sweep.");
+    text.open("struct Shared {");
+    text.line("UnitValues values[2];");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i)) text.line("Sums" + number_text(i) + " list" + number_text(i) + "[kListSlots];");
+    text.close("};");
+    text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
+    shared_bytes_ += 64;
+  }
+
+  void write_sweep(Text& text, int i) {
+    const Sweep& which = sweep(i);
+    const PositionSteps& program = programs_[at(i)];
+    const std::string name = number_text(i);
+    text.line("// Sweep " + name + ": " + narrator_.source(which));
+    for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
+    for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
+    text.open("struct Sweep" + name + " {");
+    for (const char* type : {"Results", "Sums", "VectorSums", "Channel", "Hoisted"})
+      text.line(std::string("typedef ") + type + name + " " + type + ";");
+
+    for (const bool statistics : {false, true}) {
+      text.open(std::string("static __device__ void ") + (statistics ? "statistics" : "parameters") +
+                "(const Arguments& a, const Unit& unit, int c, Channel& channel) {");
+      for (int k : channel_inputs(i)) {
+        const int input = which.inputs[at(k)];
+        if (made_here(input) == statistics)
+          text.line("channel.i" + number_text(k) + " = (real)" + channel_value(input) + ";");
+      }
+      text.close();
+    }
+
+    text.open("static __device__ Hoisted hoisted(const Channel* channels, int c) {");
+    text.line("Hoisted result = {};");
+    if (!program.results.empty()) {
+      text.line("const Channel channel = channels[c];");
+      const std::vector<std::string> names = write_statements(
+          text, program.position, [](int input) { return "channel.i" + std::to_string(input); }, "real",
+          single_);
+      for (std::size_t k = 0; k < program.results.size(); ++k)
+        text.line("result.h" + std::to_string(k) + " = " + names[at(program.results[k])] + ";");
+    }
+    text.line("return result;");
+    text.close();
+
+    text.line(
+        "static __device__ Results program(const Arguments& a, const Hoisted& channel, const Inputs& inputs, "
+        "int piece,");
+    text.open("                                 int v, const Unit& unit, const Place& place, Count row) {");
+    if (std::any_of(which.inputs.begin(), which.inputs.end(), [&](int input) { return is_direct(input); })) {
+      text.line("const int c = unit.first_channel + place.channel(v);");
+      text.line("const Position at = position_at((long long)row * kRowPositions + place.position(v), " +
+                scalar("long long", "height") + ", " + scalar("long long", "width") + ");");
+    }
+    const std::vector<std::string> names = write_statements(
+        text, program.element,
+        [&](int input) -> std::string {
+          if (input >= program.first_result) return "channel.h" + number_text(input - program.first_result);
+          const int from = which.inputs[at(input)];
+          if (contains(ring_, from)) return "element_at(inputs." + names_[at(from)] + "[piece], v)";
+          return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, c, at)])";
+        },
+        "real", single_);
+    text.line("Results results;");
+    std::vector<std::int32_t> done;
+    for (const Sink& sink : which.sinks) {
+      if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
+      done.push_back(sink.step);
+      text.line("results.r" + number_text(sink.step) + " = " + names[at(program.places[at(sink.step)])] +
+                ";");
+    }
+    text.line("return results;");
+    text.close();
+
+    text.line(
+        "static __device__ void store(const Arguments& a, long long offset, const Results "
+        "(&results)[kVector],");
+    text.open("                             unsigned long long policy) {");
+    for (const Sink& sink : which.sinks) {
+      if (sink.kind != SinkKind::kStore) continue;
+      text.open("{");
+      text.line("real values[kVector];");
+      text.line("#pragma unroll");
+      text.line("for (int v = 0; v < kVector; ++v) values[v] = results[v].r" + number_text(sink.step) + ";");
+      text.line("store_vector(" + tensor(sink.slots[0]) + ".data + offset, values" +
+                (constants_.again ? ", policy);" : ");"));
+      text.close();
+    }
+    text.close();
+    text.close("};");
+  }
+
+  // Read at each element, wherever it lies.
+  bool is_direct(int input) const { return over_positions(slot(input).extents) && !contains(ring_, input); }
+
+  // Whether a slot is a statistic that this kernel works out.
+  bool made_here(int input) const {
+    const Slot& which = slot(input);
+    if (which.kind != SlotKind::kStatistic) return false;
+    const int owner =
+        part(which.part).kind == PartKind::kComponent ? part(which.part).operands[0] : which.part;
+    return sweep_of(owner) >= 0 || in_unit(which.part) || in_unit(owner);
+  }
+
+  std::string channel_value(int input) {
+    const Slot& which = slot(input);
+    if (which.kind == SlotKind::kStatistic) return in_unit_text(which.part, which.component);
+    const std::string from = tensor(input);
+    return "to_real(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
+  }
+
+  // A pass, and where it takes statistics those of the block, handed to its team.
+  void write_pass(Text& text, int which) {
+    const std::string name = number_text(which);
+    const std::string prepared =
+        has_channels(which) ? "unit.values->channels" + name : "(Channel" + name + "*)0";
+    if (has_channels(which))
+      text.line("prepare_statistics<Sweep" + name + ">(a, unit, unit.values->channels" + name + ");");
+    text.open("{");
+    text.line("VectorSums" + name + " sums;");
+    text.line("sweep<Sweep" + name + ", " + name + ">(a, shares, team, place, unit, ring, " + prepared +
+              ", sums);");
+    if (has_statistics(which)) {
+      text.line("list_rows(place, sums, shared.list" + name + ");");
+      text.line("merge_block(team, shared.list" + name + ", unit.values->totals" + name + ", " +
+                lists(which) + ", round + 1);");
+    }
+    text.close();
+  }
+
+  static std::string lists(int which) {
+    return "team_lists<Sums" + number_text(which) + ">(a.team_list" + number_text(which) + ", team, round)";
+  }
+  static std::string collect(int which) {
+    return "collect(team, shared.list" + number_text(which) + ", " + lists(which) + ", round + 1);";
+  }
+
+  void write_unit_functions(Text& text) {
+    const std::string arguments =
+        "const Arguments& a, const Shares& shares, const Team& team, const Place& place, const Unit& unit,";
+    const std::string rest = "Ring& ring, Shared& shared, unsigned int round) {";
+    text.line(
+        "// The plan's steps for one unit, the team's of number `round`: until its first sweep is done,");
+    text.line("__device__ inline void begin_unit(" + arguments);
+    text.open("                                  " + rest);
+    text.line("__syncthreads();  // the readers of the unit that these values were are done");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_channels(i))
+        text.line("prepare_parameters<Sweep" + number_text(i) + ">(a, unit, unit.values->channels" +
+                  number_text(i) + ");");
+    int number = cut_.first;
+    for (; step(number).kind != StepKind::kSweep; ++number)
+      text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
+    write_pass(text, 0);
+    text.close();
+
+    text.line("// the statistics of that sweep from all blocks of the team,");
+    text.open(
+        "__device__ inline void collect_unit(const Arguments& a, const Team& team, Shared& shared, unsigned "
+        "int round) {");
+    if (has_statistics(0)) text.line(collect(0));
+    text.close();
+
+    text.line("// and what follows.");
+    text.line("__device__ inline void end_unit(" + arguments);
+    text.open("                                " + rest);
+    int which = 0;
+    for (; number <= cut_.last; ++number) {
+      if (step(number).kind == StepKind::kFinalise) {
+        text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
+        continue;
+      }
+      if (which > 0) write_pass(text, which);
+      if (has_statistics(which)) {
+        if (which > 0) text.line(collect(which));
+        text.line("take_totals(team, unit.values->totals" + number_text(which) + ", " + lists(which) +
+                  ", round + 1);");
+        if (writes_totals(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
+      }
+      ++which;
+    }
+    text.close();
+  }
+
+  SlicesConstants constants_;
+  std::vector<PositionSteps> programs_;  // by sweep: what is the same at all positions, and the rest
+  std::vector<int> ring_;                // slots
+  int ring_chunk_bytes_ = 0;
+  int shared_bytes_ = 0;
+  std::vector<int> list_numbers_;
+};
+
+}  // namespace
+
+SlicesText slices_text(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants) {
+  return SlicesWriter(schedule, cut, constants).run();
+}
+
+}  // namespace fuseblock::cuda

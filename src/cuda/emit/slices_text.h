@@ -1,0 +1,32 @@
+// The text of a kernel `slices` (device/slices.cuh): constants, programs and finalise steps around the device files.
+#pragma once
+
+#include "cuda/emit/kernel_writer.h"
+
+namespace fuseblock::cuda {
+
+struct SlicesConstants {
+  int threads = 256;
+  int blocks = 2;         // a multiprocessor
+  int vector = 8;         // channels a thread moves at once
+  int pieces = 2;         // such vectors of a thread in one chunk
+  int row_positions = 1;  // positions of a row
+  int ring = 2;           // chunks of a thread in its ring
+  bool again = false;     // some of a unit's chunks do not stay in the ring for later passes
+};
+
+struct SlicesText {
+  EmittedKernel kernel;
+  int ring_inputs = 0;
+  int ring_chunk_bytes = 0;  // of all inputs in the ring, a thread
+  int shared_bytes = 0;      // without the ring
+  bool tail = false;         // the last block works statistics of all units out
+  int passes = 1;
+  // Numbers that a sweep's statistics of one channel are, in a team's list; 0 where it takes none.
+  std::vector<int> list_numbers = {};
+};
+
+// `cut.unit_channels` is the width of a slice. Inputs and outputs over positions are dense and channels_last.
+SlicesText slices_text(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants);
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,68 @@
+// The launch of a kernel `slices`: how wide a slice is, and how units are divided among teams of thread blocks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cuda/emit/slices_text.h"
+#include "cuda/gpu.h"
+
+namespace fuseblock::cuda {
+
+// What decides the division.
+struct SlicesWork {
+  std::int64_t samples = 1;
+  std::int64_t channels = 1;
+  std::int64_t positions = 1;
+  std::int64_t group = 1;  // channels that belong together
+  int passes = 1;
+  int smallest_bytes = 2;  // of an element of what is read or written
+  int input_bytes = 2;     // of one element of all inputs
+  int output_bytes = 2;    // and of all outputs
+};
+
+// How a launch is divided.
+struct SlicesDivision {
+  SlicesConstants constants;
+  std::int64_t channels = 1;  // of a slice
+  int team = 1;               // blocks
+  int teams = 1;              // at work at the same time
+  int steps = 1;              // chunks of a block
+  int kept = 1;               // of these in the ring for later passes
+  bool ahead = false;         // a unit is begun before the one before it is ended
+  std::int64_t units = 0;
+  double seconds = 0;  // by the cost model
+};
+
+// What FUSEBLOCK_SLICES fixes, 0 for what it leaves open (docs/environment.md).
+struct SlicesChoice {
+  int channels = 0;
+  int team = 0;
+  int vector = 0;
+  int pieces = 0;
+  int threads = 0;
+  int blocks = 0;
+  int ring = 0;
+  int ahead = -1;
+
+  // Throws UserError that names the word it does not know.
+  static SlicesChoice parse(const std::string& text);
+};
+
+// A width of slices with what it asks of a block: `shared_bytes` without the ring, `chunk_bytes` of a thread's chunk.
+struct SlicesWidth {
+  SlicesConstants constants;
+  std::int64_t channels = 1;
+  int shared_bytes = 0;
+  int chunk_bytes = 0;
+};
+
+// Every width that fits the tensors and a block, without shared_bytes and chunk_bytes.
+std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoice& choice);
+
+// The best division into slices of this width; none where the ring does not fit.
+std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
+                                            const SlicesChoice& choice);
+
+}  // namespace fuseblock::cuda

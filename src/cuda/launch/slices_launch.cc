@@ -1,0 +1,224 @@
+// A kernel `slices` made ready. Views that are not as their types say run through `rows`, which takes any.
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <optional>
+
+#include "cuda/launch/kernel.h"
+#include "cuda/launch/slices.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// A tensor over the whole domain that the kernel reads or writes.
+struct Border {
+  int slot;
+  DType dtype;
+  bool read;
+};
+
+std::vector<Border> borders_of(const Schedule& schedule, const KernelCut& cut, const Extents& domain) {
+  std::vector<Border> borders;
+  auto add = [&](int number, bool read) {
+    const Slot& slot = schedule.slots[at(number)];
+    const bool known =
+        std::any_of(borders.begin(), borders.end(), [&](const Border& b) { return b.slot == number; });
+    if (slot.kind == SlotKind::kStatistic || slot.extents != domain || known) return;
+    DType dtype = slot.dtype.value_or(arithmetic_type(schedule.inputs));
+    if (slot.kind == SlotKind::kArgument) dtype = schedule.inputs[at(slot.number)].type.dtype;
+    if (slot.kind == SlotKind::kOutput) dtype = schedule.outputs[at(slot.number)].type.dtype;
+    borders.push_back({number, dtype, read});
+  };
+  for (int i = cut.first; i <= cut.last; ++i) {
+    const Sweep& sweep = schedule.steps[at(i)].sweep;
+    for (int slot : sweep.inputs) add(slot, true);
+    for (const Sink& sink : sweep.sinks)
+      if (sink.kind == SinkKind::kStore) add(sink.slots[0], false);
+  }
+  return borders;
+}
+
+const Extents& domain_of(const Schedule& schedule, const KernelCut& cut) {
+  for (int i = cut.first; i <= cut.last; ++i)
+    if (schedule.steps[at(i)].kind == StepKind::kSweep) return schedule.steps[at(i)].sweep.domain;
+  throw InternalError("a kernel of sweeps without a sweep");
+}
+
+SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents& domain,
+                   const std::vector<Border>& borders) {
+  SlicesWork work;
+  work.samples = domain[0];
+  work.channels = domain[1];
+  work.positions = domain[2] * domain[3] * domain[4];
+  work.group = cut.unit_channels;
+  work.passes = 0;
+  for (int i = cut.first; i <= cut.last; ++i)
+    work.passes += schedule.steps[at(i)].kind == StepKind::kSweep ? 1 : 0;
+  work.smallest_bytes = 8;
+  work.input_bytes = work.output_bytes = 0;
+  for (const Border& border : borders) {
+    const int bytes = static_cast<int>(byte_size(border.dtype));
+    work.smallest_bytes = std::min(work.smallest_bytes, bytes);
+    (border.read ? work.input_bytes : work.output_bytes) += bytes;
+  }
+  return work;
+}
+
+class SlicesLaunch : public KernelLaunch {
+ public:
+  SlicesLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu, const SlicesDivision& division)
+      : schedule_(schedule),
+        cut_(cut),
+        domain_(domain_of(schedule, cut)),
+        borders_(borders_of(schedule, cut, domain_)),
+        division_(division),
+        text_(slices_text(schedule, slice_of(cut, division), division.constants)),
+        kernel_(source_of(text_.kernel, schedule), shared_bytes()),
+        any_views_(make_rows_launch(schedule, cut, gpu)) {}
+
+  int shared_bytes() const {
+    const SlicesConstants& constants = division_.constants;
+    return text_.shared_bytes + constants.ring * text_.ring_chunk_bytes * constants.threads;
+  }
+
+  static KernelCut slice_of(KernelCut cut, const SlicesDivision& division) {
+    cut.unit_channels = division.channels;
+    return cut;
+  }
+
+  std::vector<jit::KernelSource> sources() const override { return {kernel_.source()}; }
+
+  std::vector<PlannedKernel> planned() const override {
+    const SlicesDivision& division = division_;
+    PlannedKernel kernel = planned_kernel(schedule_, cut_, text_.kernel);
+    kernel.blocks = std::int64_t{division.team} * division.teams;
+    kernel.threads = division.constants.threads;
+    kernel.shared_bytes = shared_bytes();
+    kernel.numbers = {{"slice_channels", division.channels},
+                      {"units", division.units},
+                      {"team", division.team},
+                      {"teams", division.teams},
+                      {"blocks_of_a_multiprocessor", division.constants.blocks},
+                      {"vector", division.constants.vector},
+                      {"positions_of_a_row", division.constants.row_positions},
+                      {"pieces", division.constants.pieces},
+                      {"ring", division.constants.ring},
+                      {"steps", division.steps},
+                      {"kept_steps", division.kept},
+                      {"ahead", division.ahead ? 1 : 0}};
+    kernel.division = {"slices of " + std::to_string(division.channels) + " channels of a sample, " +
+                       std::to_string(division.units) + " in all; teams of " + std::to_string(division.team) +
+                       " blocks, " + std::to_string(division.teams) + " of them at work" +
+                       (division.ahead ? "; a slice is begun before the one before it is ended" : "")};
+    if (kernel.sweeps < 2) return {kernel};
+    const int again = division.steps - division.kept;
+    kernel.residency = "shared";
+    kernel.again_bytes = bytes_read_again(schedule_, cut_) * again / division.steps;
+    kernel.division.push_back("of " + std::to_string(division.steps) + " chunks of a block " +
+                              std::to_string(division.kept) + " stay in shared memory for later sweeps" +
+                              (again > 0 ? ", the others are read again, from L2" : ""));
+    return {kernel};
+  }
+
+  void reserve(WorkspaceLayout& counters) override {
+    any_views_->reserve(counters);
+    const std::size_t real_words = arithmetic_type(schedule_.inputs) == DType::kF64 ? 2 : 1;
+    std::map<std::string, std::size_t> places = {{"finished", counters.reserve(text_.tail ? 4 : 0)}};
+    for (std::size_t i = 0; i < text_.list_numbers.size(); ++i) {
+      // Two lists in turn, each with the parts of all blocks and the totals; a word and its tag are eight bytes.
+      const std::size_t values =
+          2 * at(division_.teams) * static_cast<std::size_t>(division_.channels) * (at(division_.team) + 1);
+      places["team_list" + std::to_string(i)] =
+          counters.reserve(division_.team == 1 ? 0 : values * at(text_.list_numbers[i]) * real_words * 8);
+    }
+    const std::map<std::string, std::int64_t> numbers = {
+        {"units", division_.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
+        {"height", domain_[3]},     {"width", domain_[4]},
+        {"team", division_.team},   {"steps", division_.steps},
+        {"kept", division_.kept},   {"ahead", division_.ahead ? 1 : 0},
+    };
+    for (const std::string& name : text_.kernel.scalars) {
+      const auto number = numbers.find(name);
+      if (number != numbers.end())
+        scalars_.push_back({false, number->second});
+      else
+        scalars_.push_back({true, static_cast<std::int64_t>(places.at(name))});
+    }
+  }
+
+  void reserve_scratch(WorkspaceLayout& layout) override { any_views_->reserve_scratch(layout); }
+
+  void load(const Gpu& gpu) override { kernel_.load(gpu); }
+
+  void launch(const RunContext& run, std::byte* counters) const override {
+    if (division_.units * domain_[2] * domain_[3] * domain_[4] == 0) return;
+    if (!fits(*run.views)) return any_views_->launch(run, counters);
+    Parameters parameters(text_.kernel);
+    parameters.add_tensors(text_.kernel, *run.views);
+    for (const Scalar& scalar : scalars_) {
+      if (scalar.in_counters)
+        parameters.add(counters + scalar.value);
+      else
+        parameters.add(scalar.value);
+    }
+    kernel_.launch(run,
+                   {static_cast<unsigned int>(division_.team * division_.teams),
+                    static_cast<unsigned int>(division_.constants.threads), division_.team > 1},
+                   parameters);
+  }
+
+ private:
+  // A number, or an address that lies so far behind the counters.
+  struct Scalar {
+    bool in_counters = false;
+    std::int64_t value = 0;
+  };
+
+  // Whether this run's tensors are dense, channels_last and aligned to their vectors.
+  bool fits(const std::vector<SlotView>& views) const {
+    const Extents strides = dense_strides(domain_, Layout::kChannelsLast);
+    return std::all_of(borders_.begin(), borders_.end(), [&](const Border& border) {
+      const SlotView& view = views[at(border.slot)];
+      const std::size_t bytes = std::min<std::size_t>(
+          16, at(division_.constants.vector) * static_cast<std::size_t>(byte_size(border.dtype)));
+      return view.strides == strides && reinterpret_cast<std::uintptr_t>(view.data) % bytes == 0;
+    });
+  }
+
+  const Schedule& schedule_;
+  KernelCut cut_;
+  Extents domain_;
+  std::vector<Border> borders_;
+  SlicesDivision division_;
+  SlicesText text_;
+  LoadedKernel kernel_;
+  std::unique_ptr<KernelLaunch> any_views_;
+  std::vector<Scalar> scalars_;  // in the order of the text's
+};
+
+}  // namespace
+
+std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const KernelCut& cut,
+                                                 const Gpu& gpu) {
+  const char* fixed = std::getenv("FUSEBLOCK_SLICES");
+  const SlicesChoice choice = SlicesChoice::parse(fixed == nullptr ? "" : fixed);
+  const Extents& domain = domain_of(schedule, cut);
+  const SlicesWork work = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
+  std::optional<SlicesDivision> best;
+  if (work.input_bytes > 0)
+    for (SlicesWidth& width : slices_widths(work, choice)) {
+      KernelCut slice = cut;
+      slice.unit_channels = width.channels;
+      const SlicesText trial = slices_text(schedule, slice, width.constants);
+      width.shared_bytes = trial.shared_bytes;
+      width.chunk_bytes = trial.ring_chunk_bytes;
+      const std::optional<SlicesDivision> division = divide_slices(gpu, work, width, choice);
+      if (division && (!best || division->seconds < best->seconds)) best = division;
+    }
+  if (!best) return make_rows_launch(schedule, cut, gpu);
+  return std::make_unique<SlicesLaunch>(schedule, cut, gpu, *best);
+}
+
+}  // namespace fuseblock::cuda

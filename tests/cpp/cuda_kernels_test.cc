@@ -22,7 +22,7 @@ Schedule arranged_schedule(const TypedBlock& block) {
 std::string names_of(const Schedule& schedule) {
   std::string text;
   for (const KernelCut& cut : cut_into_kernels(schedule)) {
-    constexpr std::array<const char*, 5> kNames = {"rows", "columns", "finalise", "pool", "host"};
+    constexpr std::array<const char*, 6> kNames = {"rows", "columns", "finalise", "pool", "host", "slices"};
     text += (text.empty() ? "" : " ") + std::string(kNames[static_cast<std::size_t>(cut.kind)]);
   }
   return text;
@@ -60,6 +60,11 @@ TEST(CudaKernels, CutsOfTheMainBlocks) {
       // A norm by groups, then a reduction over channels of what follows it.
       {"group_norm(16) | tanh | hardswish | add(x) | logsumexp(c, keepdim)", "f32[2,64,30,30]",
        "rows columns", "rows columns rows"},
+      // The same steps over channels_last tensors are another kernel.
+      {"group_norm(32) | silu", "bf16[2,320,64,64]:cl", "slices", "slices"},
+      {"hardswish | group_norm(4) | mean(d,h,w)", "f32[64,16,13,29,29]:cl", "slices", "slices"},
+      {"silu", "bf16[2,320,64,64]:cl", "slices", "slices"},
+      {"layer_norm(c) | silu", "bf16[2,320,64,64]:cl", "columns", "columns"},
       {"max_pool(2)", "f32[2,8,16,16]", "pool rows", "pool rows"},
       // Over some of the positions' axes: elements, merges, formulas, outputs.
       {"mean(w)", "f32[2,8,16,16]", "rows finalise finalise finalise", "rows"},

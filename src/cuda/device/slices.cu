@@ -1,6 +1,6 @@
-// The kernel `slices`: every team takes its units in turn; see device/slices.cuh. Where the ring has room for two units, a
-// unit is begun before the one before it is ended: nobody waits for statistics then. Shared memory holds the statistics of
-// two units, then the ring.
+// The kernel `slices`: every team takes its units in turn; see device/slices.cuh. Where kAhead, a unit is begun before
+// the one before it is ended, so that nobody waits for statistics: the ring has room for both. Shared memory holds the
+// statistics of the units under way, then the ring.
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) slices(const __grid_constant__ Arguments a) {
   extern __shared__ __align__(128) char memory[];
@@ -10,30 +10,30 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) slices(const __g
   const Shares shares = shares_of(a, team, place);
 
   Ring ring;
-  ring.first = ring.issued = ring.visited = ring.oldest = memory + kSharedBytes;
+  ring.first = memory + kSharedBytes + threadIdx.x * kColumnBytes;
+  ring.issued = ring.visited = ring.oldest = 0;
   ring.pending = ring.pass = ring.index = 0;
   ring.unit = team.number;
-  ring.begin = begin_of(a, shares, place, ring.unit);
+  ring.begin = begin_of(a, shares, place, unit_at(ring.unit, (UnitValues*)0));
   if (kAgain) ring.policies = thread::policies();
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team, place);
 
-  const int rounds = (int)((a.units - team.number + team.count - 1) / team.count);
-  const int ahead = (int)a.ahead;
+  const int rounds = ((int)a.units - team.number + team.count - 1) / team.count;
 #pragma unroll 1
-  for (int round = 0; round < rounds + ahead; ++round) {
-    if (round < rounds)
+  for (int round = 0; round < rounds + kAhead; ++round) {
+    if (!kAhead || round < rounds)
       begin_unit(a, shares, team, place,
-                 unit_at(team.number + round * (long long)team.count, &shared.values[round % 2]), ring,
+                 unit_at(team.number + round * team.count, &shared.values[round % (1 + kAhead)]), ring,
                  shared, (unsigned int)round);
-    if (ahead == 0) collect_unit(a, team, shared, (unsigned int)round);
-    if (round >= ahead) {
-      const int ended = round - ahead;
+    if (!kAhead) collect_unit(a, team, shared, (unsigned int)round);
+    if (round >= kAhead) {
+      const int ended = round - kAhead;
       end_unit(a, shares, team, place,
-               unit_at(team.number + ended * (long long)team.count, &shared.values[ended % 2]), ring, shared,
+               unit_at(team.number + ended * team.count, &shared.values[ended % (1 + kAhead)]), ring, shared,
                (unsigned int)ended);
     }
-    if (ahead != 0 && round < rounds) collect_unit(a, team, shared, (unsigned int)round);
+    if (kAhead && round < rounds) collect_unit(a, team, shared, (unsigned int)round);
   }
 
   if (kTail && grid::is_last_block(a.finished)) finalise_all(a);

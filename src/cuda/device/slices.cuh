@@ -18,12 +18,14 @@
 struct Shares {
   int chunks;   // of its block
   int kept;     // of these, the last of a pass, that stay in the ring for the next
+  int hot;      // and chunks before these that stay in L2
   Count first;  // row of the block's first chunk
   Count end;    // rows of the unit that have this thread's vector; 0 for a thread that has none
 };
 
 __device__ inline Shares shares_of(const Arguments& a, const Team& team, const Place& place) {
-  Shares shares = {(int)a.steps, (int)a.kept, (Count)team.member * (Count)a.steps * kChunkRows + place.row()};
+  Shares shares = {(int)a.steps, (int)a.kept, (int)a.hot,
+                   (Count)team.member * (Count)a.steps * kChunkRows + place.row()};
   const Count positions = (Count)a.positions - place.position(0);
   shares.end = place.active ? (positions + kRowPositions - 1) / kRowPositions : 0;
   return shares;
@@ -45,49 +47,47 @@ struct Unit {
   UnitValues* values;
 };
 
-__device__ inline Unit unit_at(long long number, UnitValues* values) {
-  constexpr unsigned int kInSample = kChannels / kUnitChannels;
-  const unsigned int n = (unsigned int)number / kInSample;
-  return {n, (int)((unsigned int)number - n * kInSample) * kUnitChannels, values};
+__device__ inline Unit unit_at(int number, UnitValues* values) {
+  constexpr int kInSample = kChannels / kUnitChannels;
+  const int n = number / kInSample;
+  return {n, (number - n * kInSample) * kUnitChannels, values};
 }
 
-// Where a thread's vector of the unit's first chunk of this block lies in the tensors.
+// Where a thread's vector of the block's first chunk lies in the tensors.
 __device__ inline long long begin_of(const Arguments& a, const Shares& shares, const Place& place,
-                                     long long number) {
-  const Unit unit = unit_at(number, (UnitValues*)0);
-  return unit.n * a.positions * kChannels + unit.first_channel + (long long)shares.first * kRowElements +
+                                     const Unit& unit) {
+  return (unit.n * a.positions + (long long)shares.first * kRowPositions) * kChannels + unit.first_channel +
          place.column * kVector;
 }
 
 // This thread's columns of shared memory: copies in the order of their use, over all units of the team.
 struct Ring {
   char* first;
-  char* issued;     // the slot of the next copy
-  char* visited;    // that which a first pass takes next
-  char* oldest;     // that which is still needed
+  int issued;       // the slot of the next copy, in bytes behind the first
+  int visited;      // that which a first pass takes next
+  int oldest;       // that which is still needed
   int pending;      // copies under way, and those that nobody has waited for yet
   int pass;         // of the next copy: its unit's pass,
   int index;        // its place there,
-  long long unit;   // its unit,
+  int unit;         // its unit,
   long long begin;  // and begin_of that
   thread::Policies policies;
 
-  __device__ static char* next(char* slot, char* first) {
-    char* following = slot + kRingBytes;
-    return following == first + kRing * kRingBytes ? first : following;
-  }
+  __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
 };
 
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team,
                                  const Place& place) {
-  if (ring.unit >= a.units) return;
+  if (ring.unit >= (int)a.units) return;
   const int chunk = chunk_at(shares, ring.pass, ring.index);
-  const bool again = ring.pass + 1 < kPasses && ring.index < shares.chunks - shares.kept;
+  // Of those that come again L2 is asked for the last.
+  const int before = shares.chunks - shares.kept - ring.index;
+  const bool again = ring.pass + 1 < kPasses && before > 0 && before <= shares.hot;
   copy_inputs(a, ring.begin + chunk * kChunkElements, shares.first + (Count)chunk * kChunkRows, shares.end,
-              ring.issued, again ? ring.policies.keep : ring.policies.drop);
+              ring.first + ring.issued, again ? ring.policies.keep : ring.policies.drop);
   thread::copy_commit();
-  ring.issued = Ring::next(ring.issued, ring.first);
+  ring.issued = Ring::next(ring.issued);
   ++ring.pending;
   if (++ring.index < shares.chunks) return;
   if (kAgain && ring.pass + 1 < kPasses) {
@@ -97,7 +97,7 @@ __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& s
   }
   ring.pass = ring.index = 0;
   ring.unit += team.count;
-  ring.begin = begin_of(a, shares, place, ring.unit);
+  ring.begin = begin_of(a, shares, place, unit_at(ring.unit, (UnitValues*)0));
 }
 
 // Waits until at most `pending` copies are under way, or a few fewer where that is many.
@@ -166,33 +166,46 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
 #pragma unroll
   for (int v = 0; v < kVector; ++v) channels[v] = Sweep::hoisted(prepared, place.channel(v));
   sums.clear();
-  const long long begin = (unit.n * a.positions * kChannels + unit.first_channel) +
-                          (long long)shares.first * kRowElements + place.column * kVector;
-  char* slot = kFirst ? ring.visited : ring.oldest;
+  const long long begin = begin_of(a, shares, place, unit);
+  int slot = kFirst ? ring.visited : ring.oldest;
+  if (Sweep::kStatistics && shares.chunks > 0) {
+    const Count row = shares.first + (Count)chunk_at(shares, kPass, 0) * kChunkRows;
+    if (kFirst) wait_for(ring.pending - 1);
+    if (row < shares.end) {
+      const Inputs inputs = ring_inputs(ring.first + slot);
+      typename Sweep::Results results[kVector];
+#pragma unroll
+      for (int v = 0; v < kVector; ++v)
+        results[v] = Sweep::program(a, channels[v], inputs, 0, v, unit, place, row);
+      sums.start(results);
+    }
+  }
 #pragma unroll 1
   for (int i = 0; i < shares.chunks; ++i) {
     if (kFirst || (kAgain && i >= shares.kept)) wait_for(--ring.pending);
-    const Inputs inputs = ring_inputs(slot);
-    slot = Ring::next(slot, ring.first);
+    const Inputs inputs = ring_inputs(ring.first + slot);
+    slot = Ring::next(slot);
     const int chunk = chunk_at(shares, kPass, i);
     const Count row = shares.first + (Count)chunk * kChunkRows;
     const long long offset = begin + chunk * kChunkElements;
+    int taken = kPieces;
     if (row + (kPieces - 1) * kStride < shares.end) {
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece)
         visit_piece<Sweep>(a, unit, place, row + piece * kStride, offset + piece * kStrideElements, inputs,
                            piece, channels, sums, ring);
-      sums.took(kPieces);
     } else {
       // The unit ends inside the chunk.
+      taken = 0;
 #pragma unroll
       for (int piece = 0; piece + 1 < kPieces; ++piece) {
         if (row + piece * kStride >= shares.end) continue;
         visit_piece<Sweep>(a, unit, place, row + piece * kStride, offset + piece * kStrideElements, inputs,
                            piece, channels, sums, ring);
-        sums.took(1);
+        ++taken;
       }
     }
+    sums.took(taken);
     if (kLast || i < shares.chunks - shares.kept) {
       ring.oldest = slot;
       copy_next(ring, a, shares, team, place);
@@ -240,7 +253,7 @@ struct TeamLists {
 template <class Sums>
 __device__ inline TeamLists<Sums> team_lists(uint2* all, const Team& team, unsigned int round) {
   const long long words = (long long)kUnitChannels * (team.size + 1) * team::kWordsOf<Sums>;
-  return {all + (team.number * 2 + round % 2) * words, team.size};
+  return {all + (round % 2 * team.count + team.number) * words, team.size};
 }
 
 // The statistics of the block's channels out of its list: into the unit's totals where the block is alone, else to the team.

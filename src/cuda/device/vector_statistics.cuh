@@ -1,10 +1,11 @@
 // Statistics of kVector neighbouring channels, taken by one thread position by position: those of device/statistics.cuh, one
 // for each channel.
-//   clear()      nothing is taken yet
-//   add(values)  takes one position, a value for each channel
-//   took(count)  so many positions were added since this was called last
-//   finish()     behind the last position
-//   at(v)        the statistic of a channel
+//   clear()        nothing is taken yet
+//   start(values)  those of a position that will be taken; nothing is taken
+//   add(values)    takes a position, a value for each channel
+//   took(count)    so many positions were added since this was called last
+//   finish()       behind the last position
+//   at(v)          the statistic of a channel
 
 template <class Statistic>
 struct OfVector {
@@ -14,6 +15,7 @@ struct OfVector {
 #pragma unroll
     for (int v = 0; v < kVector; ++v) of[v].clear();
   }
+  __device__ void start(const real (& /*values*/)[kVector]) {}
   __device__ void add(const real (&values)[kVector]) {
 #pragma unroll
     for (int v = 0; v < kVector; ++v) {
@@ -36,20 +38,19 @@ struct OfVector<Moments<Number>> {
   Number mean[kVector], squares[kVector];  // of the tiles before
   Number count;
   Number sums[kVector], sum_squares[kVector];  // of this tile, around `mean`
-  int tile;                                    // its positions; -1 before the first of all
+  int tile;                                    // its positions
 
   __device__ void clear() {
 #pragma unroll
     for (int v = 0; v < kVector; ++v) mean[v] = squares[v] = sums[v] = sum_squares[v] = 0;
     count = 0;
-    tile = -1;
+    tile = 0;
+  }
+  __device__ void start(const Number (&values)[kVector]) {
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) mean[v] = values[v];
   }
   __device__ void add(const Number (&values)[kVector]) {
-    if (tile < 0) {
-#pragma unroll
-      for (int v = 0; v < kVector; ++v) mean[v] = values[v];
-      tile = 0;
-    }
 #pragma unroll
     for (int v = 0; v < kVector; ++v) {
       const Number distance = values[v] - mean[v];

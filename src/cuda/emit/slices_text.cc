@@ -19,6 +19,11 @@ bool contains(const std::vector<int>& list, int item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
 
+constexpr int kLargestVectorBytes = 128;
+constexpr int kAlignment = 128;
+// Of a struct's members, and what it has where it has nothing.
+constexpr int kPadding = 16;
+
 class SlicesWriter : UnitWriter {
  public:
   SlicesWriter(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants)
@@ -49,13 +54,14 @@ class SlicesWriter : UnitWriter {
     write_finalise_all(programs, cut_.remaining, outputs);
     write_unit_functions(programs);
 
-    for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept", "ahead"})
+    for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept", "hot"})
       scalar("long long", name);
     scalar("unsigned int*", "finished");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i)) scalar("uint2*", "team_list" + number_text(i));
 
-    shared_bytes_ = (shared_bytes_ + 127) / 128 * 128;
+    const int units = constants_.ahead ? 2 : 1;
+    const int shared_bytes = (list_bytes_ + units * unit_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
     std::string text = head({{"kThreads", number_text(constants_.threads)},
                              {"kWarps", "kThreads / 32"},
                              {"kBlocks", number_text(constants_.blocks)},
@@ -64,13 +70,15 @@ class SlicesWriter : UnitWriter {
                              {"kElements", "1"},
                              {"kRing", number_text(constants_.ring)},
                              {"kRingBytes", number_text(ring_chunk_bytes_) + " * kThreads"},
+                             {"kColumnBytes", number_text(column_bytes())},
                              {"kChannels", number_text(domain_[1])},
                              {"kUnitChannels", number_text(cut_.unit_channels)},
                              {"kRowPositions", number_text(constants_.row_positions)},
                              {"kPasses", number_text(sweep_count())},
                              {"kAgain", constants_.again ? "1" : "0"},
+                             {"kAhead", constants_.ahead ? "1" : "0"},
                              {"kListSlots", number_text(list_slots())},
-                             {"kSharedBytes", number_text(shared_bytes_)},
+                             {"kSharedBytes", number_text(shared_bytes)},
                              {"kTail", tail ? "1" : "0"},
                              {"k16Bit", writes_16_bit() ? "1" : "0"},
                              {"kFirstDistance", "1"},
@@ -85,9 +93,9 @@ class SlicesWriter : UnitWriter {
     text += "\n" + device_file("slices.cuh") + "\n" + programs.str() + "\n" + device_file("slices.cu");
     SlicesText result;
     result.kernel = finish("slices", std::move(text));
-    result.ring_inputs = static_cast<int>(ring_.size());
-    result.ring_chunk_bytes = ring_chunk_bytes_;
-    result.shared_bytes = shared_bytes_;
+    result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;
+    result.shared_bytes = shared_bytes;
+    result.unit_bytes = unit_bytes_;
     result.tail = tail;
     result.passes = sweep_count();
     result.list_numbers = list_numbers_;
@@ -177,8 +185,8 @@ class SlicesWriter : UnitWriter {
     int numbers = 0;
     for (const Sink* sink : statistics_of(i)) numbers += state_numbers(part(sink->part).statistic);
     list_numbers_.push_back(numbers);
-    shared_bytes_ += 2 * (real_bytes * static_cast<int>(inputs.size()) * channels + 16);
-    shared_bytes_ += numbers * real_bytes * (2 * channels + list_slots()) + 32;
+    unit_bytes_ += real_bytes * (static_cast<int>(inputs.size()) + numbers) * channels;
+    list_bytes_ += numbers * real_bytes * list_slots();
   }
 
   // Its statistics: of one channel, and of the channels of a thread.
@@ -208,14 +216,10 @@ class SlicesWriter : UnitWriter {
       text.line("OfVector<" + statistic_type(sink->part, "real") + "> " + sum_name(*sink) + ";");
     each("__device__ void clear() {", [](const Sink& sink) { return sum_name(sink) + ".clear();"; });
     text.open("__device__ void add(const Results" + name + " (&results)[kVector]) {");
-    for (const Sink* sink : taken) {
-      text.open("{");
-      text.line("real values[kVector];");
-      text.line("#pragma unroll");
-      text.line("for (int v = 0; v < kVector; ++v) values[v] = results[v].r" + number_text(sink->step) + ";");
-      text.line(sum_name(*sink) + ".add(values);");
-      text.close();
-    }
+    write_values(text, taken, "add");
+    text.close();
+    text.open("__device__ void start(const Results" + name + " (&results)[kVector]) {");
+    write_values(text, taken, "start");
     text.close();
     each("__device__ void took(int count) {",
          [](const Sink& sink) { return sum_name(sink) + ".took(count);"; });
@@ -228,10 +232,20 @@ class SlicesWriter : UnitWriter {
     text.close("};");
   }
 
-  // Of a thread, all pieces of a chunk.
-  int chunk_bytes(int input) const {
-    return constants_.pieces * constants_.vector * static_cast<int>(byte_size(element_type(input)));
+  // Hands what a sink takes of each of the thread's channels to its statistic.
+  static void write_values(Text& text, const std::vector<const Sink*>& taken, const std::string& function) {
+    for (const Sink* sink : taken) {
+      text.open("{");
+      text.line("real values[kVector];");
+      text.line("#pragma unroll");
+      text.line("for (int v = 0; v < kVector; ++v) values[v] = results[v].r" + number_text(sink->step) + ";");
+      text.line(sum_name(*sink) + "." + function + "(values);");
+      text.close();
+    }
   }
+
+  // Of a thread, all pieces of a chunk.
+  int chunk_bytes(int input) const { return constants_.pieces * vector_bytes(input); }
 
   void write_inputs(Text& text) {
     text.line(
@@ -246,32 +260,52 @@ class SlicesWriter : UnitWriter {
         "__device__ inline void copy_inputs(const Arguments& a, long long offset, Count row, Count end, "
         "char* slot,");
     text.open("                                   unsigned long long policy) {");
-    int place = 0;
-    for (int input : ring_) {
-      text.line("#pragma unroll");
-      text.line("for (int i = 0; i < kPieces; ++i)");
-      text.line("  if (row + i * kStride < end)");
-      text.line("    thread::copy_begin(reinterpret_cast<" + vector_type(input) + "*>(slot + " +
-                number_text(place) + " * kThreads) + i * kThreads + threadIdx.x,");
-      text.line("                       reinterpret_cast<const " + vector_type(input) + "*>(" +
-                tensor(input) + ".data + offset + i * kStrideElements)" +
-                (constants_.again ? ", policy);" : ");"));
-      place += chunk_bytes(input);
+    text.line("const bool whole = row + (kPieces - 1) * kStride < end;");
+    for (const bool whole : {true, false}) {
+      text.open(whole ? "if (whole) {" : "if (!whole) {");
+      int place = 0;
+      for (int input : ring_) {
+        text.line("#pragma unroll");
+        text.line("for (int i = 0; i < kPieces; ++i)");
+        if (!whole) text.line("  if (row + i * kStride < end)");
+        text.line("    thread::copy_begin(" + column(input, place, "") + ",");
+        text.line("                       reinterpret_cast<const " + vector_type(input) + "*>(" +
+                  tensor(input) + ".data + offset) + i * (kStrideElements / kVector)" +
+                  (constants_.again ? ", policy);" : ");"));
+        place += chunk_bytes(input);
+      }
+      text.close();
     }
     text.close();
     text.open("__device__ inline Inputs ring_inputs(const char* slot) {");
     text.line(ring_.empty() ? "Inputs inputs = {};" : "Inputs inputs;");
-    place = 0;
+    int place = 0;
     for (int input : ring_) {
       text.line("#pragma unroll");
       text.line("for (int i = 0; i < kPieces; ++i)");
-      text.line("  inputs." + names_[at(input)] + "[i] = load_vector(reinterpret_cast<const " +
-                vector_type(input) + "*>(slot + " + number_text(place) +
-                " * kThreads) + i * kThreads + threadIdx.x);");
+      text.line("  inputs." + names_[at(input)] + "[i] = load_vector(" + column(input, place, "const ") +
+                ");");
       place += chunk_bytes(input);
     }
     text.line("return inputs;");
     text.close();
+  }
+
+  // Piece i of an input in the thread's column of a slot. `slot` is where the smallest vector of this thread would lie.
+  std::string column(int input, int place, const std::string& constant) const {
+    const int bytes = vector_bytes(input);
+    const int more = bytes - column_bytes();
+    std::string address = "slot + " + number_text(place) + " * kThreads";
+    if (more > 0) address += " + " + number_text(more) + " * threadIdx.x";
+    return "reinterpret_cast<" + constant + vector_type(input) + "*>(" + address + ") + i * kThreads";
+  }
+  int vector_bytes(int input) const {
+    return constants_.vector * static_cast<int>(byte_size(element_type(input)));
+  }
+  int column_bytes() const {
+    int smallest = kLargestVectorBytes;
+    for (int input : ring_) smallest = std::min(smallest, vector_bytes(input));
+    return smallest;
   }
 
   std::string vector_type(int input) const { return "Vector<" + element_name(element_type(input)) + ">"; }
@@ -291,8 +325,8 @@ class SlicesWriter : UnitWriter {
         const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
         text.line((merged ? statistic_type(number, "real") : "real") + " p" + number_text(number) +
                   "[kUnitChannels];");
-        shared_bytes_ += 2 * (single_ ? 4 : 8) * static_cast<int>(cut_.unit_channels) *
-                         (merged ? state_numbers(which.statistic) : 1);
+        unit_bytes_ += (single_ ? 4 : 8) * static_cast<int>(cut_.unit_channels) *
+                       (merged ? state_numbers(which.statistic) : 1);
       }
     }
     for (int i = 0; i < sweep_count(); ++i)
@@ -300,14 +334,14 @@ class SlicesWriter : UnitWriter {
         text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
     text.line("int nothing;");
     text.close("};");
-    text.line("// Those of two units, and the block's list of each sweep.");
+    text.line("// Those of the units under way, and the block's list of each sweep.");
     text.open("struct Shared {");
-    text.line("UnitValues values[2];");
+    text.line("UnitValues values[1 + kAhead];");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i)) text.line("Sums" + number_text(i) + " list" + number_text(i) + "[kListSlots];");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
-    shared_bytes_ += 64;
+    unit_bytes_ += kPadding;
   }
 
   void write_sweep(Text& text, int i) {
@@ -320,6 +354,7 @@ class SlicesWriter : UnitWriter {
     text.open("struct Sweep" + name + " {");
     for (const char* type : {"Results", "Sums", "VectorSums", "Channel", "Hoisted"})
       text.line(std::string("typedef ") + type + name + " " + type + ";");
+    text.line(std::string("static constexpr bool kStatistics = ") + (has_statistics(i) ? "true;" : "false;"));
 
     for (const bool statistics : {false, true}) {
       text.open(std::string("static __device__ void ") + (statistics ? "statistics" : "parameters") +
@@ -488,7 +523,8 @@ class SlicesWriter : UnitWriter {
   std::vector<PositionSteps> programs_;  // by sweep: what is the same at all positions, and the rest
   std::vector<int> ring_;                // slots
   int ring_chunk_bytes_ = 0;
-  int shared_bytes_ = 0;
+  int unit_bytes_ = 0;  // of shared memory, for each unit under way
+  int list_bytes_ = 0;
   std::vector<int> list_numbers_;
 };
 

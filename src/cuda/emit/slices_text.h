@@ -13,14 +13,15 @@ struct SlicesConstants {
   int row_positions = 1;  // positions of a row
   int ring = 2;           // chunks of a thread in its ring
   bool again = false;     // some of a unit's chunks do not stay in the ring for later passes
+  bool ahead = false;     // a unit is begun before the one before it is ended
 };
 
 struct SlicesText {
   EmittedKernel kernel;
-  int ring_inputs = 0;
-  int ring_chunk_bytes = 0;  // of all inputs in the ring, a thread
-  int shared_bytes = 0;      // without the ring
-  bool tail = false;         // the last block works statistics of all units out
+  int vector_bytes = 0;  // of all inputs in the ring, a thread's vectors of one piece
+  int shared_bytes = 0;  // without the ring
+  int unit_bytes = 0;    // of these, what one unit takes
+  bool tail = false;     // the last block works statistics of all units out
   int passes = 1;
   // Numbers that a sweep's statistics of one channel are, in a team's list; 0 where it takes none.
   std::vector<int> list_numbers = {};

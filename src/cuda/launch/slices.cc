@@ -15,27 +15,33 @@ namespace {
 
 constexpr int kMostVectorBytes = 16;
 constexpr int kLeastCopyBytes = 4;
+constexpr int kMostChunkBytes = 64;
 constexpr int kWarpThreads = 32;
 // What the device code keeps beside the planner's count.
 constexpr int kStaticBytes = 256;
 // Chunks of a ring that keep the memory busy while others stay for the next pass.
 constexpr int kLookahead = 2;
 constexpr int kLeastRing = 3;
+// Of moments in a team's list.
+constexpr int kListBytes = 24;
 
-// Figures of the cost model: seconds of a round of statistics that nobody hides, of a block alone and of a team; and
-// instructions of an element in all its passes and of a thread's chunk in one.
-constexpr double kBlockRound = 1e-6;
-constexpr double kTeamRound = 4.5e-6;
+// Figures of the cost model: seconds of a block's own part of a round of statistics, and of what a team's blocks wait for
+// each other; what is left of both where two teams share a multiprocessor; instructions of an element in all its passes
+// and of a thread's chunk in one.
+constexpr double kBlockRound = 2e-6;
+constexpr double kTeamRound = 3e-6;
+constexpr double kShared = 0.6;
 constexpr double kElementInstructions = 14;
 constexpr double kChunkInstructions = 50;
 // Thread instructions that a multiprocessor issues in a second, at two thirds of its peak.
 constexpr double kIssueRate = 128 * 1.7e9 * 0.66;
-// Bytes a second, and of L2, where the device's description has none.
+// Of the memory, what any number of blocks is given; bytes a second, and of L2, where the device's description has none.
+constexpr double kLeastBusy = 0.7;
 constexpr double kDefaultBandwidth = 2e12;
 constexpr double kDefaultCache = 40e6;
 // The share of L2 that holds what is read again, and what such a read costs beside one from memory.
-constexpr double kCacheShare = 0.6;
-constexpr double kCachedCost = 0.4;
+constexpr double kCacheShare = 0.5;
+constexpr double kCachedCost = 0.5;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -56,14 +62,94 @@ Rows rows_of(const SlicesConstants& constants, std::int64_t channels) {
   return rows;
 }
 
-// What memory moves for each byte of a slice's rows, which are whole sectors of 32 bytes or not; 64 bytes are what it
-// moves best.
-double waste(const SlicesWork& work, std::int64_t channels) {
+// What memory takes for the bytes of a slice's rows beside those of a run without gaps: sectors of 32 bytes that are not
+// whole, lines of which a request has only some, and pages of which few bytes are wanted at a time. Teams take
+// neighbouring slices and go through them side by side.
+double waste(const SlicesWork& work, std::int64_t channels, std::int64_t teams) {
   if (channels == work.channels) return 1;
   const std::int64_t run = channels * work.smallest_bytes;
   const double ragged = static_cast<double>(32 - std::gcd(run, std::int64_t{32}));
   const double sectors = 1 + ragged / static_cast<double>(run);
-  return sectors * (run >= 128 ? 1.0 : run >= 64 ? 1.08 : 1.6);
+  const double lines = run >= 128 ? 1 : run >= 64 ? 1.06 : 1.25;
+  const std::int64_t beside = run * std::min(teams, work.channels / channels);
+  const double pages = beside >= 512   ? 1.03
+                       : beside >= 256 ? 1.06
+                       : beside >= 128 ? 1.15
+                       : beside >= 64  ? 1.4
+                                       : 2.0;
+  return sectors * lines * pages;
+}
+
+// Chunks that a block's ring takes.
+int ring_of(const Gpu& gpu, const SlicesWidth& width, const SlicesConstants& constants) {
+  const jit::Architecture& limits = *gpu.architecture;
+  const int block_bytes =
+      std::min(limits.shared_bytes_block,
+               limits.shared_bytes_multiprocessor / constants.blocks - limits.shared_bytes_reserved);
+  const int shared_bytes = width.shared_bytes + (constants.ahead ? width.unit_bytes : 0) + kStaticBytes;
+  const int chunk_bytes = std::max(1, width.vector_bytes) * constants.pieces * constants.threads;
+  return (block_bytes - shared_bytes) / chunk_bytes;
+}
+
+// Tries every size of teams, or the one that is wanted, and leaves what costs least in `best`.
+void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
+               const SlicesConstants& constants, int wanted, std::optional<SlicesDivision>& best) {
+  const Rows rows = rows_of(constants, channels);
+  const std::int64_t chunk_rows = std::int64_t{rows.stride} * constants.pieces;
+  const std::int64_t chunks = ceil_div(ceil_div(work.positions, constants.row_positions), chunk_rows);
+  const std::int64_t units = work.samples * (work.channels / channels);
+  const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * constants.blocks;
+  const double bandwidth = gpu.memory_bandwidth > 0 ? gpu.memory_bandwidth : kDefaultBandwidth;
+  const double cache = kCacheShare * (gpu.cache_bytes > 0 ? gpu.cache_bytes : kDefaultCache);
+  const double elements = static_cast<double>(chunk_rows * rows.slots);
+  const double instructions =
+      constants.pieces * constants.vector * kElementInstructions * work.input_bytes / work.smallest_bytes +
+      work.passes * kChunkInstructions;
+  // Seconds of a chunk of one block, where it has the whole GPU.
+  const double issue = constants.threads * instructions / (kIssueRate * gpu.multiprocessors);
+
+  for (std::int64_t members = 1; members <= blocks; ++members) {
+    if (wanted > 0 && members != wanted) continue;
+    const std::int64_t steps = ceil_div(chunks, members);
+    // Everyone has some of the unit.
+    const std::int64_t team = ceil_div(chunks, steps);
+    const std::int64_t teams = std::min(blocks / team, units);
+    const std::int64_t rounds = ceil_div(units, teams);
+    const std::int64_t kept = steps <= constants.ring ? steps : std::max(1, constants.ring - kLookahead);
+    if (constants.ahead && (2 * steps > constants.ring || rounds == 1 || work.passes == 1)) continue;
+    const double at_work = static_cast<double>(team * teams);
+    const double wasted = waste(work, channels, teams);
+    const double read = elements * work.input_bytes * wasted / bandwidth;
+    const double written = elements * work.output_bytes * wasted / bandwidth;
+    const auto again = static_cast<double>((steps - kept) * (work.passes - 1));
+    const double hits =
+        again > 0 ? std::min(1.0, cache / (again * elements * work.input_bytes * at_work)) : 0;
+    // Blocks that are idle leave some of their share of the memory to the others.
+    const double busy = std::max(kLeastBusy, at_work / static_cast<double>(blocks));
+    const double sweeps = static_cast<double>(blocks) * busy *
+                          (static_cast<double>(steps) * std::max(read + written, issue) +
+                           again * read * (1 - hits * (1 - kCachedCost)));
+    double waits = team == 1 ? 0 : kTeamRound * (work.passes - 1);
+    if (constants.ahead) waits = std::max(0.0, waits - sweeps);
+    double round = work.passes == 1 ? 0 : kBlockRound + waits;
+    if (constants.blocks > 1 && 2 * team <= blocks) round *= kShared;
+    // What a team's blocks hand over is cleared, written and read.
+    const double list_bytes =
+        team == 1 ? 0 : static_cast<double>(2 * teams * (team + 1) * channels * kListBytes);
+    const double seconds = static_cast<double>(rounds) * (sweeps + round) + 3 * list_bytes / bandwidth;
+    if (best && seconds >= best->seconds) continue;
+    best = SlicesDivision{constants,
+                          channels,
+                          static_cast<int>(team),
+                          static_cast<int>(teams),
+                          static_cast<int>(steps),
+                          static_cast<int>(kept)};
+    best->constants.again = kept < steps;
+    best->hot = static_cast<int>(
+        std::min(static_cast<double>(steps - kept), cache / (elements * work.input_bytes * at_work)));
+    best->units = units;
+    best->seconds = seconds;
+  }
 }
 
 }  // namespace
@@ -103,11 +189,9 @@ SlicesChoice SlicesChoice::parse(const std::string& text) {
 
 std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoice& choice) {
   std::vector<SlicesWidth> widths;
-  SlicesConstants constants;
-  constants.pieces = choice.pieces > 0 ? choice.pieces : work.input_bytes > kLeastCopyBytes ? 1 : 2;
   const auto add = [&](int vector, std::int64_t channels, std::int64_t row_positions) {
     if (choice.channels > 0 && choice.channels != channels) return;
-    SlicesWidth width = {constants, channels};
+    SlicesWidth width = {{}, channels};
     width.constants.vector = vector;
     width.constants.row_positions = static_cast<int>(row_positions);
     // Two blocks of 256 threads; a row that is wider than that takes one of 512.
@@ -125,7 +209,8 @@ std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoic
     if (wanted && work.channels % vector == 0) {
       for (std::int64_t groups = 1; groups <= work.channels / work.group; ++groups) {
         const std::int64_t channels = groups * work.group;
-        if (work.channels % channels == 0 && channels % vector == 0) add(vector, channels, 1);
+        if (work.channels % channels != 0 || channels % vector != 0) continue;
+        add(vector, channels, 1);
       }
     } else if (wanted && work.positions * work.channels % vector == 0) {
       // Several positions with all their channels are whole vectors.
@@ -138,70 +223,21 @@ std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoic
 
 std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
                                             const SlicesChoice& choice) {
-  const jit::Architecture& limits = *gpu.architecture;
-  SlicesConstants constants = width.constants;
-  const int block_bytes =
-      std::min(limits.shared_bytes_block,
-               limits.shared_bytes_multiprocessor / constants.blocks - limits.shared_bytes_reserved);
-  const int chunk_bytes = std::max(1, width.chunk_bytes) * constants.threads;
-  constants.ring = (block_bytes - width.shared_bytes - kStaticBytes) / chunk_bytes;
-  if (choice.ring > 0) constants.ring = std::min(constants.ring, choice.ring);
-  if (constants.ring < kLeastRing) return std::nullopt;
-
-  const Rows rows = rows_of(constants, width.channels);
-  const std::int64_t chunk_rows = std::int64_t{rows.stride} * constants.pieces;
-  const std::int64_t chunks = ceil_div(ceil_div(work.positions, constants.row_positions), chunk_rows);
-  const std::int64_t units = work.samples * (work.channels / width.channels);
-  const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * constants.blocks;
-
-  // Seconds of one block's chunk where all blocks are at work: memory or instructions.
-  const double bandwidth = gpu.memory_bandwidth > 0 ? gpu.memory_bandwidth : kDefaultBandwidth;
-  const double elements = static_cast<double>(chunk_rows * rows.slots);
-  const double read = elements * work.input_bytes * waste(work, width.channels) / bandwidth;
-  const double written = elements * work.output_bytes * waste(work, width.channels) / bandwidth;
-  const double thread_instructions =
-      constants.pieces * constants.vector * kElementInstructions * work.input_bytes / work.smallest_bytes +
-      work.passes * kChunkInstructions;
-  const double issue = constants.threads * thread_instructions / (kIssueRate * gpu.multiprocessors);
-  const double chunk = std::max(read + written, issue);
-  const double cache = kCacheShare * (gpu.cache_bytes > 0 ? gpu.cache_bytes : kDefaultCache);
-  const double round_seconds = work.passes == 1 ? 0 : kTeamRound * (work.passes - 1);
-
-  SlicesDivision best;
-  for (std::int64_t wanted = 1; wanted <= blocks; ++wanted) {
-    if (choice.team > 0 && wanted != choice.team) continue;
-    const std::int64_t steps = ceil_div(chunks, wanted);
-    // Everyone has some of the unit.
-    const std::int64_t team = ceil_div(chunks, steps);
-    const std::int64_t teams = std::min(blocks / team, units);
-    const std::int64_t rounds = ceil_div(units, teams);
-    const std::int64_t kept = steps <= constants.ring ? steps : std::max(1, constants.ring - kLookahead);
-    const bool fits_two = 2 * steps <= constants.ring && rounds > 1 && work.passes > 1;
-    const bool ahead = fits_two && choice.ahead != 0;
-    const auto again = static_cast<double>((steps - kept) * (work.passes - 1));
-    // Blocks that are idle leave their share of the memory to the others, up to twice as much.
-    const double busy = std::max(0.5, static_cast<double>(team * teams) / static_cast<double>(blocks));
-    const double at_once = static_cast<double>(blocks) * busy;
-    const double again_bytes = again * elements * work.input_bytes * static_cast<double>(team * teams);
-    const double hits = again_bytes > 0 ? std::min(1.0, cache / again_bytes) : 0;
-    const double sweeps =
-        at_once * (static_cast<double>(steps) * chunk + again * read * (1 - hits * (1 - kCachedCost)));
-    double round = team == 1 ? kBlockRound : round_seconds;
-    if (ahead) round = 0.5e-6 + std::max(0.0, round - 0.5 * sweeps);
-    const double seconds = static_cast<double>(rounds) * (sweeps + round);
-    if (best.units > 0 && seconds >= best.seconds) continue;
-    best.constants = constants;
-    best.constants.again = kept < steps;
-    best.channels = width.channels;
-    best.team = static_cast<int>(team);
-    best.teams = static_cast<int>(teams);
-    best.steps = static_cast<int>(steps);
-    best.kept = static_cast<int>(kept);
-    best.ahead = ahead;
-    best.units = units;
-    best.seconds = seconds;
-  }
-  if (best.units == 0) return std::nullopt;
+  std::optional<SlicesDivision> best;
+  for (int pieces : {1, 2, 4})
+    for (const bool ahead : {false, true}) {
+      if (choice.pieces > 0 ? pieces != choice.pieces
+                            : pieces > 1 && pieces * width.vector_bytes > kMostChunkBytes)
+        continue;
+      if (choice.ahead >= 0 && ahead != (choice.ahead > 0)) continue;
+      SlicesConstants constants = width.constants;
+      constants.pieces = pieces;
+      constants.ahead = ahead;
+      constants.ring = ring_of(gpu, width, constants);
+      if (choice.ring > 0) constants.ring = std::min(constants.ring, choice.ring);
+      if (constants.ring < kLeastRing) continue;
+      best_team(gpu, work, width.channels, constants, choice.team, best);
+    }
   return best;
 }
 

@@ -30,7 +30,7 @@ struct SlicesDivision {
   int teams = 1;              // at work at the same time
   int steps = 1;              // chunks of a block
   int kept = 1;               // of these in the ring for later passes
-  bool ahead = false;         // a unit is begun before the one before it is ended
+  int hot = 0;                // chunks before these that L2 is asked to keep
   std::int64_t units = 0;
   double seconds = 0;  // by the cost model
 };
@@ -50,15 +50,17 @@ struct SlicesChoice {
   static SlicesChoice parse(const std::string& text);
 };
 
-// A width of slices with what it asks of a block: `shared_bytes` without the ring, `chunk_bytes` of a thread's chunk.
+// A width of slices, and what it asks of a block: bytes of shared memory without the ring, for each unit under way, and of
+// a thread's vectors of one piece.
 struct SlicesWidth {
   SlicesConstants constants;
   std::int64_t channels = 1;
   int shared_bytes = 0;
-  int chunk_bytes = 0;
+  int unit_bytes = 0;
+  int vector_bytes = 0;
 };
 
-// Every width that fits the tensors and a block, without shared_bytes and chunk_bytes.
+// Every width that fits the tensors and a block, without what it asks.
 std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoice& choice);
 
 // The best division into slices of this width; none where the ring does not fit.

@@ -80,7 +80,7 @@ class SlicesLaunch : public KernelLaunch {
 
   int shared_bytes() const {
     const SlicesConstants& constants = division_.constants;
-    return text_.shared_bytes + constants.ring * text_.ring_chunk_bytes * constants.threads;
+    return text_.shared_bytes + constants.ring * constants.pieces * constants.threads * text_.vector_bytes;
   }
 
   static KernelCut slice_of(KernelCut cut, const SlicesDivision& division) {
@@ -107,11 +107,12 @@ class SlicesLaunch : public KernelLaunch {
                       {"ring", division.constants.ring},
                       {"steps", division.steps},
                       {"kept_steps", division.kept},
-                      {"ahead", division.ahead ? 1 : 0}};
-    kernel.division = {"slices of " + std::to_string(division.channels) + " channels of a sample, " +
-                       std::to_string(division.units) + " in all; teams of " + std::to_string(division.team) +
-                       " blocks, " + std::to_string(division.teams) + " of them at work" +
-                       (division.ahead ? "; a slice is begun before the one before it is ended" : "")};
+                      {"ahead", division.constants.ahead ? 1 : 0}};
+    kernel.division = {
+        "slices of " + std::to_string(division.channels) + " channels of a sample, " +
+        std::to_string(division.units) + " in all; teams of " + std::to_string(division.team) + " blocks, " +
+        std::to_string(division.teams) + " of them at work" +
+        (division.constants.ahead ? "; a slice is begun before the one before it is ended" : "")};
     if (kernel.sweeps < 2) return {kernel};
     const int again = division.steps - division.kept;
     kernel.residency = "shared";
@@ -128,8 +129,9 @@ class SlicesLaunch : public KernelLaunch {
     std::map<std::string, std::size_t> places = {{"finished", counters.reserve(text_.tail ? 4 : 0)}};
     for (std::size_t i = 0; i < text_.list_numbers.size(); ++i) {
       // Two lists in turn, each with the parts of all blocks and the totals; a word and its tag are eight bytes.
-      const std::size_t values =
-          2 * at(division_.teams) * static_cast<std::size_t>(division_.channels) * (at(division_.team) + 1);
+      const std::size_t lists = division_.units > division_.teams ? 2 : 1;
+      const std::size_t values = lists * at(division_.teams) * static_cast<std::size_t>(division_.channels) *
+                                 (at(division_.team) + 1);
       places["team_list" + std::to_string(i)] =
           counters.reserve(division_.team == 1 ? 0 : values * at(text_.list_numbers[i]) * real_words * 8);
     }
@@ -137,7 +139,7 @@ class SlicesLaunch : public KernelLaunch {
         {"units", division_.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
         {"height", domain_[3]},     {"width", domain_[4]},
         {"team", division_.team},   {"steps", division_.steps},
-        {"kept", division_.kept},   {"ahead", division_.ahead ? 1 : 0},
+        {"kept", division_.kept},   {"hot", division_.hot},
     };
     for (const std::string& name : text_.kernel.scalars) {
       const auto number = numbers.find(name);
@@ -213,7 +215,8 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
       slice.unit_channels = width.channels;
       const SlicesText trial = slices_text(schedule, slice, width.constants);
       width.shared_bytes = trial.shared_bytes;
-      width.chunk_bytes = trial.ring_chunk_bytes;
+      width.unit_bytes = trial.unit_bytes;
+      width.vector_bytes = trial.vector_bytes;
       const std::optional<SlicesDivision> division = divide_slices(gpu, work, width, choice);
       if (division && (!best || division->seconds < best->seconds)) best = division;
     }

@@ -1,0 +1,123 @@
+// How the launch of a kernel `slices` divides its work: widths of slices, teams, what stays on chip.
+#include <gtest/gtest.h>
+
+#include "cuda/launch/slices.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+const Gpu& h200() {
+  static const Gpu kGpu = gpu_of(Device::by_name("h200").description());
+  return kGpu;
+}
+
+// Of a forward norm over bf16 tensors.
+SlicesWork norm_of(std::int64_t samples, std::int64_t channels, std::int64_t positions, std::int64_t group) {
+  SlicesWork work;
+  work.samples = samples;
+  work.channels = channels;
+  work.positions = positions;
+  work.group = group;
+  work.passes = 2;
+  return work;
+}
+
+std::vector<SlicesDivision> divisions_of(const SlicesWork& work, const SlicesChoice& choice = {}) {
+  std::vector<SlicesDivision> divisions;
+  for (SlicesWidth& width : slices_widths(work, choice)) {
+    width.shared_bytes = static_cast<int>(width.channels) * 150 + 256;
+    width.unit_bytes = static_cast<int>(width.channels) * 40;
+    width.vector_bytes = width.constants.vector * work.input_bytes;
+    if (const auto division = divide_slices(h200(), work, width, choice)) divisions.push_back(*division);
+  }
+  return divisions;
+}
+
+// A division covers every position of every unit once, with blocks that are all there at the same time.
+void expect_whole(const SlicesWork& work, const SlicesDivision& d) {
+  const SlicesConstants& constants = d.constants;
+  const std::int64_t slots = d.channels * constants.row_positions;
+  ASSERT_EQ(slots % constants.vector, 0);
+  ASSERT_EQ(work.channels * work.positions % constants.vector, 0);
+  ASSERT_EQ(work.channels % d.channels, 0);
+  ASSERT_EQ(d.channels % work.group, 0);
+  ASSERT_TRUE(constants.row_positions == 1 || d.channels == work.channels);
+  const std::int64_t columns = slots / constants.vector;
+  const std::int64_t row_warps = (columns + 31) / 32;
+  const std::int64_t lists = constants.threads / 32 / row_warps;
+  ASSERT_GT(lists, 0);
+  const std::int64_t rows = lists * (columns < 32 ? 32 / columns : 1) * constants.pieces;
+  const std::int64_t positions = rows * constants.row_positions * d.steps;
+  EXPECT_GE(positions * d.team, work.positions);
+  EXPECT_LT(positions * (d.team - 1), work.positions) << "a block of the team has nothing to do";
+  EXPECT_LE(d.team * d.teams, h200().multiprocessors * constants.blocks);
+  EXPECT_EQ(d.units, work.samples * (work.channels / d.channels));
+  EXPECT_LE(d.kept, constants.ring);
+  EXPECT_EQ(constants.again, d.kept < d.steps);
+  EXPECT_LE(d.hot, d.steps - d.kept);
+  if (constants.ahead) {
+    EXPECT_FALSE(constants.again);
+    EXPECT_LE(2 * d.steps, constants.ring) << "copies of the next unit would never begin";
+  }
+}
+
+TEST(SlicesDivision, CoversEveryShape) {
+  for (const SlicesWork& work :
+       {norm_of(2, 320, 64 * 64, 10), norm_of(1, 512, 256 * 256, 16), norm_of(1, 512, 16 * 180 * 320, 16),
+        norm_of(64, 256, 56 * 56, 8), norm_of(2, 32, 128 * 128 * 128, 4), norm_of(3, 30, 9 * 10, 3),
+        norm_of(2, 3, 8, 1), norm_of(1, 2, 1, 2), norm_of(1, 4096, 4, 4096), norm_of(5, 6, 40, 2)}) {
+    const std::vector<SlicesDivision> divisions = divisions_of(work);
+    EXPECT_FALSE(divisions.empty()) << work.channels;
+    for (const SlicesDivision& division : divisions) expect_whole(work, division);
+  }
+}
+
+TEST(SlicesDivision, SeveralPositionsMakeWholeVectors) {
+  const std::vector<SlicesDivision> divisions = divisions_of(norm_of(2, 15, 64, 3));
+  ASSERT_EQ(divisions.size(), 1U);
+  EXPECT_EQ(divisions[0].constants.vector, 8);
+  EXPECT_EQ(divisions[0].constants.row_positions, 8);
+  EXPECT_EQ(divisions[0].channels, 15);
+}
+
+TEST(SlicesDivision, ThereIsNoneForElementsThatCannotBeCopied) {
+  // Samples of 2-byte elements that begin at odd places.
+  EXPECT_TRUE(slices_widths(norm_of(2, 3, 5, 1), {}).empty());
+  // A row that is wider than a block.
+  EXPECT_TRUE(slices_widths(norm_of(1, 8192, 4, 8192), {}).empty());
+}
+
+TEST(SlicesDivision, EveryTeamThatIsAskedForIsWhole) {
+  const SlicesWork work = norm_of(3, 64, 1111, 4);
+  for (int team : {1, 2, 3, 7, 20, 132, 264})
+    for (int ring : {3, 5, 9})
+      for (int ahead : {0, 1}) {
+        SlicesChoice choice;
+        choice.team = team;
+        choice.ring = ring;
+        choice.ahead = ahead;
+        for (const SlicesDivision& division : divisions_of(work, choice)) {
+          expect_whole(work, division);
+          EXPECT_LE(division.team, team);
+          EXPECT_LE(division.constants.ring, ring);
+          EXPECT_EQ(division.constants.ahead, ahead == 1);
+        }
+      }
+}
+
+TEST(SlicesDivision, TheVariableIsReadWordByWord) {
+  const SlicesChoice choice = SlicesChoice::parse("channels=64,team=132,pieces=4,ahead=0");
+  EXPECT_EQ(choice.channels, 64);
+  EXPECT_EQ(choice.team, 132);
+  EXPECT_EQ(choice.pieces, 4);
+  EXPECT_EQ(choice.ahead, 0);
+  EXPECT_EQ(choice.ring, 0);
+  EXPECT_EQ(SlicesChoice::parse("").ahead, -1);
+  EXPECT_THROW(SlicesChoice::parse("rings=4"), UserError);
+  EXPECT_THROW(SlicesChoice::parse("ring"), UserError);
+  EXPECT_THROW(SlicesChoice::parse("ring=-1"), UserError);
+  EXPECT_THROW(SlicesChoice::parse("ring=4x"), UserError);
+}
+
+}  // namespace
+}  // namespace fuseblock::cuda

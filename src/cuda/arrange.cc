@@ -85,10 +85,27 @@ class Arranger {
       }
     }
     flush();
+    for (Slot& slot : schedule_.slots)
+      if (slot.kind == SlotKind::kStored && !slot.dtype && is_channels_last(slot.extents))
+        slot.layout = Layout::kChannelsLast;
     return std::move(schedule_);
   }
 
  private:
+  // Whether all values of the border that have these extents are channels_last, and there are some.
+  bool is_channels_last(const Extents& extents) const {
+    int found = 0;
+    bool all = true;
+    for (const Slot& slot : schedule_.slots) {
+      const bool input = slot.kind == SlotKind::kArgument;
+      if ((!input && slot.kind != SlotKind::kOutput) || slot.extents != extents) continue;
+      const NamedType& border = (input ? schedule_.inputs : schedule_.outputs)[at(slot.number)];
+      ++found;
+      all = all && border.type.layout == Layout::kChannelsLast;
+    }
+    return found > 0 && all && over_positions(extents);
+  }
+
   bool over_channels(const Sink& sink) const { return reduces_over_channels(schedule_, sink); }
   // A statistic that a kernel `columns` does not take.
   bool is_other(const Sink& sink) const {

@@ -458,6 +458,7 @@ class SlicesWriter : UnitWriter {
     text.line("sweep<Sweep" + name + ", " + name + ">(a, shares, team, place, unit, ring, " + prepared +
               ", sums);");
     if (has_statistics(which)) {
+      if (which == 0 && !begins_with_barrier()) text.line(barrier());
       text.line("list_rows(place, sums, shared.list" + name + ");");
       text.line("merge_block(team, shared.list" + name + ", unit.values->totals" + name + ", " +
                 lists(which) + ", round + 1);");
@@ -472,6 +473,17 @@ class SlicesWriter : UnitWriter {
     return "collect(team, shared.list" + number_text(which) + ", " + lists(which) + ", round + 1);";
   }
 
+  // Whether the values of a unit are written before its first sweep is done, or after it without a barrier in between.
+  bool begins_with_barrier() const {
+    return has_channels(0) || step(cut_.first).kind != StepKind::kSweep || !has_statistics(0);
+  }
+  static std::string barrier() { return "__syncthreads();  // the readers of the unit before are done"; }
+
+  static void write_parameters(Text& text, int which) {
+    const std::string name = number_text(which);
+    text.line("prepare_parameters<Sweep" + name + ">(a, unit, unit.values->channels" + name + ");");
+  }
+
   void write_unit_functions(Text& text) {
     const std::string arguments =
         "const Arguments& a, const Shares& shares, const Team& team, const Place& place, const Unit& unit,";
@@ -480,15 +492,15 @@ class SlicesWriter : UnitWriter {
         "// The plan's steps for one unit, the team's of number `round`: until its first sweep is done,");
     text.line("__device__ inline void begin_unit(" + arguments);
     text.open("                                  " + rest);
-    text.line("__syncthreads();  // the readers of the unit that these values were are done");
-    for (int i = 0; i < sweep_count(); ++i)
-      if (has_channels(i))
-        text.line("prepare_parameters<Sweep" + number_text(i) + ">(a, unit, unit.values->channels" +
-                  number_text(i) + ");");
+    if (begins_with_barrier()) text.line(barrier());
+    if (has_channels(0)) write_parameters(text, 0);
     int number = cut_.first;
     for (; step(number).kind != StepKind::kSweep; ++number)
       text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
     write_pass(text, 0);
+    // While the other blocks are waited for.
+    for (int i = 1; i < sweep_count(); ++i)
+      if (has_channels(i)) write_parameters(text, i);
     text.close();
 
     text.line("// the statistics of that sweep from all blocks of the team,");

@@ -194,13 +194,13 @@ std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoic
     SlicesWidth width = {{}, channels};
     width.constants.vector = vector;
     width.constants.row_positions = static_cast<int>(row_positions);
-    // Two blocks of 256 threads; a row that is wider than that takes one of 512.
+    // Two blocks of 256 threads a multiprocessor, or one of 512 for wide rows and much shared memory.
     for (const auto& [threads, blocks] : {std::pair{256, 2}, std::pair{512, 1}}) {
       width.constants.threads = choice.threads > 0 ? choice.threads : threads;
       width.constants.blocks = choice.blocks > 0 ? choice.blocks : blocks;
       if (channels * row_positions > std::int64_t{vector} * width.constants.threads) continue;
       widths.push_back(width);
-      return;
+      if (choice.threads > 0) return;
     }
   };
   for (int vector = std::max(1, kMostVectorBytes / work.smallest_bytes);

@@ -2,7 +2,7 @@
 
 A case is a line of notation and types (tests/cases/README.md). Those of tests/gpu/variants.cases run in every
 type and layout, those of tests/gpu/each_element.cases in every type; of the others each runs in one type and
-one layout, in turn.
+one layout, in turn. Some run once more with divisions that a GPU chooses for much larger tensors alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DTYPES = ("f32", "bf16", "f16", "f64")
 LAYOUTS = ("contiguous", "channels_last", "strided")
+# Divisions of the kernel `slices` (FUSEBLOCK_SLICES) by the case that they fit: chunks that are read
+# again, in one block and in a team; a unit begun before the one before it is ended; one wide block.
+SLICES = (
+    ("gpu_group_norm_silu", "channels=320,team=3,ring=4,pieces=1"),
+    ("gpu_group_norm_silu", "team=1,ring=3,pieces=1"),
+    ("gpu_group_norm_silu", "channels=320,threads=512,blocks=1"),
+    ("gpu_slices_batch", "channels=16,team=2,pieces=1,ahead=1"),
+    ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
+)
 # Operations that have no kernel on a GPU yet.
 _CONVOLUTIONS = re.compile(r"\b(conv|linear)")
 
@@ -40,11 +49,18 @@ class Row:
     layout: str
     each_element: bool = False
     """Whether the output is compared element by element, over a wide range of inputs, and nothing else."""
+    slices: str = ""
+    """What FUSEBLOCK_SLICES is."""
+
+    @property
+    def name(self) -> str:
+        """The case, and the division where the row has one."""
+        return self.case.name + (f"[{self.slices}]" if self.slices else "")
 
     @property
     def key(self) -> str:
         """What tells it from other rows."""
-        return f"{self.case.name} {self.dtype} {self.layout}"
+        return f"{self.name} {self.dtype} {self.layout}"
 
     def type_of(self, name: str) -> str:
         """The type of an argument, as the notation writes it."""
@@ -83,6 +99,9 @@ def rows() -> list[Row]:
     for case in read_cases(ROOT / "tests" / "gpu" / "variants.cases"):
         layouts = LAYOUTS if _rank(case) in (4, 5) else ("contiguous", "strided")
         found += [Row(case, *pair) for pair in itertools.product(DTYPES, layouts)]
+        for name, slices in SLICES:
+            if name == case.name:
+                found += [Row(case, dtype, "channels_last", slices=slices) for dtype in DTYPES]
     each = list(read_cases(ROOT / "tests" / "gpu" / "each_element.cases"))
     found += [Row(case, dtype, "contiguous", each_element=True) for case in each for dtype in DTYPES]
     turn = 0

@@ -11,10 +11,13 @@ the largest of PyTorch's errors around that input.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import traceback
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -200,11 +203,26 @@ def make_plan(row: Row, device: str) -> Plan:
     return plan
 
 
+@contextlib.contextmanager
+def divided(row: Row) -> Iterator[None]:
+    """Plans that are made inside divide their work as the row says."""
+    before = os.environ.pop("FUSEBLOCK_SLICES", None)
+    if row.slices:
+        os.environ["FUSEBLOCK_SLICES"] = row.slices
+    try:
+        yield
+    finally:
+        os.environ.pop("FUSEBLOCK_SLICES", None)
+        if before is not None:
+            os.environ["FUSEBLOCK_SLICES"] = before
+
+
 def run_row(row: Row, device: str) -> list[dict[str, Any]]:
     """A record for each direction; `status` is passed, failed, unsupported or again."""
-    common = {"case": row.case.name, "dtype": row.dtype, "layout": row.layout}
+    common = {"case": row.name, "dtype": row.dtype, "layout": row.layout}
     try:
-        return [{**common, **record} for record in _run_row(row, device)]
+        with divided(row):
+            return [{**common, **record} for record in _run_row(row, device)]
     except NotImplementedError as error:
         return [{**common, "direction": "all", "status": "unsupported", "message": str(error)}]
     except Exception as error:  # whatever it is belongs to the row

@@ -1,8 +1,9 @@
 """Kernels of the CUDA engine on the emulator of tests/emulator, as on a GPU by tests/gpu/test_cases.py.
 
-ROWS take every kernel: units with and without a ring, teams of blocks, statistics at the end of a grid; tiles
-along positions and along channels, kept in registers, in shared memory and nowhere; pools; statistics of
-statistics. With FUSEBLOCK_LONG all rows run.
+ROWS take every kernel: units with and without a ring, teams of blocks, statistics at the end of a grid;
+slices that stay on chip, that do not, and that are begun ahead; tiles along positions and along channels,
+kept in registers, in shared memory and nowhere; pools; statistics of statistics. With FUSEBLOCK_LONG all rows
+run.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ ROWS = (
     "gpu_group_norm_ten f16 contiguous",
     "gpu_group_norm_one bf16 contiguous",
     "gpu_group_norm_residual f32 channels_last",
+    "gpu_group_norm_odd f16 channels_last",
+    "gpu_group_norm_silu[channels=320,team=3,ring=4,pieces=1] bf16 channels_last",
+    "gpu_slices_batch[channels=16,team=2,pieces=1,ahead=1] f32 channels_last",
     "gpu_adagn f16 contiguous",
     "gpu_batch_norm f64 contiguous",
     "gpu_gn_mean_all f32 contiguous",
@@ -80,4 +84,4 @@ def test_row(key: str, records: dict[str, list[dict[str, Any]]]) -> None:
 def test_every_kernel_ran(records: dict[str, list[dict[str, Any]]]) -> None:
     """The rows take all kinds of kernels."""
     names = {kernel["name"] for each in records.values() for record in each for kernel in record["kernels"]}
-    assert names == {"rows", "columns", "pool", "finalise"}
+    assert names == {"rows", "slices", "columns", "pool", "finalise"}

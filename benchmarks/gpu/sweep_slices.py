@@ -4,9 +4,10 @@
     tools/on_gpu benchmarks/gpu/sweep_slices.py [--filter TEXT] [--choices CHOICE ...] [--out FILE]
 
 A choice is what FUSEBLOCK_SLICES takes (docs/environment.md); the empty one is what the cost model chooses. A
-row is a shape and a choice: the medians of ten runs forward and backward (of a training pair), L2 emptied before
-each, beside the floor of one read and one write of x forward, and two reads and one write backward. Outputs are
-compared with those of the empty choice. Kernels that are not in the cache are compiled first, some seconds each.
+row is a shape and a choice: the medians of ten runs forward and backward (of a training pair), L2 emptied
+before each, beside the floor of one read and one write of x forward, and two reads and one write backward.
+Outputs are compared with those of the empty choice. Kernels that are not in the cache are compiled first,
+some seconds each.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT)]
 
 import torch  # noqa: E402
-from benchmarks.gpu.bench import DEVICE, GROUP_NORMS, Timer, measured_copy_rate  # noqa: E402
 from fuseblock._capi import Plan, type_text  # noqa: E402
+
+from benchmarks.gpu.bench import DEVICE, GROUP_NORMS, Timer, measured_copy_rate  # noqa: E402
 
 # Pieces and teams for all; widths of slices; blocks. Those that do not fit a shape are skipped.
 CHOICES = (

@@ -57,7 +57,8 @@ void expect_whole(const SlicesWork& work, const SlicesDivision& d) {
   EXPECT_LE(d.hot, d.steps - d.kept);
   if (constants.ahead) {
     EXPECT_FALSE(constants.again);
-    EXPECT_LE(2 * d.steps, constants.ring) << "copies of the next unit would never begin";
+    if (work.passes > 1)
+      EXPECT_LE(2 * d.steps, constants.ring) << "copies of the next unit would never begin";
   }
 }
 

@@ -1,4 +1,4 @@
-// What the text of a kernel `rows` says of one unit: its statistics and the finalise steps on them.
+// What the text of a kernel `rows` or `slices` says of one unit: its statistics and the finalise steps on them.
 #pragma once
 
 #include "cuda/emit/kernel_writer.h"

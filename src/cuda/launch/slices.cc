@@ -35,8 +35,8 @@ constexpr double kElementInstructions = 14;
 constexpr double kChunkInstructions = 50;
 // Thread instructions that a multiprocessor issues in a second, at two thirds of its peak.
 constexpr double kIssueRate = 128 * 1.7e9 * 0.66;
-// Of the memory, what any number of blocks is given; bytes a second, and of L2, where the device's description has none.
-constexpr double kLeastBusy = 0.7;
+// The share of the blocks that keeps the memory busy; bytes a second, and of L2, where the device's description has none.
+constexpr double kSaturating = 0.7;
 constexpr double kDefaultBandwidth = 2e12;
 constexpr double kDefaultCache = 40e6;
 // The share of L2 that holds what is read again, and what such a read costs beside one from memory.
@@ -115,8 +115,11 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
     const std::int64_t team = ceil_div(chunks, steps);
     const std::int64_t teams = std::min(blocks / team, units);
     const std::int64_t rounds = ceil_div(units, teams);
-    const std::int64_t kept = steps <= constants.ring ? steps : std::max(1, constants.ring - kLookahead);
-    if (constants.ahead && (2 * steps > constants.ring || rounds == 1 || work.passes == 1)) continue;
+    const bool stays = work.passes == 1 || steps <= constants.ring;
+    const std::int64_t kept = stays ? steps : std::max(1, constants.ring - kLookahead);
+    if (constants.ahead && (rounds == 1 || work.statistics == 0)) continue;
+    // The unit that was begun ahead has its chunks beside those of the one before.
+    if (constants.ahead && work.passes > 1 && 2 * steps > constants.ring) continue;
     const double at_work = static_cast<double>(team * teams);
     const double wasted = waste(work, channels, teams);
     const double read = elements * work.input_bytes * wasted / bandwidth;
@@ -124,14 +127,14 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
     const auto again = static_cast<double>((steps - kept) * (work.passes - 1));
     const double hits =
         again > 0 ? std::min(1.0, cache / (again * elements * work.input_bytes * at_work)) : 0;
-    // Blocks that are idle leave some of their share of the memory to the others.
-    const double busy = std::max(kLeastBusy, at_work / static_cast<double>(blocks));
-    const double sweeps = static_cast<double>(blocks) * busy *
-                          (static_cast<double>(steps) * std::max(read + written, issue) +
-                           again * read * (1 - hits * (1 - kCachedCost)));
-    double waits = team == 1 ? 0 : kTeamRound * (work.passes - 1);
-    if (constants.ahead) waits = std::max(0.0, waits - sweeps);
-    double round = work.passes == 1 ? 0 : kBlockRound + waits;
+    // Blocks that are idle leave their share of the memory to the others, up to a point, but not their instructions.
+    const auto all = static_cast<double>(blocks);
+    const double sharing = std::max(at_work, kSaturating * all);
+    const double sweeps = static_cast<double>(steps) * std::max((read + written) * sharing, issue * all) +
+                          again * read * (1 - hits * (1 - kCachedCost)) * sharing;
+    double waits = team == 1 ? 0 : kTeamRound * work.statistics;
+    if (constants.ahead) waits = std::max(waits - kTeamRound, waits - sweeps);
+    double round = work.statistics == 0 ? 0 : kBlockRound + waits;
     if (constants.blocks > 1 && 2 * team <= blocks) round *= kShared;
     // What a team's blocks hand over is cleared, written and read.
     const double list_bytes =

@@ -17,6 +17,7 @@ struct SlicesWork {
   std::int64_t positions = 1;
   std::int64_t group = 1;  // channels that belong together
   int passes = 1;
+  int statistics = 1;      // passes that take some
   int smallest_bytes = 2;  // of an element of what is read or written
   int input_bytes = 2;     // of one element of all inputs
   int output_bytes = 2;    // and of all outputs

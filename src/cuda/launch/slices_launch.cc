@@ -53,9 +53,15 @@ SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents
   work.channels = domain[1];
   work.positions = domain[2] * domain[3] * domain[4];
   work.group = cut.unit_channels;
-  work.passes = 0;
-  for (int i = cut.first; i <= cut.last; ++i)
-    work.passes += schedule.steps[at(i)].kind == StepKind::kSweep ? 1 : 0;
+  work.passes = work.statistics = 0;
+  for (int i = cut.first; i <= cut.last; ++i) {
+    const ScheduleStep& step = schedule.steps[at(i)];
+    if (step.kind != StepKind::kSweep) continue;
+    ++work.passes;
+    if (std::any_of(step.sweep.sinks.begin(), step.sweep.sinks.end(),
+                    [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; }))
+      ++work.statistics;
+  }
   work.smallest_bytes = 8;
   work.input_bytes = work.output_bytes = 0;
   for (const Border& border : borders) {

@@ -101,30 +101,22 @@ __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& s
 }
 
 // Waits until at most `pending` copies are under way, or a few fewer where that is many.
-__device__ inline void wait_for(int pending) {
-  if (pending < 4) {
-    if (pending < 2) {
-      if (pending < 1)
-        thread::copy_wait_constant<0>();
-      else
-        thread::copy_wait_constant<1>();
-    } else {
-      if (pending < 3)
-        thread::copy_wait_constant<2>();
-      else
-        thread::copy_wait_constant<3>();
-    }
-  } else if (pending < 8) {
-    if (pending < 6)
-      thread::copy_wait_constant<4>();
-    else
-      thread::copy_wait_constant<6>();
+template <int kFirst, int kCount>
+__device__ inline void wait_among(int pending) {
+  if constexpr (kCount == 1) {
+    thread::copy_wait_constant<kFirst>();
   } else {
-    if (pending < 12)
-      thread::copy_wait_constant<8>();
+    if (pending < kFirst + kCount / 2)
+      wait_among<kFirst, kCount / 2>(pending);
     else
-      thread::copy_wait_constant<12>();
+      wait_among<kFirst + kCount / 2, kCount / 2>(pending);
   }
+}
+__device__ inline void wait_for(int pending) {
+  if (pending < 8)
+    wait_among<0, 8>(pending);
+  else
+    thread::copy_wait_constant<8>();
 }
 
 // What a sweep takes for each channel of a unit: what the tensors give, then the statistics.
@@ -263,7 +255,7 @@ __device__ inline void merge_block(const Team& team, const Sums* list, Sums* tot
   __syncthreads();
   for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) {
     Sums total = list[c];
-#pragma unroll 1
+#pragma unroll 4
     for (int i = 1; i < kLists * kRowPositions; ++i) total.merge(list[i * kUnitChannels + c]);
     if (team.size == 1)
       totals[c] = total;

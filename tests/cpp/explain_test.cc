@@ -143,6 +143,31 @@ TEST(Explain, SaysTheSameInJson) {
   EXPECT_EQ(json["sweeps"][2]["epilogue_sinks"], "output logsumexp");
 }
 
+TEST(Explain, NamesTheKernelsOfAGpu) {
+  const Plan plan =
+      Plan::make(Block::parse("group_norm(32) | silu"), "bf16[2,320,64,64]:cl", {}, Device::by_name("h200"));
+  const Json kernels = explained(plan)["kernels"];
+  ASSERT_EQ(kernels.size(), 1U);
+  EXPECT_EQ(kernels[0]["name"], "slices");
+  const Json& division = kernels[0]["division"];
+  EXPECT_EQ(division["units"], 2 * 320 / division["slice_channels"].get<int>());
+  EXPECT_EQ(kernels[0]["blocks"], division["team"].get<int>() * division["teams"].get<int>());
+  EXPECT_LE(division["kept_steps"], division["steps"]);
+  EXPECT_EQ(kernels[0]["again_bytes"] == 0, division["kept_steps"] == division["steps"]);
+  EXPECT_EQ(kernels[0]["residency"], "shared");
+  EXPECT_EQ(kernels[0]["read_bytes"], 2.0 * (2 * 320 * 64 * 64 + 2 * 320));
+  EXPECT_EQ(kernels[0]["written_bytes"], 2.0 * 2 * 320 * 64 * 64);
+  const std::string slices = "slices of " + division["slice_channels"].dump() + " channels of a sample, " +
+                             division["units"].dump() + " in all; teams of " + division["team"].dump() +
+                             " blocks, " + division["teams"].dump() + " of them at work";
+  EXPECT_NE(plan.explain().find("\n1 kernel, each launched once\n  1  slices: 2 sweeps"), std::string::npos)
+      << plan.explain();
+  EXPECT_NE(plan.explain().find(slices), std::string::npos) << plan.explain();
+  // There is none for a convolution yet.
+  EXPECT_EQ(reference_plan("conv_transpose3d_relu_gn", "h200").explain().find("each launched once"),
+            std::string::npos);
+}
+
 TEST(Explain, CountsWhatIsStoredAsWritten) {
   const Json stored = explained(reference_plan("conv_transpose3d_relu_gn", "h200", Reuse::kStore));
   const Json computed = explained(reference_plan("conv_transpose3d_relu_gn", "h200", Reuse::kRecompute));

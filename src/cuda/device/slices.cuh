@@ -10,9 +10,9 @@
 // last ones first. Statistics are merged lane by lane, warp by warp, block by block, in an order that depends on the shapes
 // alone: a block of the team collects those of some channels from all and hands the totals to all.
 //
-// Before this stand the constants, device/slices_place.cuh, Arguments, Inputs (what lies in the ring) and UnitValues; behind
-// it the program of each sweep, the finalise steps, and begin_unit, collect_unit and end_unit, which call what is here in the plan's order; last
-// the kernel, device/slices.cu.
+// Before this stand the constants, device/slices_place.cuh, Arguments, Inputs (what lies in the ring) and UnitValues;
+// behind it the program of each sweep, the finalise steps, and begin_unit, collect_unit and end_unit, which call what is
+// here in the plan's order; last the kernel, device/slices.cu.
 
 // A thread's share of a unit.
 struct Shares {

@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
 """Divisions of the kernel `slices` beside each other: GroupNorm and SiLU over channels_last tensors on a GPU.
 
-    tools/on_gpu benchmarks/gpu/sweep_slices.py [--filter TEXT] [--choices CHOICE ...] [--out FILE]
+    tools/on_gpu benchmarks/gpu/sweep_slices.py [--filter TEXT] [--backward] [--choices CHOICE ...]
 
-A choice is what FUSEBLOCK_SLICES takes (docs/environment.md); the empty one is what the cost model chooses. A
-row is a shape and a choice: the medians of ten runs forward and backward (of a training pair), L2 emptied
-before each, beside the floor of one read and one write of x forward, and two reads and one write backward.
-Outputs are compared with those of the empty choice. Kernels that are not in the cache are compiled first,
-some seconds each.
+A table for each shape: a line for each width of slices, a column for each further choice, in each cell the
+median of ten runs in microseconds, L2 emptied before each, and how many times the floor that is. The floor is
+one read and one write of x, or with --backward, which times the gradients of a training pair, two reads and
+one write, at the speed at which PyTorch copies. Above a table stands what the cost model chooses. A choice is
+what FUSEBLOCK_SLICES takes (docs/environment.md). Outputs are compared with those of the model's choice.
+Kernels that are not in the cache are compiled first, in several processes at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,100 +26,162 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT)]
 
 import torch  # noqa: E402
-from fuseblock._capi import Plan, type_text  # noqa: E402
+from fuseblock._capi import BoundCall, Plan  # noqa: E402
 
 from benchmarks.gpu.bench import DEVICE, GROUP_NORMS, Timer, measured_copy_rate  # noqa: E402
 
-# Pieces and teams for all; widths of slices; blocks. Those that do not fit a shape are skipped.
-CHOICES = (
-    "",
-    *(f"pieces={pieces}" for pieces in (1, 2, 4)),
-    *(f"channels={channels}" for channels in (16, 32, 64, 80, 128, 160, 256, 320, 512)),
-    *(f"channels={channels},ahead={ahead}" for channels in (32, 64) for ahead in (0, 1)),
-    *(f"team={team}" for team in (1, 2, 4, 8, 16, 33, 66, 132, 264)),
-    "threads=512,blocks=1",
-    "threads=128,blocks=4",
-)
+# For each width, beside what the model chooses for it.
+CHOICES = ("pieces=1", "pieces=2", "pieces=4", "threads=512,blocks=1", "ahead=0", "ahead=1")
+# Teams of so many times the blocks that the model chooses for a width.
+TEAMS = (0.5, 2.0)
+_VECTOR = 8  # elements of 16 bytes
 
 
-def way_of(plan: Plan) -> str:
-    """How the plan's kernels divide their work."""
-    kernels = json.loads(plan.explain_json())["kernels"]
-    return "; ".join(f"{kernel['name']}: {kernel['way']}" for kernel in kernels)
+@dataclass(frozen=True)
+class Cell:
+    """A shape and a choice."""
+
+    shape: tuple[int, ...]
+    groups: int
+    choice: str
+    backward: bool
+
+    def plan(self) -> Plan:
+        """The plan, forward or of the gradients."""
+        os.environ["FUSEBLOCK_SLICES"] = self.choice
+        x_type = f"bf16[{','.join(map(str, self.shape))}]:cl"
+        block = f"group_norm({self.groups}) | silu"
+        names = ("group_norm.weight", "group_norm.bias")
+        plan = Plan.make(block, x_type, dict.fromkeys(names, f"bf16[{self.shape[1]}]"), DEVICE)
+        return plan.for_training()[1] if self.backward else plan
+
+    def division(self) -> dict[str, int] | None:
+        """How the plan's kernel `slices` divides its work; none where it is not the only one."""
+        kernels = json.loads(self.plan().explain_json())["kernels"]
+        return dict(kernels[0]["division"]) if [each["name"] for each in kernels] == ["slices"] else None
 
 
-def sweep(shape: tuple[int, ...], groups: int, choices: list[str], timer: Timer) -> list[dict[str, Any]]:
-    """The rows of a shape."""
+def words(division: dict[str, int]) -> str:
+    """A division in a line."""
+    return ", ".join(f"{name} {number}" for name, number in division.items())
+
+
+def bind(plan: Plan) -> BoundCall:
+    """The plan on random numbers, the same for all plans of a shape."""
     generator = torch.Generator(DEVICE).manual_seed(1)
+    inputs = {}
+    for info in plan.inputs:
+        values = torch.randn(info.extents, generator=generator, device=DEVICE)
+        # What a forward plan saves for this one may be a variance.
+        tensor = torch.empty_strided(info.extents, info.strides, dtype=info.dtype, device=DEVICE)
+        inputs[info.name] = tensor.copy_(values if info.dtype == torch.bfloat16 else values.abs() + 0.5)
+    return plan.bind(inputs)
 
-    def draw(*extents: int) -> torch.Tensor:
-        return torch.randn(extents, generator=generator, device=DEVICE).bfloat16()
 
-    last = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
-    x = draw(*shape).to(memory_format=last)
-    gradient = draw(*shape).to(memory_format=last)
-    inputs = {"x": x, "group_norm.weight": draw(shape[1]), "group_norm.bias": draw(shape[1])}
-    types = {name: type_text(each) for name, each in inputs.items() if name != "x"}
-    expected: list[torch.Tensor] = []
-    known: set[str] = set()
-    rows = []
-    for choice in choices:
-        os.environ["FUSEBLOCK_SLICES"] = choice
-        plan = Plan.make(f"group_norm({groups}) | silu", type_text(x), types, DEVICE)
-        forward, backward = plan.for_training()
-        way = f"{way_of(forward)} | {way_of(backward)}"
-        if way in known or "slices" not in way_of(forward):
-            continue
-        known.add(way)
-        first = forward.bind(inputs)
-        first()
-        output = next(iter(first.outputs))
-        second = backward.bind({**inputs, **first.outputs, f"d_{output}": gradient})
-        second()
-        results = [each.clone() for call in (first, second) for each in call.outputs.values()]
-        expected = expected or results
-        pairs = zip(results, expected, strict=True)
-        differs = max(float((one.double() - other.double()).abs().max()) for one, other in pairs)
-        rows.append(
-            {
-                "shape": list(shape),
-                "choice": choice,
-                "way": way,
-                "forward_ms": timer(first)[0],
-                "backward_ms": timer(second)[0],
-                "differs": differs,
-            }
-        )
-    return rows
+def widths(shape: tuple[int, ...], groups: int) -> list[int]:
+    """Channels of slices: whole groups and vectors, two of these at least, which memory moves at once."""
+    channels = shape[1]
+    found = range(channels // groups, channels + 1, channels // groups)
+    return [each for each in found if channels % each == 0 and each % _VECTOR == 0 and each > _VECTOR]
+
+
+def line(chosen: Cell) -> list[Cell]:
+    """A line of the table: what the model chooses for the width, and teams of other sizes."""
+    division = chosen.division()
+    sizes = [max(1, round(division["team"] * factor)) for factor in TEAMS] if division else []
+    return [chosen, *(replace(chosen, choice=f"{chosen.choice},team={size}") for size in sizes)]
+
+
+def compile_cell(cell: Cell) -> None:
+    """Makes a cell's plan, which leaves its kernels in the cache."""
+    cell.plan()
+
+
+def time_cell(cell: Cell, timer: Timer, expected: list[torch.Tensor]) -> dict[str, Any] | None:
+    """A row; none where the choice does not fit. A shape's first call leaves its outputs in `expected`."""
+    division = cell.division()
+    if division is None:
+        return None
+    call = bind(cell.plan())
+    call()
+    results = list(call.outputs.values())
+    if not expected:
+        expected += [each.clone() for each in results]
+    differs = max(
+        float((one.float() - other.float()).abs().max()) for one, other in zip(results, expected, strict=True)
+    )
+    return {
+        "shape": list(cell.shape),
+        "choice": cell.choice,
+        "division": division,
+        "us": timer(call)[0] * 1e3,
+        "differs": differs,
+    }
+
+
+def table(lines: list[list[Cell]], rows: dict[str, dict[str, Any]], floor: float, heads: list[str]) -> None:
+    """Prints a shape's rows."""
+    best = min(row["us"] for row in rows.values())
+    print(f"  {'channels':>8}" + "".join(f"{head:>16}" for head in heads))
+    for cells in lines:
+        texts = []
+        for cell in cells:
+            row = rows.get(cell.choice)
+            mark = "*" if row and row["us"] == best else " "
+            texts.append(f"{row['us']:8.1f}{mark}({row['us'] / floor:4.2f})" if row else "-")
+        print(f"  {cells[0].choice.removeprefix('channels='):>8}" + "".join(f"{text:>16}" for text in texts))
 
 
 def main() -> int:
-    """Times the choices and prints them, the fastest forward first."""
+    """Times the choices and prints them."""
     parser = argparse.ArgumentParser(description="Divisions of the kernel `slices` beside each other")
     parser.add_argument("--filter", default="", help="only shapes that contain the text, such as 2,320")
-    parser.add_argument("--choices", nargs="+", default=list(CHOICES), help="values of FUSEBLOCK_SLICES")
+    parser.add_argument("--choices", nargs="*", default=list(CHOICES), help="values of FUSEBLOCK_SLICES")
+    parser.add_argument("--backward", action="store_true", help="the gradients instead")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
     parser.add_argument("--out", type=Path, help="a file for the rows as JSON")
     options = parser.parse_args()
+    shapes = [(s, g) for s, g in GROUP_NORMS if options.filter in ",".join(map(str, s))]
+    chosen = [Cell(shape, groups, "", options.backward) for shape, groups in shapes]
+    firsts = [
+        replace(cell, choice=f"channels={width}")
+        for cell in chosen
+        for width in widths(cell.shape, cell.groups)
+    ]
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        lines = [
+            [first, *(replace(first, choice=f"{first.choice},{more}") for more in options.choices), *teams]
+            for first, *teams in pool.map(line, firsts, chunksize=1)
+        ]
+        pool.map(compile_cell, [*chosen, *(cell for each in lines for cell in each)], chunksize=1)
+
     timer = Timer()
     rate = measured_copy_rate(timer)
-    rows: list[dict[str, Any]] = []
-    for shape, groups in GROUP_NORMS:
-        text = ",".join(map(str, shape))
-        if options.filter not in text:
-            continue
-        found = sweep(shape, groups, options.choices, timer)
-        elements = 2 * torch.Size(shape).numel()
-        floors = (2 * elements / rate * 1e3, 3 * elements / rate * 1e3)
-        print(f"{text}: floors {floors[0]:.4f} and {floors[1]:.4f} ms", flush=True)
-        for row in sorted(found, key=lambda each: float(each["forward_ms"])):
-            times = (row["forward_ms"], row["backward_ms"])
-            cells = "  ".join(
-                f"{ms:8.4f} ({ms / floor:5.2f})" for ms, floor in zip(times, floors, strict=True)
+    print(f"a copy: {rate / 1e12:.2f} TB/s; microseconds, and times the floor in brackets; * the least")
+    heads = ["chosen", *(choice.replace("threads=512,blocks=1", "512x1") for choice in options.choices)]
+    heads += [f"team*{factor}" for factor in TEAMS]
+    kept: list[dict[str, Any]] = []
+    for best in chosen:
+        expected: list[torch.Tensor] = []
+        x_bytes = 2 * torch.Size(best.shape).numel()
+        floor = (3 if options.backward else 2) * x_bytes / rate * 1e6
+        rows: dict[str, dict[str, Any]] = {}
+        its_lines = [each for each in lines if each[0].shape == best.shape]
+        for cell in [best, *(cell for each in its_lines for cell in each)]:
+            if row := time_cell(cell, timer, expected):
+                rows[cell.choice] = row
+        text = ",".join(map(str, best.shape))
+        print(f"{text} (x has {x_bytes / 1e6:.0f} MB): floor {floor:.1f} us", flush=True)
+        if first := rows.get(""):
+            print(f"  chosen: {first['us']:.1f} us ({first['us'] / floor:.2f}), {words(first['division'])}")
+        if rows:
+            table(its_lines, rows, floor, heads)
+            print(
+                f"  outputs differ by {max(row['differs'] for row in rows.values()):.2g} at most", flush=True
             )
-            print(f"  {cells}  differs {row['differs']:.2g}  {row['choice'] or '(chosen)'}: {row['way']}")
-        rows += found
+        kept += rows.values()
         if options.out:
-            options.out.write_text(json.dumps(rows, indent=1) + "\n")
+            options.out.write_text(json.dumps(kept, indent=1) + "\n")
     return 0
 
 

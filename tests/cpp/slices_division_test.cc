@@ -57,8 +57,9 @@ void expect_whole(const SlicesWork& work, const SlicesDivision& d) {
   EXPECT_LE(d.hot, d.steps - d.kept);
   if (constants.ahead) {
     EXPECT_FALSE(constants.again);
-    if (work.passes > 1)
+    if (work.passes > 1) {
       EXPECT_LE(2 * d.steps, constants.ring) << "copies of the next unit would never begin";
+    }
   }
 }
 

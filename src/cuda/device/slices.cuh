@@ -115,8 +115,10 @@ __device__ inline void wait_among(int pending) {
 __device__ inline void wait_for(int pending) {
   if (pending < 8)
     wait_among<0, 8>(pending);
-  else
+  else if (pending < 16)
     thread::copy_wait_constant<8>();
+  else
+    thread::copy_wait_constant<16>();
 }
 
 // What a sweep takes for each channel of a unit: what the tensors give, then the statistics.
@@ -146,6 +148,18 @@ __device__ inline void visit_piece(const Arguments& a, const Unit& unit, const P
   Sweep::store(a, offset, results, ring.policies.drop);
 }
 
+// Lets statistics know a position of a chunk that will be taken.
+template <class Sweep>
+__device__ inline void start_sums(const Arguments& a, const Unit& unit, const Place& place, Count row,
+                                  const Inputs& inputs, const typename Sweep::Hoisted (&channels)[kVector],
+                                  typename Sweep::VectorSums& sums) {
+  typename Sweep::Results results[kVector];
+#pragma unroll
+  for (int v = 0; v < kVector; ++v)
+    results[v] = Sweep::program(a, channels[v], inputs, 0, v, unit, place, row);
+  sums.start(results);
+}
+
 // A pass over the block's share of a unit; a thread's statistics of its channels into `sums`. The last pass lets go of the
 // chunks that the others have kept.
 template <class Sweep, int kPass>
@@ -160,17 +174,12 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
   sums.clear();
   const long long begin = begin_of(a, shares, place, unit);
   int slot = kFirst ? ring.visited : ring.oldest;
-  if (Sweep::kStatistics && shares.chunks > 0) {
+  bool started = false;
+  if (Sweep::kStatistics) {
     const Count row = shares.first + (Count)chunk_at(shares, kPass, 0) * kChunkRows;
     if (kFirst) wait_for(ring.pending - 1);
-    if (row < shares.end) {
-      const Inputs inputs = ring_inputs(ring.first + slot);
-      typename Sweep::Results results[kVector];
-#pragma unroll
-      for (int v = 0; v < kVector; ++v)
-        results[v] = Sweep::program(a, channels[v], inputs, 0, v, unit, place, row);
-      sums.start(results);
-    }
+    started = row < shares.end;
+    if (started) start_sums<Sweep>(a, unit, place, row, ring_inputs(ring.first + slot), channels, sums);
   }
 #pragma unroll 1
   for (int i = 0; i < shares.chunks; ++i) {
@@ -180,6 +189,11 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
     const int chunk = chunk_at(shares, kPass, i);
     const Count row = shares.first + (Count)chunk * kChunkRows;
     const long long offset = begin + chunk * kChunkElements;
+    // A later pass may begin with chunks behind the unit's end.
+    if (Sweep::kStatistics && kAgain && !kFirst && !started && row < shares.end) {
+      start_sums<Sweep>(a, unit, place, row, inputs, channels, sums);
+      started = true;
+    }
     int taken = kPieces;
     if (row + (kPieces - 1) * kStride < shares.end) {
 #pragma unroll

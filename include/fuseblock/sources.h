@@ -25,10 +25,12 @@ struct KernelText {
   std::string description;  // the block and its constants, for messages; not part of what is compiled
 };
 
-// The kernels of the plan that Plan::make would make, in the order in which they run, each text once. Throws
-// NotSupportedError where the cuda engine has no kernel for the block or the device is not a GPU.
+// The kernels of the plan that Plan::make would make, in the order in which they run, each text once. With the name of an
+// architecture they are those of a GPU that is as the device, but within that architecture's limits: of shared memory, of
+// threads, without clusters where it has none. Throws NotSupportedError where the cuda engine has no kernel for the block or
+// the device is not a GPU, UserError where there is no such architecture.
 std::vector<KernelText> kernel_sources(const TypedBlock& block, const Device& device,
-                                       const PlanOptions& options = {});
+                                       const PlanOptions& options = {}, std::string_view architecture = {});
 
 struct CompiledKernel {
   std::string name;

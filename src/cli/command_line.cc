@@ -299,7 +299,8 @@ class CommandLine {
     add_block_options(sub, options.block);
     add_gradient_options(sub, options.gradient, "The kernels of the gradients instead");
     sub->add_option("--arch", options.architectures,
-                    "Architectures such as sm_80,sm_90a, or all; the device's unless given")
+                    "Architectures such as sm_80,sm_90a, or all, each with kernels within its limits; the "
+                    "device's unless given")
         ->type_name("NAMES")
         ->delimiter(',')
         ->allow_extra_args(false);

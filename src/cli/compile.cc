@@ -36,7 +36,7 @@ int run_compile(const CompileOptions& options, const Console& console) {
   const KernelRequest request = read_kernels(options.block, options.gradient);
   std::vector<CompiledKernel> kernels;
   for (const std::string& architecture : wanted_architectures(options.architectures, request.architecture))
-    for (const KernelText& kernel : request.kernels) {
+    for (const KernelText& kernel : request.kernels_for(architecture)) {
       console.progress("compiling " + kernel.name + " for " + architecture);
       kernels.push_back(options.carry.empty() ? compile_kernel(kernel, architecture)
                                               : carry_kernel(kernel, architecture, options.carry));
@@ -44,7 +44,7 @@ int run_compile(const CompileOptions& options, const Console& console) {
   console.progress("");
   if (console.json()) {
     Json json;
-    json["device"] = request.device;
+    json["device"] = request.device.name();
     json["kernels"] = Json::array();
     for (const CompiledKernel& kernel : kernels) json["kernels"].push_back(to_json(kernel));
     console.print_json(json);

@@ -9,10 +9,12 @@ KernelRequest read_kernels(const BlockOptions& block, const GradientOptions& gra
   PlanOptions options;
   options.reuse = request.reuse;
   options.kernels = request.kernels;
-  const std::string architecture(architecture_of(request.device));
-  return {request.device.name(), architecture,
-          kernel_sources(gradient.backward ? forward.backward(gradient.wanted) : forward, request.device,
-                         options)};
+  return {gradient.backward ? forward.backward(gradient.wanted) : forward, request.device, options,
+          std::string(architecture_of(request.device))};
+}
+
+std::vector<KernelText> KernelRequest::kernels_for(std::string_view limits) const {
+  return kernel_sources(block, device, options, limits);
 }
 
 }  // namespace fuseblock::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arguments.h"
@@ -10,12 +11,16 @@
 namespace fuseblock::cli {
 
 struct KernelRequest {
-  std::string device;
+  TypedBlock block;
+  Device device;
+  PlanOptions options;
   std::string architecture;  // the device's
-  std::vector<KernelText> kernels;
+
+  // Within the limits of an architecture.
+  std::vector<KernelText> kernels_for(std::string_view limits) const;
 };
 
-// Throws as read_request does, and NotSupportedError where the device is not a GPU or the cuda engine has no kernel.
+// Throws as read_request does, and NotSupportedError where the device is not a GPU.
 KernelRequest read_kernels(const BlockOptions& block, const GradientOptions& gradient);
 
 }  // namespace fuseblock::cli

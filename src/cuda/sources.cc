@@ -9,8 +9,9 @@
 namespace fuseblock {
 
 std::vector<KernelText> kernel_sources(const TypedBlock& block, const Device& device,
-                                       const PlanOptions& options) {
-  const cuda::Gpu gpu = cuda::gpu_of(device.description());
+                                       const PlanOptions& options, std::string_view architecture) {
+  cuda::Gpu gpu = cuda::gpu_of(device.description());
+  if (!architecture.empty()) gpu.architecture = &jit::architecture(architecture);
   std::vector<KernelText> kernels;
   for (jit::KernelSource& source : cuda::sources(make_schedule(block, device.description(), options), gpu)) {
     const bool known = std::any_of(kernels.begin(), kernels.end(),

@@ -96,5 +96,13 @@ TEST(CudaColumns, ATileThatCannotBeIsRefused) {
   EXPECT_THROW(divide_columns(gpu, large, {.residency = KernelResidency::kRegisters}), UserError);
 }
 
+TEST(CudaColumns, ChoicesForKernelsThatNoPlanOfAPairHasAreRefused) {
+  const TypedBlock block =
+      TypedBlock::infer(Block::parse("group_norm(8)"), TensorType::parse("f32[2,16,8,8]"));
+  const Device h200 = Device::by_name("h200");
+  EXPECT_NO_THROW(Plan::make_training(block, {}, h200, {.kernels = {.team = 1}}));
+  EXPECT_THROW(Plan::make_training(block, {}, h200, {.kernels = {.tile = 64}}), UserError);
+}
+
 }  // namespace
 }  // namespace fuseblock::cuda

@@ -87,12 +87,13 @@ const std::vector<Variant>& variants() {
        {},
        true},
       {"slices_one_group", "slices", {"kUnitChannels = 512;"}, "group_norm(1)", "[2,512,8,8]:cl", {}},
+      // Names that device code has, and words of its language.
       {"slices_mask",
        "slices",
        {},
-       "y = group_norm(x, 8); z = y * mask; return z",
+       "hot = group_norm(x, 8); mutable = hot * kept; return mutable",
        "[2,64,13,11]:cl",
-       {"mask=[2,1,13,11]"},
+       {"kept=[2,1,13,11]"},
        true},
       {"columns_positions_registers",
        "columns",
@@ -324,6 +325,20 @@ TEST_P(CudaCompile, NeedsNoLocalMemory) {
   }
   for (const char* type : kTypes)
     for (std::string_view architecture : architectures) compile(GetParam(), type, architecture);
+}
+
+TEST(CudaCompileLimits, AreThoseOfTheArchitecture) {
+  const TypedBlock block =
+      TypedBlock::infer(Block::parse("group_norm(32) | silu"), TensorType::parse("bf16[2,320,64,64]"));
+  const auto text = [&](std::string_view architecture) {
+    const std::vector<KernelText> kernels =
+        kernel_sources(block, Device::by_name("h200"), {.kernels = {.team = 4}}, architecture);
+    return kernels.empty() ? "" : kernels[0].text;
+  };
+  EXPECT_EQ(text("sm_90a"), text(""));
+  EXPECT_NE(text("sm_90a").find("kCluster = 4;"), std::string::npos);
+  EXPECT_NE(text("sm_80").find("kCluster = 1;"), std::string::npos);
+  EXPECT_THROW(text("sm_70"), UserError);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, CudaCompile, testing::ValuesIn(variants()),

@@ -21,6 +21,9 @@ constexpr int kBothRegisters = 64;
 constexpr int kSumsBothRegisters = 72;
 constexpr int kSumRegisters = 32;
 constexpr int kAllRegisters = 92;
+// Of a thread that merges the statistics of a team's warps, and what it costs where it needs more.
+constexpr int kTeamRegisters = 64;
+constexpr double kSpilled = 40;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -61,6 +64,7 @@ std::optional<double> cost_of(const Gpu& gpu, const ColumnsWork& work, ColumnsCo
   if (sum_bytes + lists > limits.shared_bytes_block) return std::nullopt;
   // An addition to a number in shared memory is three instructions.
   double residence = constants.sums_in_shared ? 2.0 * work.sums / constants.positions : 0.0;
+  if (constants.team * work.state_bytes / 4 > kTeamRegisters) residence += kSpilled;
   switch (constants.residency) {
     case Residency::kRegisters:
       if (kept > kKeptRegisters || registers > (work.sums > 0 ? kSumsBothRegisters : kBothRegisters))

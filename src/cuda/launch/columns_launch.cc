@@ -10,11 +10,6 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-// `1 tile`, `8 tiles`.
-std::string counted(std::int64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 class ColumnsLaunch : public KernelLaunch {
  public:
   ColumnsLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)

@@ -147,6 +147,10 @@ PlannedKernel planned_kernel(const Schedule& schedule, const KernelCut& cut, con
   return result;
 }
 
+std::string counted(std::int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 double bytes_read_again(const Schedule& schedule, const KernelCut& cut) {
   double bytes = 0;
   std::vector<int> seen;

@@ -96,6 +96,8 @@ class KernelLaunch {
 
 // What plans say of every kernel: its steps, its digest, and the bytes of the tensors that it reads and writes.
 PlannedKernel planned_kernel(const Schedule& schedule, const KernelCut& cut, const EmittedKernel& kernel);
+// `1 tile`, `8 tiles`.
+std::string counted(std::int64_t count, const std::string& what);
 // Bytes of the values over positions that the kernel's sweeps behind the first read again.
 double bytes_read_again(const Schedule& schedule, const KernelCut& cut);
 

@@ -115,16 +115,17 @@ class SlicesLaunch : public KernelLaunch {
                       {"kept_steps", division.kept},
                       {"ahead", division.constants.ahead ? 1 : 0}};
     kernel.division = {
-        "slices of " + std::to_string(division.channels) + " channels of a sample, " +
-        std::to_string(division.units) + " in all; teams of " + std::to_string(division.team) + " blocks, " +
+        "slices of " + counted(division.channels, "channel") + " of a sample, " +
+        std::to_string(division.units) + " in all; teams of " + counted(division.team, "block") + ", " +
         std::to_string(division.teams) + " of them at work" +
         (division.constants.ahead ? "; a slice is begun before the one before it is ended" : "")};
     if (kernel.sweeps < 2) return {kernel};
     const int again = division.steps - division.kept;
     kernel.residency = "shared";
     kernel.again_bytes = bytes_read_again(schedule_, cut_) * again / division.steps;
-    kernel.division.push_back("of " + std::to_string(division.steps) + " chunks of a block " +
-                              std::to_string(division.kept) + " stay in shared memory for later sweeps" +
+    kernel.division.push_back("of " + counted(division.steps, "chunk") + " of a block " +
+                              std::to_string(division.kept) + (division.kept == 1 ? " stays" : " stay") +
+                              " in shared memory for later sweeps" +
                               (again > 0 ? ", the others are read again, from L2" : ""));
     return {kernel};
   }

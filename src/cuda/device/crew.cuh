@@ -13,3 +13,6 @@ struct Warp {
   static __device__ int warp() { return 0; }
   static __device__ void sync() { __syncwarp(); }
 };
+
+// The same in all lanes, so that the compiler knows it.
+__device__ inline bool is_first_warp() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) == 0; }

@@ -31,16 +31,26 @@ struct Shares {
   int again;        // of these, the first, that are never in the ring
   int lead;  // chunks by which the next unit's first sweep is before this one's last, or behind it (below 0)
   int warp;  // this one, by its number in the team
+  int chunks;         // that it has, fewer than `steps` at the unit's end
   int warp_channel;   // the first channel of its share,
   int block_channel;  // and of its block's
 
   // The first element of a warp's share, by its number in the team.
   __device__ Count begin(int warp) const { return (Count)warp * steps * kChunk; }
-  __device__ bool empty(int warp) const { return begin(warp) >= elements; }
-  // `share` is what each of them has at most.
-  __device__ Range having(int channel, Count share) const {
-    const Count first = channel * positions;
-    return {(int)(first / share), (int)((first + positions - 1) / share)};
+  // What one statistic is taken of: a channel, or the unit.
+  template <class Sums>
+  __device__ Count span() const {
+    return Sums::kChannels == 1 ? elements : positions;
+  }
+  // The first statistic that the block has a part of.
+  template <class Sums>
+  __device__ int first_span() const {
+    return Sums::kChannels == 1 ? 0 : block_channel;
+  }
+  // Those that have elements of a span; `share` is what each of them has at most.
+  __device__ Range having(int number, Count span, Count share) const {
+    const Count first = number * span;
+    return {(int)(first / share), (int)((first + span - 1) / share)};
   }
 };
 
@@ -48,6 +58,9 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
   Shares shares = {(Count)a.positions, (Count)(kUnitChannels * a.positions), (int)a.steps, (int)a.again,
                    (int)a.lead};
   shares.warp = team.member * kWarps + (int)threadIdx.x / 32;
+  const Count left = shares.elements - shares.begin(shares.warp);
+  const Count chunks = left <= 0 ? 0 : (left + kChunk - 1) / kChunk;
+  shares.chunks = chunks < shares.steps ? (int)chunks : shares.steps;
   shares.warp_channel = (int)(shares.begin(shares.warp) / shares.positions);
   shares.block_channel = (int)(shares.begin(team.member * kWarps) / shares.positions);
   return shares;
@@ -96,7 +109,7 @@ __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& s
   ring.element += kChunk;
   ring.offset += kChunk;
   if (--ring.copies > 0) return;
-  ring.copies = shares.steps - shares.again;
+  ring.copies = shares.chunks - shares.again;
   --ring.units;
   const Count share = (Count)ring.copies * kChunk;
   ring.element -= share;
@@ -106,8 +119,8 @@ __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& s
 __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, const Team& team, int rounds,
                                       char* column) {
   Ring ring = {column};
-  ring.copies = shares.steps - shares.again;
-  ring.units = shares.empty(shares.warp) ? 0 : rounds;
+  ring.copies = shares.chunks - shares.again;
+  ring.units = ring.copies > 0 ? rounds : 0;
   ring.element =
       shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
   ring.offset = team.number * (long long)shares.elements + ring.element;
@@ -116,7 +129,7 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
   return ring;
 }
 
-// Where the blocks of a team put their statistics of one sweep and round.
+// Where the blocks of a team put their statistics of one sweep and round: those of each channel, or of the unit.
 template <class Sums>
 struct TeamList {
   Sums* totals;  // of the unit
@@ -125,22 +138,23 @@ struct TeamList {
   unsigned int tag;
 };
 
-// The statistics of the block's channels out of its warps' list, one warp a channel: into the unit's totals where the
-// block is alone, else into the team's list. All of the block's warps have ended their sweep where a single one does this.
+// The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
+// into the team's list. All of the block's warps have ended their sweep.
 template <class Crew, class Sums>
 __device__ inline void give_statistics(const Shares& shares, const Team& team, const Sums* list,
                                        const TeamList<Sums>& to) {
   const int lane = threadIdx.x % 32;
   const int first_warp = team.member * kWarps;
-  Crew::sync();
+  const Count span = shares.span<Sums>();
+  const int first = shares.first_span<Sums>();
   const Count end = shares.begin(first_warp + kWarps);
-  for (int channel = shares.block_channel + Crew::warp();
-       channel < kUnitChannels && channel * shares.positions < end; channel += Crew::kCrewWarps) {
-    const Range warps = shares.having(channel, (Count)shares.steps * kChunk);
+  for (int channel = first + Crew::warp(); channel < Sums::kChannels && channel * span < end;
+       channel += Crew::kCrewWarps) {
+    const Range warps = shares.having(channel, span, (Count)shares.steps * kChunk);
     Sums total;
     total.clear();
     if (lane < kWarps && warps.first <= first_warp + lane && first_warp + lane <= warps.last)
-      total.merge(list[channel - shares.block_channel + lane]);
+      total.merge(list[channel - first + lane]);
     total.merge_lanes();
     if (lane != 0) continue;
     if (team.size == 1)
@@ -150,13 +164,25 @@ __device__ inline void give_statistics(const Shares& shares, const Team& team, c
     else
       team::give(to.words + (channel + team.member) * team::kWordsOf<Sums>, total, to.tag);
   }
+}
+
+// The same by all of the block, where its warps may still be at their sweep: by the first warp where there is one
+// statistic.
+template <class Sums>
+__device__ inline void give_by_block(const Shares& shares, const Team& team, const Sums* list,
+                                     const TeamList<Sums>& to) {
+  __syncthreads();
+  if constexpr (Sums::kChannels > 1)
+    give_statistics<Block>(shares, team, list, to);
+  else if (is_first_warp())
+    give_statistics<Warp>(shares, team, list, to);
   if constexpr (kCluster > 1) cluster::arrive();
 }
 
 // The team's statistics of a channel, in every lane of a warp.
 template <class Sums>
 __device__ inline Sums of_team(const Shares& shares, const TeamList<Sums>& from, int channel) {
-  const Range blocks = shares.having(channel, shares.begin(kWarps));
+  const Range blocks = shares.having(channel, shares.span<Sums>(), shares.begin(kWarps));
   Sums total;
   total.clear();
   for (int member = blocks.first + (int)threadIdx.x % 32; member <= blocks.last; member += 32 * kTaken) {
@@ -170,16 +196,17 @@ __device__ inline Sums of_team(const Shares& shares, const TeamList<Sums>& from,
     for (int i = 0; i < kTaken; ++i)
       if (member + 32 * i <= blocks.last) total.merge(parts[i]);
   }
+  __syncwarp();
   total.merge_lanes();
   return total;
 }
 
-// The unit's totals out of the team's list, one warp a channel, as soon as the other blocks have given theirs.
+// The unit's totals out of the team's list, one warp a channel, as soon as the other blocks have given theirs. A cluster has
+// waited for them.
 template <class Crew, class Sums>
 __device__ inline void take_statistics(const Shares& shares, const Team& team, const TeamList<Sums>& from) {
-  if constexpr (kCluster > 1) cluster::wait();
   if (team.size > 1) {
-    for (int channel = Crew::warp(); channel < kUnitChannels; channel += Crew::kCrewWarps) {
+    for (int channel = Crew::warp(); channel < Sums::kChannels; channel += Crew::kCrewWarps) {
       const Sums total = of_team(shares, from, channel);
       if (threadIdx.x % 32 == 0) from.totals[channel] = total;
     }
@@ -187,18 +214,19 @@ __device__ inline void take_statistics(const Shares& shares, const Team& team, c
   Crew::sync();
 }
 
-// What a sweep takes for each channel of a unit, worked out once: what the tensors give, while other blocks are waited
-// for, then the statistics.
-template <class Sweep>
+// What a sweep takes for each channel of a unit, worked out once: what the tensors give, before the statistics are there,
+// and what these give. A thread of the crew works on the same channels in both and in the finalise steps between them.
+template <class Crew, class Sweep>
 __device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
                                           typename Sweep::Channel* channels) {
-  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::parameters(a, unit, c, channels[c]);
+  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads)
+    Sweep::parameters(a, unit, c, channels[c]);
 }
-template <class Sweep>
+template <class Crew, class Sweep>
 __device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
                                           typename Sweep::Channel* channels) {
-  for (int c = threadIdx.x; c < kUnitChannels; c += kThreads) Sweep::statistics(a, unit, c, channels[c]);
-  __syncthreads();
+  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads)
+    Sweep::statistics(a, unit, c, channels[c]);
 }
 
 // Where a warp is in a sweep over its share of a unit.
@@ -208,11 +236,18 @@ struct Walk {
   const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
   typename Sweep::Sums* list;               // of the block's statistics, or 0
   Count element;                            // the warp's next
+  long long offset;                         // the lane's next, in the tensors
   int channel;
   Count channel_end;  // first element of the next channel
   typename Sweep::Channel values;
-  typename Sweep::Sums sums;
+  typename Sweep::Running sums;
 };
+
+// What a walk goes over at a stretch: a channel, or the unit where channels make no difference to the sweep.
+template <class Sweep>
+__device__ inline Count stretch(const Shares& shares) {
+  return Sweep::kByChannel ? shares.positions : shares.elements;
+}
 
 template <class Sweep>
 __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
@@ -223,9 +258,10 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
   walk.channels = channels;
   walk.list = list;
   walk.element = shares.begin(shares.warp);
-  walk.channel = shares.warp_channel;
-  walk.channel_end = (walk.channel + 1) * shares.positions;
-  if (channels && !shares.empty(shares.warp)) walk.values = channels[walk.channel];
+  walk.offset = unit.begin + walk.element + (Count)(threadIdx.x % 32) * kVector;
+  walk.channel = Sweep::kByChannel ? shares.warp_channel : 0;
+  walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
+  if (channels && shares.chunks > 0) walk.values = channels[walk.channel];
   walk.sums.clear();
   return walk;
 }
@@ -234,67 +270,78 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
 template <class Sweep>
 __device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
   if (!Sweep::kStatistics) return;
-  const typename Sweep::Sums total = warp::merge(walk.sums);
-  const int warp = threadIdx.x / 32;
-  if (threadIdx.x % 32 == 0) walk.list[walk.channel - shares.block_channel + warp] = total;
+  typedef typename Sweep::Sums Sums;
+  const Sums total = warp::merge(walk.sums.settled());
+  const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
+  if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
   walk.sums.clear();
 }
 
 template <class Sweep>
 __device__ inline void next_channel(const Shares& shares, Walk<Sweep>& walk) {
-  flush(shares, walk);
+  if (Sweep::Sums::kChannels > 1) flush(shares, walk);
   ++walk.channel;
   walk.channel_end += shares.positions;
   if (walk.channels && walk.channel < kUnitChannels) walk.values = walk.channels[walk.channel];
 }
 
-// Where the lane's element i lies behind its first.
-__device__ constexpr int place(int i) { return i / kVector * kPiece + i % kVector; }
-
-// The elements of the walk's next chunk.
+// The elements of the walk's next chunk, piece by piece.
 template <class Sweep>
 __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Sweep>& walk,
                              const Inputs& inputs) {
   const Count element = walk.element;
-  walk.element += kChunk;
-  if (element >= shares.elements) return;
   const Count mine = element + (Count)(threadIdx.x % 32) * kVector;
-  const long long offset = walk.unit.begin + mine;
-  while (walk.channel_end <= element) next_channel(shares, walk);
-  typename Sweep::Results results[kElements];
-  if (element + kChunk <= walk.channel_end) {
-    const Count position = mine - (walk.channel_end - shares.positions);
+  const long long offset = walk.offset;
+  walk.element += kChunk;
+  walk.offset += kChunk;
+  if (Sweep::kByChannel)
+    while (walk.channel_end <= element) next_channel(shares, walk);
+  const Count length = stretch<Sweep>(shares);
+  if (kWhole || element + kChunk <= walk.channel_end) {
+    const Count position = mine - (walk.channel_end - length);
 #pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      results[i] = Sweep::program(a, walk.values, inputs, i, walk.unit, walk.channel, position + place(i));
-    walk.sums.add(results, kAllElements);
-    Sweep::template store<true>(a, shares, walk.unit, mine, offset, results);
-  } else {
-    // Channels end inside the chunk, or the unit does.
-    const Count end = element + kChunk < shares.elements ? element + kChunk : shares.elements;
+    for (int piece = 0; piece < kPieces; ++piece) {
+      typename Sweep::Results results[kVector];
+#pragma unroll
+      for (int i = 0; i < kVector; ++i)
+        results[i] = Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
+                                    position + piece * kPiece + i);
+      walk.sums.add(results, kAllElements, piece == 0);
+      Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
+    }
+    return;
+  }
+  // Channels end inside the chunk, or the unit does.
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const Count first = mine + piece * kPiece;
+    if (element + piece * kPiece >= shares.elements) break;
+    const Count piece_end = element + (piece + 1) * kPiece;
+    const Count end = piece_end < shares.elements ? piece_end : shares.elements;
+    while (walk.channel_end <= element + piece * kPiece) next_channel(shares, walk);
+    typename Sweep::Results results[kVector];
     while (true) {
-      const Count begin = walk.channel_end - shares.positions;
+      const Count begin = walk.channel_end - length;
       unsigned int taken = 0;
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) {
-        if (mine + place(i) < begin || mine + place(i) >= walk.channel_end) continue;
+      for (int i = 0; i < kVector; ++i) {
+        if (first + i < begin || first + i >= walk.channel_end) continue;
         taken |= 1u << i;
         results[i] =
-            Sweep::program(a, walk.values, inputs, i, walk.unit, walk.channel, mine + place(i) - begin);
+            Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin);
       }
-      walk.sums.add(results, taken);
+      walk.sums.add(results, taken, true);
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
-    Sweep::template store<false>(a, shares, walk.unit, mine, offset, results);
+    if (first < shares.elements) Sweep::store(a, shares, walk.unit, first, offset + piece * kPiece, results);
   }
 }
 
 // The inputs of a walk's next chunk from memory.
 template <class Sweep>
 __device__ inline Inputs read_next(const Arguments& a, const Shares& shares, const Walk<Sweep>& walk) {
-  const Count mine = walk.element + (Count)(threadIdx.x % 32) * kVector;
-  return read_inputs(a, walk.unit.begin + mine, mine, shares.elements);
+  return read_inputs(a, walk.offset, walk.element + (Count)(threadIdx.x % 32) * kVector, shares.elements);
 }
 
 // A chunk that came into the ring: the first sweep of its unit takes it when its copy has ended.
@@ -315,23 +362,21 @@ __device__ inline void release_kept(Ring& ring, const Arguments& a, const Shares
 template <bool kOnly, class Sweep>
 __device__ inline void sweep_first(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                    Walk<Sweep>& walk) {
-  if (shares.empty(shares.warp)) return;
 #pragma unroll 1
-  for (int step = 0; step < shares.steps; ++step) {
+  for (int step = 0; step < shares.chunks; ++step) {
     visit(a, shares, walk, kAgain && step < shares.again ? read_next(a, shares, walk) : take_visited(ring));
     if (kOnly && (!kAgain || step >= shares.again)) release_kept(ring, a, shares, team);
   }
-  flush(shares, walk);
+  if (shares.chunks > 0) flush(shares, walk);
 }
 
 // A sweep between the first and the last.
 template <class Sweep>
 __device__ inline void sweep_between(const Arguments& a, const Shares& shares, const Ring& ring,
                                      Walk<Sweep>& walk) {
-  if (shares.empty(shares.warp)) return;
   int slot = ring.kept;
 #pragma unroll 1
-  for (int step = 0; step < shares.steps; ++step) {
+  for (int step = 0; step < shares.chunks; ++step) {
     if (kAgain && step < shares.again) {
       visit(a, shares, walk, read_next(a, shares, walk));
     } else {
@@ -339,7 +384,7 @@ __device__ inline void sweep_between(const Arguments& a, const Shares& shares, c
       slot = Ring::next(slot);
     }
   }
-  flush(shares, walk);
+  if (shares.chunks > 0) flush(shares, walk);
 }
 
 // The last sweep of a unit, and beside it the first of the team's next one, `shares.lead` chunks before it or behind it.
@@ -348,23 +393,24 @@ template <class Last, class First>
 __device__ inline void sweep_last(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                   Walk<Last>& last, Walk<First>& next, bool has_next,
                                   const TeamList<typename First::Sums>& next_list) {
-  const bool empty = shares.empty(shares.warp);
   const int lead = has_next ? shares.lead : 0;
+  const unsigned int chunks = (unsigned int)shares.chunks;
+  const unsigned int next_chunks = has_next ? chunks : 0;
+  const int next_last = has_next && First::kStatistics ? shares.steps - 1 : -1;
+  const int end = lead < 0 ? shares.steps - lead : shares.steps;
 #pragma unroll 1
-  for (int i = lead > 0 ? -lead : 0; i < (lead < 0 ? shares.steps - lead : shares.steps); ++i) {
-    if (!empty && i >= 0 && i < shares.steps) {
+  for (int i = lead > 0 ? -lead : 0; i < end; ++i) {
+    if ((unsigned int)i < chunks) {
       visit(a, shares, last,
             kAgain && i < shares.again ? read_next(a, shares, last) : ring_inputs(ring.column + ring.kept));
       if (!kAgain || i >= shares.again) release_kept(ring, a, shares, team);
     }
     const int step = i + lead;
-    if (!has_next || step < 0 || step >= shares.steps) continue;
-    if (!empty)
+    if ((unsigned int)step < next_chunks)
       visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
-    if (step + 1 < shares.steps) continue;
-    if (!First::kStatistics) continue;
-    if (!empty) flush(shares, next);
-    give_statistics<Block>(shares, team, next.list, next_list);
+    if (step != next_last || step < 0) continue;
+    if (shares.chunks > 0) flush(shares, next);
+    give_by_block(shares, team, next.list, next_list);
   }
-  if (!empty) flush(shares, last);
+  if (shares.chunks > 0) flush(shares, last);
 }

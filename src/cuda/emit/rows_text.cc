@@ -18,6 +18,7 @@ class RowsWriter : UnitWriter {
  public:
   RowsWriter(const Schedule& schedule, const KernelCut& cut, const RowsConstants& constants)
       : UnitWriter(schedule, cut), constants_(constants) {
+    find_unit_sums();
     find_ring();
   }
 
@@ -55,7 +56,7 @@ class RowsWriter : UnitWriter {
                              {"kCluster", number_text(constants_.cluster)},
                              {"kVector", number_text(constants_.vector)},
                              {"kPieces", number_text(constants_.pieces)},
-                             {"kElements", "kVector * kPieces"},
+                             {"kElements", "kVector"},
                              {"kRing", number_text(constants_.ring)},
                              {"kRingBytes", number_text(ring_vector_bytes_) + " * kThreads"},
                              {"kChannels", number_text(domain_[1])},
@@ -63,14 +64,15 @@ class RowsWriter : UnitWriter {
                              {"kSharedBytes", number_text(shared_bytes_)},
                              {"kTail", tail ? "1" : "0"},
                              {"kAgain", constants_.again ? "1" : "0"},
+                             {"kWhole", whole_chunks() ? "1" : "0"},
                              {"k16Bit", writes_16_bit() ? "1" : "0"},
                              {"kFirstDistance", "1"},
                              {"kEndDistance", "32"}});
     const double elements = static_cast<double>(cut_.unit_channels) * static_cast<double>(domain_[2]) *
                             static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
-    for (const char* file :
-         {"types.cuh", "functions.cuh", "statistics.cuh", "copies.cuh", "team.cuh", "crew.cuh"})
+    for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "running.cuh", "copies.cuh",
+                             "team.cuh", "crew.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
     text += "\n" + device_file("rows.cuh") + "\n" + programs.str() + "\n" + device_file("rows.cu");
@@ -96,6 +98,19 @@ class RowsWriter : UnitWriter {
     return result;
   }
   bool has_channels(int i) const { return !channel_inputs(i).empty(); }
+
+  // Whether a sweep goes on alike where a channel ends.
+  bool by_channel(int i) const {
+    if (has_channels(i) || (has_statistics(i) && !of_unit(i))) return true;
+    return std::any_of(sweep(i).inputs.begin(), sweep(i).inputs.end(),
+                       [&](int input) { return is_direct(input); });
+  }
+
+  // Whether every chunk is whole, and of one channel.
+  bool whole_chunks() const {
+    const std::int64_t positions = domain_[2] * domain_[3] * domain_[4];
+    return constants_.ring > 0 && positions % (std::int64_t{32} * constants_.vector * constants_.pieces) == 0;
+  }
 
   // Whether everything that the sweeps write is rounded to 16 bits, and no statistic is taken of what functions give.
   bool writes_16_bit() const {
@@ -154,45 +169,63 @@ class RowsWriter : UnitWriter {
     shared_bytes_ +=
         (single_ ? 4 : 8) * static_cast<int>(inputs.size() * static_cast<std::size_t>(cut_.unit_channels)) +
         16;
-    write_sums_struct(text, "Sums" + name, "real", taken, name);
+    write_sums_struct(text, i, taken);
     int numbers = 0;
     for (const Sink* sink : taken) numbers += state_numbers(part(sink->part).statistic);
     list_numbers_.push_back(numbers);
     const int warps = constants_.threads / 32;
-    const int channels = static_cast<int>(cut_.unit_channels);
+    const int channels = of_unit(i) ? 1 : static_cast<int>(cut_.unit_channels);
     shared_bytes_ += numbers * 8 * channels + 16;
     shared_bytes_ += (numbers == 0 ? 16 : numbers * (single_ ? 4 : 8) * (channels + warps)) + 16;
     // Where the team is a cluster.
     shared_bytes_ += numbers * (single_ ? 4 : 8) * channels + 16;
   }
 
-  void write_sums_struct(Text& text, const std::string& name, const std::string& type,
-                         const std::vector<const Sink*>& taken, const std::string& sweep_name) {
-    text.open("struct " + name + " {");
+  void write_sums_struct(Text& text, int i, const std::vector<const Sink*>& taken) {
+    const std::string name = number_text(i);
+    auto each = [&](const std::string& before, const std::string& after) {
+      for (const Sink* sink : taken) text.line(before + sum_name(*sink) + after);
+    };
+    text.open("struct Sums" + name + " {");
+    text.line(std::string("static constexpr int kChannels = ") + (of_unit(i) ? "1;" : "kUnitChannels;"));
     if (taken.empty()) text.line("int nothing;");
-    for (const Sink* sink : taken) text.line(statistic_type(sink->part, type) + " " + sum_name(*sink) + ";");
+    for (const Sink* sink : taken)
+      text.line(statistic_type(sink->part, "real") + " " + sum_name(*sink) + ";");
     text.open("__device__ void clear() {");
-    for (const Sink* sink : taken) text.line(sum_name(*sink) + ".clear();");
+    each("", ".clear();");
     text.close();
-    {
-      text.open("__device__ void add(const Results" + sweep_name +
-                " (&results)[kElements], unsigned int taken) {");
-      for (const Sink* sink : taken) {
-        text.open("{");
-        text.line("real values[kElements];");
-        text.line("#pragma unroll");
-        text.line("for (int i = 0; i < kElements; ++i) values[i] = results[i].r" + number_text(sink->step) +
-                  ";");
-        text.line(sum_name(*sink) + ".add(values, taken);");
-        text.close();
-      }
-      text.close();
-    }
-    text.open("__device__ void merge(const " + name + "& other) {");
+    text.open("__device__ void merge(const Sums" + name + "& other) {");
     for (const Sink* sink : taken) text.line(sum_name(*sink) + ".merge(other." + sum_name(*sink) + ");");
     text.close();
     text.open("__device__ void merge_lanes() {");
-    for (const Sink* sink : taken) text.line(sum_name(*sink) + ".merge_lanes();");
+    each("", ".merge_lanes();");
+    text.close();
+    text.close("};");
+
+    text.open("struct Running" + name + " {");
+    if (taken.empty()) text.line("int nothing;");
+    for (const Sink* sink : taken)
+      text.line("Running<" + statistic_type(sink->part, "real") + "> " + sum_name(*sink) + ";");
+    text.open("__device__ void clear() {");
+    each("", ".clear();");
+    text.close();
+    text.open("__device__ void add(const Results" + name +
+              " (&results)[kElements], unsigned int taken, bool begins) {");
+    for (const Sink* sink : taken) {
+      text.open("{");
+      text.line("real values[kElements];");
+      text.line("#pragma unroll");
+      text.line("for (int i = 0; i < kElements; ++i) values[i] = results[i].r" + number_text(sink->step) +
+                ";");
+      text.line(sum_name(*sink) + ".add(values, taken, begins);");
+      text.close();
+    }
+    text.close();
+    text.open("__device__ Sums" + name + " settled() const {");
+    text.line("Sums" + name + (taken.empty() ? " sums = {};" : " sums;"));
+    for (const Sink* sink : taken)
+      text.line("sums." + sum_name(*sink) + " = " + sum_name(*sink) + ".settled();");
+    text.line("return sums;");
     text.close();
     text.close("};");
   }
@@ -207,7 +240,7 @@ class RowsWriter : UnitWriter {
       text.line("Vector<" + element_name(element_type(input)) + "> " + names_[at(input)] + "[kPieces];");
     text.close("};");
     const std::string pieces = "for (int i = 0; i < kPieces; ++i)";
-    const std::string inside = "if (element + i * 32 * kVector < elements)";
+    const std::string inside = "if (kWhole || element + i * 32 * kVector < elements)";
     auto vector_type = [&](int input) { return "Vector<" + element_name(element_type(input)) + ">"; };
     auto in_memory = [&](int input) {
       return "reinterpret_cast<const " + vector_type(input) + "*>(" + tensor(input) +
@@ -264,12 +297,14 @@ class RowsWriter : UnitWriter {
     text.open("struct UnitValues {");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i))
-        text.line("Sums" + number_text(i) + " totals" + number_text(i) + "[kUnitChannels];");
+        text.line("Sums" + number_text(i) + " totals" + number_text(i) + "[Sums" + number_text(i) +
+                  "::kChannels];");
     for (int i = cut_.first; i <= cut_.last; ++i) {
       if (step(i).kind != StepKind::kFinalise) continue;
       for (int number : step(i).parts) {
         const Part& which = part(number);
-        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup)
+        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup ||
+            unit_sum(number) >= 0)
           continue;
         const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
         text.line((merged ? statistic_type(number, "real") : "real") + " p" + number_text(number) +
@@ -287,10 +322,12 @@ class RowsWriter : UnitWriter {
     text.line("UnitValues values[2];");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i))
-        text.line("Sums" + number_text(i) + " list" + number_text(i) + "[2][kUnitChannels + kWarps];");
+        text.line("Sums" + number_text(i) + " list" + number_text(i) + "[2][Sums" + number_text(i) +
+                  "::kChannels + kWarps];");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i) && constants_.cluster > 1)
-        text.line("Sums" + number_text(i) + " team" + number_text(i) + "[2][kUnitChannels];");
+        text.line("Sums" + number_text(i) + " team" + number_text(i) + "[2][Sums" + number_text(i) +
+                  "::kChannels];");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
     // Two of everything.
@@ -306,6 +343,8 @@ class RowsWriter : UnitWriter {
     text.open("struct Sweep" + name + " {");
     text.line("typedef Results" + name + " Results;");
     text.line("typedef Sums" + name + " Sums;");
+    text.line("typedef Running" + name + " Running;");
+    text.line(std::string("static constexpr bool kByChannel = ") + (by_channel(i) ? "true;" : "false;"));
     text.line(std::string("static constexpr bool kStatistics = ") + (has_statistics(i) ? "true;" : "false;"));
 
     text.line("typedef Channel" + name + " Channel;");
@@ -322,8 +361,8 @@ class RowsWriter : UnitWriter {
 
     text.open(
         "static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs, "
-        "int i,");
-    text.line("                                  const Unit& unit, int c, Count position) {");
+        "int piece,");
+    text.line("                                  int i, const Unit& unit, int c, Count position) {");
     bool placed = false;
     for (int input : which.inputs) placed = placed || is_direct(input);
     if (placed)
@@ -333,8 +372,7 @@ class RowsWriter : UnitWriter {
         text, which.steps,
         [&](int input) -> std::string {
           const int from = which.inputs[at(input)];
-          if (contains(ring_, from))
-            return "element_at(inputs." + names_[at(from)] + "[i / kVector], i % kVector)";
+          if (contains(ring_, from)) return "element_at(inputs." + names_[at(from)] + "[piece], i)";
           if (!is_direct(from)) return "channel.i" + number_text(input);
           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
                  ", unit.n, unit.first_channel + c, at)])";
@@ -350,7 +388,6 @@ class RowsWriter : UnitWriter {
     text.line("return results;");
     text.close();
 
-    text.line("template <bool kWhole>");
     text.line(
         "static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count "
         "element,");
@@ -358,7 +395,6 @@ class RowsWriter : UnitWriter {
     bool stores = false;
     for (const Sink& sink : which.sinks) stores = stores || sink.kind == SinkKind::kStore;
     if (stores && constants_.ring == 0) {
-      text.line("if (element >= shares.elements) return;");
       text.line("const Count c = element / shares.positions;");
       text.line("const Position at = position_at(element - c * shares.positions, " +
                 scalar("long long", "height") + ", " + scalar("long long", "width") + ");");
@@ -371,14 +407,11 @@ class RowsWriter : UnitWriter {
                   ", unit.n, unit.first_channel + c, at)], results[0].r" + number_text(sink.step) + ");");
         continue;
       }
-      text.line("#pragma unroll");
-      text.open("for (int piece = 0; piece < kPieces; ++piece) {");
+      text.open("{");
       text.line("real values[kVector];");
       text.line("#pragma unroll");
-      text.line("for (int i = 0; i < kVector; ++i) values[i] = results[piece * kVector + i].r" +
-                number_text(sink.step) + ";");
-      text.line("if (kWhole || element + piece * 32 * kVector < shares.elements)");
-      text.line("  store_vector(" + to + ".data + offset + piece * 32 * kVector, values);");
+      text.line("for (int i = 0; i < kVector; ++i) values[i] = results[i].r" + number_text(sink.step) + ";");
+      text.line("store_vector(" + to + ".data + offset, values);");
       text.close();
     }
     text.close();
@@ -439,12 +472,12 @@ class RowsWriter : UnitWriter {
     const std::string turn = "(" + round + ") % 2";
     return "TeamList<" + sums + ">{" + unit + ".values->totals" + name + ", " +
            (constants_.cluster > 1 ? "shared.team" + name + "[" + turn + "], 0"
-                                   : "0, a.team_list" + name + " + (team.number * 2 + " + turn +
-                                         ") * (kUnitChannels + team.size) * team::kWordsOf<" + sums + ">") +
+                                   : "0, a.team_list" + name + " + (team.number * 2 + " + turn + ") * (" +
+                                         sums + "::kChannels + team.size) * team::kWordsOf<" + sums + ">") +
            ", " + round + " + 1u}";
   }
-  void write_give(Text& text, int which, const std::string& crew) const {
-    text.line("give_statistics<" + crew + ">(shares, team, " + list_text(which, "round") + ", " +
+  void write_give(Text& text, int which, const std::string& function) const {
+    text.line(function + "(shares, team, " + list_text(which, "round") + ", " +
               team_list_text(which, "unit", "round") + ");");
   }
   // The sweep's statistics, and the finalise steps behind it.
@@ -459,13 +492,27 @@ class RowsWriter : UnitWriter {
       text.line("finalise_" + number_text(i) + "<" + crew + ">(a, unit, team);");
   }
 
+  void write_prepare(Text& text, const std::string& what, const std::string& crew, int which,
+                     const std::string& unit) const {
+    if (!has_channels(which)) return;
+    const std::string name = number_text(which);
+    text.line("prepare_" + what + "<" + crew + ", Sweep" + name + ">(a, " + unit + ", " + unit +
+              ".values->channels" + name + ");");
+  }
+
+  // Whether the first warp alone works the statistics of a sweep out.
+  bool by_first_warp(int which) const {
+    return has_statistics(which) && of_unit(which) && cut_.unit_channels <= 128;
+  }
+
   // What a unit's first sweep needs beforehand.
   void write_begin(Text& text, const std::string& unit) const {
     for (int i = cut_.first; i < step_of(0); ++i)
       text.line("finalise_" + number_text(i) + "<Block>(a, " + unit + ", team);");
     if (!has_channels(0)) return;
-    text.line("prepare_parameters<Sweep0>(a, " + unit + ", " + unit + ".values->channels0);");
-    text.line("prepare_statistics<Sweep0>(a, " + unit + ", " + unit + ".values->channels0);");
+    write_prepare(text, "parameters", "Block", 0, unit);
+    write_prepare(text, "statistics", "Block", 0, unit);
+    text.line("__syncthreads();");
   }
 
   // Behind the last sweep.
@@ -477,7 +524,8 @@ class RowsWriter : UnitWriter {
       text.open("if ((int)threadIdx.x / 32 == round % kWarps) {");
     }
     if (has_statistics(last)) {
-      write_give(text, last, crew);
+      write_give(text, last, trails() ? "give_statistics<Warp>" : "give_by_block");
+      if (constants_.cluster > 1) text.line("cluster::wait();");
       write_take(text, last, crew);
     }
     write_finalise_behind(text, last, crew);
@@ -515,7 +563,12 @@ class RowsWriter : UnitWriter {
     write_begin(text, "unit");
     text.line("Walk<Sweep0> walk = " + walk_text(0, "unit", "round") + ";");
     text.line("sweep_first<false>(a, shares, team, ring, walk);");
-    if (has_statistics(0)) write_give(text, 0, "Block");
+    if (has_statistics(0)) write_give(text, 0, "give_by_block");
+    if (by_first_warp(0)) {
+      text.open("if (is_first_warp()) {");
+      write_prepare(text, "parameters", "Warp", 1, "unit");
+      text.close();
+    }
     text.close();
     text.open("for (int round = 0; round < rounds; ++round) {");
     text.line("const Unit unit = unit_of_round(shares, team, round, shared);");
@@ -525,16 +578,9 @@ class RowsWriter : UnitWriter {
         text.line("Walk<Sweep" + number_text(which) + "> walk = " + walk_text(which, "unit", "round") + ";");
         text.line("sweep_between(a, shares, ring, walk);");
         text.close();
-        if (has_statistics(which)) write_give(text, which, "Block");
+        if (has_statistics(which)) write_give(text, which, "give_by_block");
       }
-      // What tensors give to the next sweep is fetched while the other blocks are waited for.
-      const std::string next = number_text(which + 1);
-      if (has_channels(which + 1))
-        text.line("prepare_parameters<Sweep" + next + ">(a, unit, unit.values->channels" + next + ");");
-      if (has_statistics(which)) write_take(text, which, "Block");
-      write_finalise_behind(text, which, "Block");
-      if (has_channels(which + 1))
-        text.line("prepare_statistics<Sweep" + next + ">(a, unit, unit.values->channels" + next + ");");
+      write_between(text, which);
     }
     text.line("const bool has_next = round + 1 < rounds;");
     text.line("const Unit following = unit_of_round(shares, team, round + 1, shared);");
@@ -543,12 +589,31 @@ class RowsWriter : UnitWriter {
       write_begin(text, "following");
       text.close();
     }
+    if (by_first_warp(0)) {
+      text.open("if (has_next && is_first_warp()) {");
+      write_prepare(text, "parameters", "Warp", 1, "following");
+      text.close();
+    }
     text.line("Walk<Sweep" + number_text(last) + "> walk = " + walk_text(last, "unit", "round") + ";");
     text.line("Walk<Sweep0> next = " + walk_text(0, "following", "round + 1") + ";");
     text.line("sweep_last(a, shares, team, ring, walk, next, has_next, " +
               team_list_text(0, "following", "round + 1") + ");");
     write_end(text);
     text.close();
+  }
+
+  // From the end of a sweep to the beginning of the next one. What tensors give to that is fetched while the other blocks
+  // are waited for, or a round before.
+  void write_between(Text& text, int which) const {
+    if (has_statistics(which) && constants_.cluster > 1) text.line("cluster::wait();");
+    const std::string crew = by_first_warp(which) ? "Warp" : "Block";
+    if (by_first_warp(which)) text.open("if (is_first_warp()) {");
+    if (!(which == 0 && by_first_warp(0))) write_prepare(text, "parameters", crew, which + 1, "unit");
+    if (has_statistics(which)) write_take(text, which, crew);
+    write_finalise_behind(text, which, crew);
+    write_prepare(text, "statistics", crew, which + 1, "unit");
+    if (by_first_warp(which)) text.close();
+    text.line("__syncthreads();");
   }
 
   RowsConstants constants_;

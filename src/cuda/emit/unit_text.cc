@@ -29,12 +29,46 @@ int UnitWriter::sweep_of(int number) const {
   return -1;
 }
 
+// A sweep's statistic may be the unit's where it is kept in this kernel, and merges over all of a unit's channels alone
+// take it.
+void UnitWriter::find_unit_sums() {
+  auto merged_alone = [&](int number) {
+    if (cut_.shared[at(number)]) return false;
+    const auto direct = [&](int input) { return slot(input).part == number; };
+    for (int i = 0; i < sweep_count(); ++i)
+      if (std::any_of(sweep(i).inputs.begin(), sweep(i).inputs.end(), direct)) return false;
+    for (int i = 0; i < static_cast<int>(schedule_.graph.parts.size()); ++i) {
+      const Part& user = part(i);
+      if (std::find(user.operands.begin(), user.operands.end(), number) == user.operands.end()) continue;
+      const bool over_unit = user.kind == PartKind::kMerge && user.axes.contains(Axis::kC) && in_unit(i) &&
+                             part(number).extents[1] / user.groups == cut_.unit_channels;
+      if (!over_unit) return false;
+    }
+    return true;
+  };
+  for (int i = 0; i < sweep_count(); ++i) {
+    bool all = has_statistics(i);
+    for (const Sink& sink : sweep(i).sinks)
+      if (sink.kind == SinkKind::kStatistic) all = all && merged_alone(sink.part);
+    unit_sums_.push_back(all);
+  }
+}
+
+int UnitWriter::unit_sum(int number) const {
+  const Part& which = part(number);
+  if (which.kind != PartKind::kMerge) return -1;
+  const int i = sweep_of(which.operands[0]);
+  return i >= 0 && of_unit(i) ? i : -1;
+}
+
 std::string UnitWriter::in_unit_text(int number, int component) {
   const Part& which = part(number);
   const std::string field = component == 0 ? ".first" : ".second";
   if (which.kind == PartKind::kComponent) return in_unit_text(which.operands[0], which.component);
   if (const int i = sweep_of(number); i >= 0)
     return "unit.values->totals" + number_text(i) + "[c].s" + number_text(number) + field;
+  if (const int i = unit_sum(number); i >= 0)
+    return "unit.values->totals" + number_text(i) + "[0].s" + number_text(which.operands[0]) + field;
   if (in_unit(number)) {
     if (which.kind == PartKind::kRegroup) return regroup_text(number);
     const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
@@ -73,7 +107,8 @@ void UnitWriter::write_finalise_units(Text& text) {
     if (step(i).kind == StepKind::kFinalise)
       for (int number : step(i).parts) {
         const Part& which = part(number);
-        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup)
+        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup ||
+            unit_sum(number) >= 0)
           continue;
         if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
           end_loop();
@@ -94,7 +129,6 @@ void UnitWriter::write_finalise_units(Text& text) {
       }
     end_loop();
     write_to_memory(text, i);
-    text.line("Crew::sync();");
     text.close();
   }
 }

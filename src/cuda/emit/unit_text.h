@@ -19,6 +19,13 @@ class UnitWriter : public KernelWriter {
   // The sweep that takes a statistic; -1 where none does.
   int sweep_of(int number) const;
 
+  // Takes statistics of a whole unit at once where nobody asks for those of its channels.
+  void find_unit_sums();
+  // Whether a sweep's statistics are taken so.
+  bool of_unit(int i) const { return !unit_sums_.empty() && unit_sums_[static_cast<std::size_t>(i)]; }
+  // The sweep that has taken what a merge over the unit's channels would give; -1 where none has.
+  int unit_sum(int number) const;
+
   // A statistic in the code of a unit, at channel `c` of it; `component` of those that have several.
   std::string in_unit_text(int number, int component = 0);
   // A function for each finalise step, and for each sweep whose statistics are needed outside of the unit.
@@ -29,6 +36,7 @@ class UnitWriter : public KernelWriter {
   Narrator narrator_;
   std::vector<int> sweeps_;  // steps
   Extents domain_;
+  std::vector<bool> unit_sums_;  // by sweeps; empty where no one is asked for
 
  private:
   // Groups' numbers at their channels, or the other way round.

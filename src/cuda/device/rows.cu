@@ -6,7 +6,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __gri
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const Team team = team_of_block((int)a.team);
   const Shares shares = shares_of(a, team);
-  const int rounds = (int)((a.units - team.number + team.count - 1) / team.count);
+  const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
   Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
   if constexpr (kCluster > 1) {

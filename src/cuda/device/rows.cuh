@@ -86,15 +86,15 @@ __device__ inline Unit unit_of_round(const Shares& shares, const Team& team, int
 // This thread's columns of shared memory: copies in the order of their use, over all units of the team. Slots are counted
 // in bytes from the first.
 struct Ring {
-  char* column;
-  int issued;        // the slot of the next copy
-  int visited;       // that which a first sweep takes next
-  int kept;          // the oldest that waits for later sweeps
-  int pending;       // copies under way, and those that a first sweep has not taken yet
-  int copies;        // of this unit that are still to come
-  int units;         // and units
-  Count element;     // of the next copy, in its unit
-  long long offset;  // and in the tensors
+  unsigned int column;  // where they begin
+  int issued;           // the slot of the next copy
+  int visited;          // that which a first sweep takes next
+  int kept;             // the oldest that waits for later sweeps
+  int pending;          // copies under way, and those that a first sweep has not taken yet
+  int copies;           // of this unit that are still to come
+  int units;            // and units
+  Count element;        // of the next copy, in its unit
+  long long offset;     // and in the tensors
 
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
 };
@@ -117,8 +117,10 @@ __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& s
 }
 
 __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, const Team& team, int rounds,
-                                      char* column) {
-  Ring ring = {column};
+                                      const char* column) {
+  Ring ring = {};
+  // Held in a register: the compiler would work it out anew at each use.
+  asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
   ring.units = ring.copies > 0 ? rounds : 0;
   ring.element =

@@ -28,11 +28,10 @@ constexpr auto kLanguageWords = std::to_array<const char*>(
      "union",        "unsigned", "using",     "virtual",  "void",      "volatile",
      "wchar_t",      "while",    "xor",       "xor_eq"});
 constexpr auto kDeviceNames = std::to_array<const char*>(
-    {"a",         "again",    "block_sums", "block_tiles",  "bundle", "bundle_sums", "c",
-     "elements",  "finished", "height",     "hot",          "in_d",   "in_h",        "in_w",
-     "kept",      "lead",     "n",          "nothing",      "out_d",  "out_h",       "out_w",
-     "positions", "real",     "rows",       "sample_tiles", "steps",  "team",        "tiles",
-     "unit",      "units",    "width"});
+    {"a",        "again",        "block_sums", "block_tiles", "bundle",    "bundle_sums", "c",     "elements",
+     "finished", "height",       "in_d",       "in_h",        "in_w",      "kept",        "lead",  "n",
+     "nothing",  "out_d",        "out_h",      "out_w",       "positions", "real",        "rest",  "rounds",
+     "rows",     "sample_tiles", "steps",      "team",        "tiles",     "unit",        "units", "width"});
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/emit/fold_affine.h"
 #include "cuda/emit/unit_text.h"
 
 namespace fuseblock::cuda {
@@ -37,7 +38,8 @@ class RowsWriter : UnitWriter {
     write_finalise_all(programs, cut_.remaining, outputs);
     write_run_units(programs);
 
-    scalar("long long", "units");
+    scalar("long long", "rounds");
+    scalar("long long", "rest");
     scalar("long long", "positions");
     scalar("long long", "height");
     scalar("long long", "width");
@@ -246,30 +248,32 @@ class RowsWriter : UnitWriter {
       return "reinterpret_cast<const " + vector_type(input) + "*>(" + tensor(input) +
              ".data + offset + i * 32 * kVector)";
     };
+    auto in_slot = [&](int input, int offset) {
+      return "slot + " + number_text(offset) +
+             " * kThreads + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(" + vector_type(input) + ")";
+    };
     text.line(
         "__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count "
         "elements,");
-    text.open("                                   char* slot) {");
+    text.open("                                   unsigned int slot) {");
     int offset = 0;
     for (int input : ring_) {
       text.line("#pragma unroll");
       text.line(pieces);
       text.line("  " + inside);
-      text.line("    thread::copy_begin(reinterpret_cast<" + vector_type(input) + "*>(slot + " +
-                number_text(offset) + " * kThreads) + i * kThreads + threadIdx.x,");
+      text.line("    thread::copy_begin(" + in_slot(input, offset) + ",");
       text.line("                       " + in_memory(input) + ");");
       offset += vector_bytes(input);
     }
     text.close();
-    text.open("__device__ inline Inputs ring_inputs(const char* slot) {");
+    text.open("__device__ inline Inputs ring_inputs(unsigned int slot) {");
     text.line(ring_.empty() ? "Inputs inputs = {};" : "Inputs inputs;");
     offset = 0;
     for (int input : ring_) {
       text.line("#pragma unroll");
       text.line(pieces);
-      text.line("  inputs." + names_[at(input)] + "[i] = load_vector(reinterpret_cast<const " +
-                vector_type(input) + "*>(slot + " + number_text(offset) +
-                " * kThreads) + i * kThreads + threadIdx.x);");
+      text.line("  inputs." + names_[at(input)] + "[i] = thread::read_shared<" + vector_type(input) + ">(" +
+                in_slot(input, offset) + ");");
       offset += vector_bytes(input);
     }
     text.line("return inputs;");
@@ -368,8 +372,9 @@ class RowsWriter : UnitWriter {
     if (placed)
       text.line("const Position at = position_at(position, " + scalar("long long", "height") + ", " +
                 scalar("long long", "width") + ");");
+    const FoldedSteps folded = folded_steps(i);
     const std::vector<std::string> names = write_statements(
-        text, which.steps,
+        text, folded.steps,
         [&](int input) -> std::string {
           const int from = which.inputs[at(input)];
           if (contains(ring_, from)) return "element_at(inputs." + names_[at(from)] + "[piece], i)";
@@ -383,7 +388,7 @@ class RowsWriter : UnitWriter {
     for (const Sink& sink : which.sinks) {
       if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
       done.push_back(sink.step);
-      text.line("results.r" + number_text(sink.step) + " = " + names[at(sink.step)] + ";");
+      text.line("results.r" + number_text(sink.step) + " = " + names[at(folded.places[at(sink.step)])] + ";");
     }
     text.line("return results;");
     text.close();
@@ -416,6 +421,17 @@ class RowsWriter : UnitWriter {
     }
     text.close();
     text.close("};");
+  }
+
+  // The steps of a sweep's program. Where results are rounded to 16 bits, products and sums with values that do not vary
+  // over positions become one product and one sum.
+  FoldedSteps folded_steps(int i) const {
+    const Sweep& which = sweep(i);
+    std::vector<int> wanted;
+    for (const Sink& sink : which.sinks) wanted.push_back(sink.step);
+    const std::vector<int> constant = channel_inputs(i);
+    return fold_affine(which.steps, wanted,
+                       [&](int input) { return writes_16_bit() && contains(constant, input); });
   }
 
   // Read at each element, wherever it lies.

@@ -153,10 +153,15 @@ class RowsLaunch : public KernelLaunch {
   void set_scalars(Variant& variant) const {
     const RowsDivision& division = variant.division;
     const std::map<std::string, std::int64_t> numbers = {
-        {"units", division.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
-        {"height", domain_[3]},    {"width", domain_[4]},
-        {"team", division.team},   {"steps", division.steps},
-        {"again", division.again}, {"lead", division.lead},
+        {"rounds", division.units / division.teams},
+        {"rest", division.units % division.teams},
+        {"positions", domain_[2] * domain_[3] * domain_[4]},
+        {"height", domain_[3]},
+        {"width", domain_[4]},
+        {"team", division.team},
+        {"steps", division.steps},
+        {"again", division.again},
+        {"lead", division.lead},
     };
     std::map<std::string, std::size_t> places = {{"finished", finished_}};
     for (std::size_t i = 0; i < list_offsets_.size(); ++i)

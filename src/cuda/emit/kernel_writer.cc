@@ -53,6 +53,10 @@ std::string identifier(const std::string& name, std::set<std::string>& taken) {
   return result;
 }
 
+// Statistics that a block works out one a thread; fewer have a warp each.
+constexpr std::int64_t kManySets = 64;
+constexpr std::int64_t kMostInt = std::int64_t{1} << 30;
+
 }  // namespace
 
 KernelWriter::KernelWriter(const Schedule& schedule, const KernelCut& cut)
@@ -168,14 +172,21 @@ void KernelWriter::write_merge_all(Text& text, int number) {
   const std::int64_t size = (over_n ? samples : 1) * group;
   const std::string type = statistic_type(number, "double");
   const std::string per_sample = std::to_string(channels / group);
-  text.open("for (long long set = threadIdx.x / 32; set < " + std::to_string(sets) +
-            "; set += blockDim.x / 32) {");
+  // A thread for each of many sets, so that many are read at once; else a warp.
+  const bool by_thread = sets >= kManySets;
+  const std::string lanes = by_thread ? "1" : "32";
+  const std::string lane = by_thread ? "0" : "threadIdx.x % 32";
+  const std::string number_type = sets * size < kMostInt ? "int" : "long long";
+  text.open("for (" + number_type + " set = threadIdx.x / " + lanes + "; set < " + std::to_string(sets) +
+            "; set += blockDim.x / " + lanes + ") {");
   text.line(type + " total;");
   text.line("total.clear();");
-  text.open("for (long long i = threadIdx.x % 32; i < " + std::to_string(size) + "; i += 32) {");
-  text.line(over_n ? "const long long n = i / " + std::to_string(group) + ";"
-                   : "const long long n = set / " + per_sample + ";");
-  text.line("const long long c = set % " + per_sample + " * " + std::to_string(group) + " + i % " +
+  text.line("#pragma unroll 4");
+  text.open("for (" + number_type + " i = " + lane + "; i < " + std::to_string(size) + "; i += " + lanes +
+            ") {");
+  text.line("const " + number_type +
+            (over_n ? " n = i / " + std::to_string(group) + ";" : " n = set / " + per_sample + ";"));
+  text.line("const " + number_type + " c = set % " + per_sample + " * " + std::to_string(group) + " + i % " +
             std::to_string(group) + ";");
   std::string state;
   if (which.kind == PartKind::kReduce) {
@@ -196,13 +207,14 @@ void KernelWriter::write_merge_all(Text& text, int number) {
   text.line("total.merge(" + type + "{" + state + "});");
   text.close();
   // In a kernel `columns` the lanes that merge_lanes joins are those of a position.
-  text.line(cut_.kind == KernelKind::kColumns ? "total = warp::merge_whole(total);"
-                                              : "total = warp::from_first(warp::merge(total));");
+  if (!by_thread)
+    text.line(cut_.kind == KernelKind::kColumns ? "total = warp::merge_whole(total);"
+                                                : "total = warp::from_first(warp::merge(total));");
   // A group's statistic stands at every channel of the group; elsewhere a set has one place.
   const std::int64_t places = over_c && which.groups > 1 ? group : 1;
-  text.open("for (int i = threadIdx.x % 32; i < " + std::to_string(places) + "; i += 32) {");
-  text.line(over_n ? "const long long n = 0;" : "const long long n = set / " + per_sample + ";");
-  text.line("const long long c = set % " + per_sample + " * " + std::to_string(places) + " + i;");
+  text.open("for (int i = " + lane + "; i < " + std::to_string(places) + "; i += " + lanes + ") {");
+  text.line("const " + number_type + (over_n ? " n = 0;" : " n = set / " + per_sample + ";"));
+  text.line("const " + number_type + " c = set % " + per_sample + " * " + std::to_string(places) + " + i;");
   for (int i = 0; i < component_count(which.statistic); ++i) {
     const std::string to = tensor(schedule_.statistic_slot(number, i));
     text.line(to + ".data[" + to + ".offset(n, c)] = total." + (i == 0 ? "first" : "second") + ";");
@@ -223,9 +235,11 @@ void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts,
       write_merge_all(text, number);
     } else {
       const std::string channels = std::to_string(which.extents[1]);
-      text.open("for (long long i = threadIdx.x; i < " + std::to_string(which.extents[0] * which.extents[1]) +
+      text.open("for (" + std::string(which.extents[0] * which.extents[1] < kMostInt ? "int" : "long long") +
+                " i = threadIdx.x; i < " + std::to_string(which.extents[0] * which.extents[1]) +
                 "; i += blockDim.x) {");
-      text.line("const long long n = i / " + channels + ", c = i % " + channels + ";");
+      text.line("const " + std::string(which.extents[0] * which.extents[1] < kMostInt ? "int" : "long long") +
+                " n = i / " + channels + ", c = i % " + channels + ";");
       std::string value;
       if (which.kind == PartKind::kRegroup) {
         const std::int64_t other = part(which.operands[0]).extents[1];
@@ -246,9 +260,10 @@ void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts,
   for (int output : outputs) {
     const Extents& extents = slot(output).extents;
     const std::string channels = std::to_string(extents[1]);
-    text.open("for (long long i = threadIdx.x; i < " + std::to_string(extents[0] * extents[1]) +
-              "; i += blockDim.x) {");
-    text.line("const long long n = i / " + channels + ", c = i % " + channels + ";");
+    text.open("for (" + std::string(extents[0] * extents[1] < kMostInt ? "int" : "long long") +
+              " i = threadIdx.x; i < " + std::to_string(extents[0] * extents[1]) + "; i += blockDim.x) {");
+    text.line("const " + std::string(extents[0] * extents[1] < kMostInt ? "int" : "long long") + " n = i / " +
+              channels + ", c = i % " + channels + ";");
     const std::string to = tensor(output);
     text.line("assign(" + to + ".data[" + to + ".offset(n, c)], " + everywhere(slot(output).part, "n", "c") +
               ");");

@@ -15,8 +15,21 @@ constexpr int kStaticBytes = 256;
 constexpr int kDelay = 2;
 // Blocks; what all GPUs with clusters take.
 constexpr std::int64_t kLargestCluster = 8;
-// The time that clearing lists takes, in steps.
-constexpr double kClearing = 2.5;
+
+// What a division costs, in the time in which all multiprocessors read and write 16 KB each, about a microsecond on a
+// large GPU. Fitted to the times of some hundred divisions on an H200.
+struct Cost {
+  static constexpr double kBytes = 16384;
+  static constexpr double kAgain = 0.43;   // a step that comes from L2, beside one that comes from memory
+  static constexpr double kAlone = 0.4;    // a block's statistics in each round
+  static constexpr double kCluster = 1.0;  // those of a cluster,
+  static constexpr double kTeam = 2.4;     // and of other teams
+  static constexpr double kNoRoom =
+      0.5;  // where the ring has no room for the next unit while these are merged
+  static constexpr double kClearing = 1.3;  // of a team's lists, before the launch
+  static constexpr double kFirst =
+      0.27;  // a step of the first unit's first sweep, which has nothing beside it
+};
 
 std::int64_t unit_elements(const KernelCut& cut, const Extents& domain) {
   return cut.unit_channels * domain[2] * domain[3] * domain[4];
@@ -40,10 +53,8 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
   return std::max(0, (block - shared_bytes - kStaticBytes) / (vector_bytes * constants.threads));
 }
 
-// Tries every size of teams. The unit of cost is a step in which all threads read one chunk and write one, about a
-// microsecond on a large GPU. Besides its steps a unit costs what it reads again, which comes from L2, and the time in which
-// its statistics are merged; that is shorter where the ring has room for chunks of the next unit. The first read and the
-// last write have nothing beside them. Lists in memory are cleared before the launch.
+// Tries every size of teams. A cluster is for units that are all at work at once: its barrier holds up whoever would go on
+// to the next one.
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
                          const RowsConstants& constants, const RowsSweeps& sweeps, int wanted) {
   const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * constants.blocks;
@@ -53,30 +64,34 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
   const bool single = sweeps.count == 1;
   // A cluster has one barrier, which the next unit's first sweep would share with the last one's.
   const bool clusters = gpu.architecture->clusters && (single || !sweeps.last_statistics);
+  const double step = sweeps.bytes * constants.threads * constants.blocks / Cost::kBytes;
   if (wanted > blocks)
     throw UserError("team: expected at most the " + std::to_string(blocks) +
                     " thread blocks that this GPU runs at once, got " + std::to_string(wanted));
   RowsDivision best;
-  double least = 0;
   for (std::int64_t team = 1; team <= blocks; ++team) {
     if (wanted > 0 && team != wanted) continue;
-    const bool cluster = clusters && (team == 2 || team == 4 || team == kLargestCluster);
-    // The multiprocessors of a part of the GPU may not divide into the largest clusters.
-    const std::int64_t held = team == kLargestCluster && cluster ? blocks - blocks / 32 : blocks;
-    const std::int64_t teams = std::min(std::max<std::int64_t>(held / team, 1), units);
-    const std::int64_t rounds = ceil_div(units, teams);
+    // Parts of the GPU have multiprocessors left over that do not divide into large clusters.
+    const std::int64_t held = team == 2 ? blocks : blocks * 3 / 4;
+    const bool cluster =
+        clusters && (team == 2 || team == 4 || team == kLargestCluster) && units * team <= held;
+    const std::int64_t teams = std::min(std::max<std::int64_t>(blocks / team, 1), units);
+    const auto rounds = static_cast<double>(ceil_div(units, teams));
     const std::int64_t steps = ceil_div(chunks, team * warps);
     // A single sweep lets go of a chunk at once, so that all of them pass through the ring.
     const std::int64_t kept = constants.ring == 0 ? 0
                               : single            ? steps
                                                   : std::min<std::int64_t>(steps, constants.ring);
     const std::int64_t room = single ? constants.ring : constants.ring - kept;
-    const double merging = (team == 1 ? 0.5 : 1.0) * (room >= 2 * kDelay ? 1.0 : 2.0);
-    const double unit = static_cast<double>(steps) + 0.5 * static_cast<double>(steps - kept) + merging;
-    const double once = (single ? 0 : static_cast<double>(steps)) + (team == 1 || cluster ? 0 : kClearing);
-    const double cost = static_cast<double>(rounds) * unit + once;
-    if (best.units > 0 && cost >= least) continue;
-    least = cost;
+    const double merging = (team == 1 ? Cost::kAlone
+                            : cluster ? Cost::kCluster
+                                      : Cost::kTeam) +
+                           (room >= 2 * kDelay || rounds == 1 ? 0 : Cost::kNoRoom);
+    const double all = step * static_cast<double>(steps);
+    const double unit = all + step * Cost::kAgain * static_cast<double>(steps - kept) + merging;
+    const double cost = rounds * unit + Cost::kFirst * all + (team == 1 || cluster ? 0 : Cost::kClearing);
+    if (best.units > 0 && cost >= best.cost) continue;
+    best.cost = cost;
     best.team = static_cast<int>(team);
     best.cluster = cluster;
     best.teams = static_cast<int>(teams);

@@ -17,6 +17,7 @@ struct RowsDivision {
   int lead =
       0;  // chunks by which a unit's first sweep is before the last one of the unit before, or behind it
   std::int64_t units = 0;
+  double cost = 0;  // by which divisions are compared
 };
 
 // Elements that a thread moves at once, for dense tensors with elements of `smallest` bytes; 0 where they cannot be
@@ -31,6 +32,7 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 struct RowsSweeps {
   int count = 1;
   bool last_statistics = false;  // the last one takes statistics
+  double bytes = 32;             // that a thread copies in one step
 };
 
 // `team` is the number of blocks of a team, 0 where it is chosen by cost. Throws UserError where it cannot be had.

@@ -20,17 +20,21 @@ class RowsLaunch : public KernelLaunch {
     std::int64_t smallest = 8;
     for (const Border& border : dense_) smallest = std::min(smallest, byte_size(border.dtype));
     const int vector = dense_.empty() || !by_type_dense_ ? 0 : rows_vector(cut, domain_, smallest);
-    if (vector > 0) {
-      // Larger steps cost less of everything that is done once a step; where sweeps follow each other, a ring of more and
-      // smaller ones keeps them closer together.
-      const int pieces = (inputs_ == 1 ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
-      RowsConstants constants = {.threads = 256, .blocks = 2, .vector = vector, .pieces = pieces, .ring = 1};
+    if (vector == 0) return;
+    vector_ = static_cast<std::size_t>(vector);
+    // Larger steps cost less of everything that is done once a step, but more registers where channels end inside of
+    // them; where sweeps follow each other, a ring of more and smaller ones keeps them closer together.
+    const bool whole = domain_[2] * domain_[3] * domain_[4] % (std::int64_t{64} * vector) == 0;
+    const int pieces = (inputs_ == 1 || whole ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
+    for (const int blocks : {1, 2}) {
+      RowsConstants constants = {
+          .threads = 512 / blocks, .blocks = blocks, .vector = vector, .pieces = pieces, .ring = 1};
       const RowsText trial = rows_text(schedule, cut, constants);
       constants.ring = rows_ring(gpu, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
-      if (constants.ring > 1 && trial.ring_inputs > 0) {
-        dense_variant_ = make_variant(constants);
-        vector_ = static_cast<std::size_t>(vector);
-      }
+      if (constants.ring <= 1 || trial.ring_inputs == 0) continue;
+      auto variant = make_variant(constants);
+      if (dense_variant_ == nullptr || variant->division.cost < dense_variant_->division.cost)
+        dense_variant_ = std::move(variant);
     }
   }
 
@@ -179,7 +183,9 @@ class RowsLaunch : public KernelLaunch {
   std::unique_ptr<Variant> make_variant(const RowsConstants& constants) const {
     auto variant = std::make_unique<Variant>();
     variant->constants = constants;
-    variant->division = divide_rows(gpu_, cut_, domain_, constants, sweeps(), schedule_.choices.team);
+    RowsSweeps with = sweeps();
+    with.bytes = constants.pieces * constants.vector * bytes_read_;
+    variant->division = divide_rows(gpu_, cut_, domain_, constants, with, schedule_.choices.team);
     variant->constants.cluster = variant->division.cluster ? variant->division.team : 1;
     variant->constants.again = variant->division.again > 0;
     variant->text = rows_text(schedule_, cut_, variant->constants);
@@ -196,13 +202,15 @@ class RowsLaunch : public KernelLaunch {
       const bool known =
           std::any_of(dense_.begin(), dense_.end(), [&](const Border& b) { return b.slot == slot; });
       if (which.kind == SlotKind::kStatistic || which.extents != domain_ || known) return;
-      inputs_ += read ? 1 : 0;
       const TensorType* type = which.kind == SlotKind::kArgument ? &schedule_.inputs[at(which.number)].type
                                : which.kind == SlotKind::kOutput ? &schedule_.outputs[at(which.number)].type
                                                                  : nullptr;
       if (type != nullptr && type->layout != Layout::kContiguous) by_type_dense_ = false;
       dense_.push_back(
           {slot, type != nullptr ? type->dtype : which.dtype.value_or(arithmetic_type(schedule_.inputs))});
+      if (!read) return;
+      ++inputs_;
+      bytes_read_ += static_cast<int>(byte_size(dense_.back().dtype));
     };
     for (int i = cut_.first; i <= cut_.last; ++i) {
       const Sweep& sweep = schedule_.steps[at(i)].sweep;
@@ -230,6 +238,7 @@ class RowsLaunch : public KernelLaunch {
   std::vector<Border> dense_;
   bool by_type_dense_ = true;
   int inputs_ = 0;          // of these, those that are read
+  int bytes_read_ = 0;      // their elements', together
   std::size_t vector_ = 1;  // elements that a thread moves at once
   std::unique_ptr<Variant> strided_;
   std::unique_ptr<Variant> dense_variant_;

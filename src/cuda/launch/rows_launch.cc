@@ -25,10 +25,14 @@ class RowsLaunch : public KernelLaunch {
     // Larger steps cost less of everything that is done once a step, but more registers where channels end inside of
     // them; where sweeps follow each other, a ring of more and smaller ones keeps them closer together.
     const bool whole = domain_[2] * domain_[3] * domain_[4] % (std::int64_t{64} * vector) == 0;
-    const int pieces = (inputs_ == 1 || whole ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
+    const bool wide = arithmetic_type(schedule.inputs) == DType::kF64;
+    const int pieces = wide ? 1 : (inputs_ == 1 || whole ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
     for (const int blocks : {1, 2}) {
-      RowsConstants constants = {
-          .threads = 512 / blocks, .blocks = blocks, .vector = vector, .pieces = pieces, .ring = 1};
+      RowsConstants constants = {.threads = (wide ? 256 : 512) / blocks,
+                                 .blocks = blocks,
+                                 .vector = vector,
+                                 .pieces = pieces,
+                                 .ring = 1};
       const RowsText trial = rows_text(schedule, cut, constants);
       constants.ring = rows_ring(gpu, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
       if (constants.ring <= 1 || trial.ring_inputs == 0) continue;

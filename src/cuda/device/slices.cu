@@ -10,12 +10,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) slices(const __g
   const Shares shares = shares_of(a, team, place);
 
   Ring ring;
-  ring.first = memory + kSharedBytes + threadIdx.x * kColumnBytes;
+  // Held in a register: the compiler would work it out anew at each use.
+  asm volatile(
+      "mov.u32 %0, %1;"
+      : "=r"(ring.first)
+      : "r"((unsigned int)__cvta_generic_to_shared(memory + kSharedBytes + threadIdx.x * kColumnBytes)));
   ring.issued = ring.visited = ring.oldest = 0;
   ring.pending = ring.pass = ring.index = 0;
   ring.unit = team.number;
   ring.begin = begin_of(a, shares, place, unit_at(ring.unit, (UnitValues*)0));
-  if (kAgain) ring.policies = thread::policies();
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team, place);
 

@@ -18,14 +18,12 @@
 struct Shares {
   int chunks;   // of its block
   int kept;     // of these, the last of a pass, that stay in the ring for the next
-  int hot;      // and chunks before these that stay in L2
   Count first;  // row of the block's first chunk
   Count end;    // rows of the unit that have this thread's vector; 0 for a thread that has none
 };
 
 __device__ inline Shares shares_of(const Arguments& a, const Team& team, const Place& place) {
-  Shares shares = {(int)a.steps, (int)a.kept, (int)a.hot,
-                   (Count)team.member * (Count)a.steps * kChunkRows + place.row()};
+  Shares shares = {(int)a.steps, (int)a.kept, (Count)team.member * (Count)a.steps * kChunkRows + place.row()};
   const Count positions = (Count)a.positions - place.position(0);
   shares.end = place.active ? (positions + kRowPositions - 1) / kRowPositions : 0;
   return shares;
@@ -62,16 +60,15 @@ __device__ inline long long begin_of(const Arguments& a, const Shares& shares, c
 
 // This thread's columns of shared memory: copies in the order of their use, over all units of the team.
 struct Ring {
-  char* first;
-  int issued;       // the slot of the next copy, in bytes behind the first
-  int visited;      // that which a first pass takes next
-  int oldest;       // that which is still needed
-  int pending;      // copies under way, and those that nobody has waited for yet
-  int pass;         // of the next copy: its unit's pass,
-  int index;        // its place there,
-  int unit;         // its unit,
-  long long begin;  // and begin_of that
-  thread::Policies policies;
+  unsigned int first;  // where they begin
+  int issued;          // the slot of the next copy, in bytes behind the first
+  int visited;         // that which a first pass takes next
+  int oldest;          // that which is still needed
+  int pending;         // copies under way, and those that nobody has waited for yet
+  int pass;            // of the next copy: its unit's pass,
+  int index;           // its place there,
+  int unit;            // its unit,
+  long long begin;     // and begin_of that
 
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
 };
@@ -81,11 +78,8 @@ __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& s
                                  const Place& place) {
   if (ring.unit >= (int)a.units) return;
   const int chunk = chunk_at(shares, ring.pass, ring.index);
-  // Of those that come again L2 is asked for the last.
-  const int before = shares.chunks - shares.kept - ring.index;
-  const bool again = ring.pass + 1 < kPasses && before > 0 && before <= shares.hot;
   copy_inputs(a, ring.begin + chunk * kChunkElements, shares.first + (Count)chunk * kChunkRows, shares.end,
-              ring.first + ring.issued, again ? ring.policies.keep : ring.policies.drop);
+              ring.first + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
@@ -145,7 +139,7 @@ __device__ inline void visit_piece(const Arguments& a, const Unit& unit, const P
   for (int v = 0; v < kVector; ++v)
     results[v] = Sweep::program(a, channels[v], inputs, piece, v, unit, place, row);
   sums.add(results);
-  Sweep::store(a, offset, results, ring.policies.drop);
+  Sweep::store(a, offset, results);
 }
 
 // Lets statistics know a position of a chunk that will be taken.

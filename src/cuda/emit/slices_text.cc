@@ -54,7 +54,7 @@ class SlicesWriter : UnitWriter {
     write_finalise_all(programs, cut_.remaining, outputs);
     write_unit_functions(programs);
 
-    for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept", "hot"})
+    for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept"})
       scalar("long long", name);
     scalar("unsigned int*", "finished");
     for (int i = 0; i < sweep_count(); ++i)
@@ -87,7 +87,7 @@ class SlicesWriter : UnitWriter {
         static_cast<double>(domain_[2]) * static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += positions < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
     for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "vector_statistics.cuh",
-                             "copies.cuh", "policies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
+                             "copies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
     text += "\n" + device_file("slices.cuh") + "\n" + programs.str() + "\n" + device_file("slices.cu");
@@ -257,9 +257,8 @@ class SlicesWriter : UnitWriter {
     for (int input : ring_) text.line(vector_type(input) + " " + names_[at(input)] + "[kPieces];");
     text.close("};");
     text.line(
-        "__device__ inline void copy_inputs(const Arguments& a, long long offset, Count row, Count end, "
-        "char* slot,");
-    text.open("                                   unsigned long long policy) {");
+        "__device__ inline void copy_inputs(const Arguments& a, long long offset, Count row, Count end,");
+    text.open("                                   unsigned int slot) {");
     text.line("const bool whole = row + (kPieces - 1) * kStride < end;");
     for (const bool whole : {true, false}) {
       text.open(whole ? "if (whole) {" : "if (!whole) {");
@@ -268,23 +267,22 @@ class SlicesWriter : UnitWriter {
         text.line("#pragma unroll");
         text.line("for (int i = 0; i < kPieces; ++i)");
         if (!whole) text.line("  if (row + i * kStride < end)");
-        text.line("    thread::copy_begin(" + column(input, place, "") + ",");
+        text.line("    thread::copy_begin(" + column(input, place) + ",");
         text.line("                       reinterpret_cast<const " + vector_type(input) + "*>(" +
-                  tensor(input) + ".data + offset) + i * (kStrideElements / kVector)" +
-                  (constants_.again ? ", policy);" : ");"));
+                  tensor(input) + ".data + offset) + i * (kStrideElements / kVector));");
         place += chunk_bytes(input);
       }
       text.close();
     }
     text.close();
-    text.open("__device__ inline Inputs ring_inputs(const char* slot) {");
+    text.open("__device__ inline Inputs ring_inputs(unsigned int slot) {");
     text.line(ring_.empty() ? "Inputs inputs = {};" : "Inputs inputs;");
     int place = 0;
     for (int input : ring_) {
       text.line("#pragma unroll");
       text.line("for (int i = 0; i < kPieces; ++i)");
-      text.line("  inputs." + names_[at(input)] + "[i] = load_vector(" + column(input, place, "const ") +
-                ");");
+      text.line("  inputs." + names_[at(input)] + "[i] = thread::read_shared<" + vector_type(input) + ">(" +
+                column(input, place) + ");");
       place += chunk_bytes(input);
     }
     text.line("return inputs;");
@@ -292,12 +290,12 @@ class SlicesWriter : UnitWriter {
   }
 
   // Piece i of an input in the thread's column of a slot. `slot` is where the smallest vector of this thread would lie.
-  std::string column(int input, int place, const std::string& constant) const {
+  std::string column(int input, int place) const {
     const int bytes = vector_bytes(input);
     const int more = bytes - column_bytes();
     std::string address = "slot + " + number_text(place) + " * kThreads";
     if (more > 0) address += " + " + number_text(more) + " * threadIdx.x";
-    return "reinterpret_cast<" + constant + vector_type(input) + "*>(" + address + ") + i * kThreads";
+    return address + " + i * kThreads * " + number_text(bytes);
   }
   int vector_bytes(int input) const {
     return constants_.vector * static_cast<int>(byte_size(element_type(input)));
@@ -409,18 +407,16 @@ class SlicesWriter : UnitWriter {
     text.line("return results;");
     text.close();
 
-    text.line(
+    text.open(
         "static __device__ void store(const Arguments& a, long long offset, const Results "
-        "(&results)[kVector],");
-    text.open("                             unsigned long long policy) {");
+        "(&results)[kVector]) {");
     for (const Sink& sink : which.sinks) {
       if (sink.kind != SinkKind::kStore) continue;
       text.open("{");
       text.line("real values[kVector];");
       text.line("#pragma unroll");
       text.line("for (int v = 0; v < kVector; ++v) values[v] = results[v].r" + number_text(sink.step) + ";");
-      text.line("store_vector(" + tensor(sink.slots[0]) + ".data + offset, values" +
-                (constants_.again ? ", policy);" : ");"));
+      text.line("store_vector(" + tensor(sink.slots[0]) + ".data + offset, values);");
       text.close();
     }
     text.close();
@@ -497,6 +493,7 @@ class SlicesWriter : UnitWriter {
     int number = cut_.first;
     for (; step(number).kind != StepKind::kSweep; ++number)
       text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
+    if (number > cut_.first) text.line("__syncthreads();");
     write_pass(text, 0);
     // While the other blocks are waited for.
     for (int i = 1; i < sweep_count(); ++i)
@@ -517,6 +514,7 @@ class SlicesWriter : UnitWriter {
     for (; number <= cut_.last; ++number) {
       if (step(number).kind == StepKind::kFinalise) {
         text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
+        text.line("__syncthreads();");
         continue;
       }
       if (which > 0) write_pass(text, which);

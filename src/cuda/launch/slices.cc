@@ -148,8 +148,6 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
                           static_cast<int>(steps),
                           static_cast<int>(kept)};
     best->constants.again = kept < steps;
-    best->hot = static_cast<int>(
-        std::min(static_cast<double>(steps - kept), cache / (elements * work.input_bytes * at_work)));
     best->units = units;
     best->seconds = seconds;
   }

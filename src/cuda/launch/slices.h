@@ -31,7 +31,6 @@ struct SlicesDivision {
   int teams = 1;              // at work at the same time
   int steps = 1;              // chunks of a block
   int kept = 1;               // of these in the ring for later passes
-  int hot = 0;                // chunks before these that L2 is asked to keep
   std::int64_t units = 0;
   double seconds = 0;  // by the cost model
 };

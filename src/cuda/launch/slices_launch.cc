@@ -146,7 +146,7 @@ class SlicesLaunch : public KernelLaunch {
         {"units", division_.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
         {"height", domain_[3]},     {"width", domain_[4]},
         {"team", division_.team},   {"steps", division_.steps},
-        {"kept", division_.kept},   {"hot", division_.hot},
+        {"kept", division_.kept},
     };
     for (const std::string& name : text_.kernel.scalars) {
       const auto number = numbers.find(name);

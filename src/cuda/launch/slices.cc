@@ -28,9 +28,9 @@ constexpr int kListBytes = 24;
 // Figures of the cost model: seconds of a block's own part of a round of statistics, and of what a team's blocks wait for
 // each other; what is left of both where two teams share a multiprocessor; instructions of an element in all its passes
 // and of a thread's chunk in one.
-constexpr double kBlockRound = 2e-6;
-constexpr double kTeamRound = 3e-6;
-constexpr double kShared = 0.6;
+constexpr double kBlockRound = 4e-6;
+constexpr double kTeamRound = 6e-6;
+constexpr double kShared = 0.9;
 constexpr double kElementInstructions = 14;
 constexpr double kChunkInstructions = 50;
 // Thread instructions that a multiprocessor issues in a second, at two thirds of its peak.
@@ -70,7 +70,7 @@ double waste(const SlicesWork& work, std::int64_t channels, std::int64_t teams) 
   const std::int64_t run = channels * work.smallest_bytes;
   const double ragged = static_cast<double>(32 - std::gcd(run, std::int64_t{32}));
   const double sectors = 1 + ragged / static_cast<double>(run);
-  const double lines = run >= 128 ? 1 : run >= 64 ? 1.06 : 1.25;
+  const double lines = run >= 128 ? 1 : run >= 64 ? 1.15 : 1.6;
   const std::int64_t beside = run * std::min(teams, work.channels / channels);
   const double pages = beside >= 512   ? 1.03
                        : beside >= 256 ? 1.06
@@ -230,7 +230,7 @@ std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& wo
       if (choice.pieces > 0 ? pieces != choice.pieces
                             : pieces > 1 && pieces * width.vector_bytes > kMostChunkBytes)
         continue;
-      if (choice.ahead >= 0 && ahead != (choice.ahead > 0)) continue;
+      if (ahead != (choice.ahead > 0)) continue;
       SlicesConstants constants = width.constants;
       constants.pieces = pieces;
       constants.ahead = ahead;

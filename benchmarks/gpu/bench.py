@@ -5,8 +5,9 @@
 
 Needs the build folder, a GPU and torch. A row is a block, a shape, a layout and a direction: the median of
 ten runs, L2 emptied before each, weights and biases random, the error of the outputs checked in the same
-run. The floor is what the block must read and write, each once, at the speed at which PyTorch copies 268 MB
-here. Rows of other cases that the file has stay in it.
+run. What needs compilation is compiled beforehand, by several processes. The floor is what the block must
+read and write, each once, at the speed at which PyTorch copies 268 MB here. Rows of other cases that the
+file has stay in it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import multiprocessing
+import os
 import platform
 import statistics
 import sys
@@ -188,8 +191,8 @@ def errors(
     return largest(got[:1].double() - exact), largest(peer[:1].double() - exact)
 
 
-def run(case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: bool) -> list[dict[str, Any]]:
-    """The rows of a case in one layout: forward, and forward with backward."""
+def draw_arguments(case: Case, layout: str) -> list[Tensor]:
+    """Random tensors: x, then parameters and other inputs."""
     generator = torch.Generator(DEVICE).manual_seed(1)
 
     def draw(*shape: int) -> Tensor:
@@ -199,14 +202,40 @@ def run(case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: b
     if layout == "channels_last":
         x = x.to(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
     one = (case.shape[0], case.shape[1], *[1] * (len(case.shape) - 2))
-    others = [draw(case.shape[1]) for _ in case.parameters] + [draw(*one) for _ in case.extra]
+    return [x, *(draw(case.shape[1]) for _ in case.parameters), *(draw(*one) for _ in case.extra)]
+
+
+def make_plan(case: Case, arguments: list[Tensor]) -> Plan:
+    """The case's plan for tensors of these types."""
     names = [*case.parameters, *case.extra]
-    arguments = [x, *others]
-    types = {name: type_text(each) for name, each in zip(names, others, strict=True)}
-    inputs = dict(zip(["x", *names], arguments, strict=True))
+    types = {name: type_text(each) for name, each in zip(names, arguments[1:], strict=True)}
+    return Plan.make(case.notation, type_text(arguments[0]), types, DEVICE)
+
+
+def compile_ahead(number: int, layout: str, with_compile: bool) -> None:
+    """Leaves what a case needs in the caches on disk: its kernels, and what torch.compile makes of it."""
+    case = cases()[number]
+    try:
+        arguments = draw_arguments(case, layout)
+        make_plan(case, arguments).for_training()
+        if not with_compile:
+            return
+        torch.compile(case.by_torch, dynamic=False)(*arguments)
+        leaves = [each.detach().requires_grad_() for each in arguments]
+        result = torch.compile(case.by_torch, dynamic=False)(*leaves)
+        torch.autograd.grad(result, leaves, torch.ones_like(result))
+    except (NotImplementedError, torch.OutOfMemoryError):
+        pass  # the case itself says so, or has the memory for itself
+
+
+def run(case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: bool) -> list[dict[str, Any]]:
+    """The rows of a case in one layout: forward, and forward with backward."""
+    arguments = draw_arguments(case, layout)
+    x = arguments[0]
+    inputs = dict(zip(["x", *case.parameters, *case.extra], arguments, strict=True))
     rows = []
 
-    plan = Plan.make(case.notation, type_text(x), types, DEVICE)
+    plan = make_plan(case, arguments)
     call = plan.bind(inputs)
     call()
     expected = case.by_torch(*arguments)
@@ -306,39 +335,47 @@ def main() -> int:
     parser.add_argument("--filter", default="", help="only cases whose name and shape contain the text")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "h200" / "norms.json")
     parser.add_argument("--layouts", nargs="+", default=["contiguous", "channels_last"])
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile ahead")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
     options = parser.parse_args()
 
+    chosen = [
+        (number, case, layout)
+        for layout in options.layouts
+        for number, case in enumerate(cases())
+        if options.filter in f"{case.name} {case.shape}"
+    ]
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    with multiprocessing.get_context("spawn").Pool(min(options.jobs, len(chosen))) as pool:
+        ahead = [(number, layout, not options.no_compile) for number, _, layout in chosen]
+        pool.starmap(compile_ahead, ahead, chunksize=1)
     timer = Timer()
     copy_rate = measured_copy_rate(timer)
     print(f"{torch.cuda.get_device_name()}: copies at {copy_rate / 1e12:.2f} TB/s", flush=True)
     rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    for layout in options.layouts:
-        for case in cases():
-            if options.filter not in f"{case.name} {case.shape}":
-                continue
-            try:
-                found = run(case, layout, timer, copy_rate, not options.no_compile)
-            except NotImplementedError as refused:
-                print(f"{case.name} {case.shape} {layout}: {refused}")
-                continue
-            rows = [row for row in rows if all(key(row) != key(each) for each in found)] + found
-            print(table(found).split("\n", 1)[1], flush=True)
-            document = {
-                "device": torch.cuda.get_device_name(),
-                "versions": {
-                    "fuseblock": version(),
-                    "torch": torch.__version__,
-                    "cuda": torch.version.cuda,
-                    "python": platform.python_version(),
-                },
-                "copy_bytes_per_second": copy_rate,
-                "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-                "rows": rows,
-            }
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-            options.out.write_text(json.dumps(document, indent=1) + "\n")
-            torch._dynamo.reset()
+    for _, case, layout in chosen:
+        try:
+            found = run(case, layout, timer, copy_rate, not options.no_compile)
+        except NotImplementedError as refused:
+            print(f"{case.name} {case.shape} {layout}: {refused}")
+            continue
+        rows = [row for row in rows if all(key(row) != key(each) for each in found)] + found
+        print(table(found).split("\n", 1)[1], flush=True)
+        document = {
+            "device": torch.cuda.get_device_name(),
+            "versions": {
+                "fuseblock": version(),
+                "torch": torch.__version__,
+                "cuda": torch.version.cuda,
+                "python": platform.python_version(),
+            },
+            "copy_bytes_per_second": copy_rate,
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "rows": rows,
+        }
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        torch._dynamo.reset()
     print(table(rows))
     return 0
 

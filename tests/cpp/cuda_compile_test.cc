@@ -332,11 +332,11 @@ TEST(CudaCompileLimits, AreThoseOfTheArchitecture) {
       TypedBlock::infer(Block::parse("group_norm(32) | silu"), TensorType::parse("bf16[2,320,64,64]"));
   const auto text = [&](std::string_view architecture) {
     const std::vector<KernelText> kernels =
-        kernel_sources(block, Device::by_name("h200"), {.kernels = {.team = 4}}, architecture);
+        kernel_sources(block, Device::by_name("h200"), {.kernels = {.team = 2}}, architecture);
     return kernels.empty() ? "" : kernels[0].text;
   };
   EXPECT_EQ(text("sm_90a"), text(""));
-  EXPECT_NE(text("sm_90a").find("kCluster = 4;"), std::string::npos);
+  EXPECT_NE(text("sm_90a").find("kCluster = 2;"), std::string::npos);
   EXPECT_NE(text("sm_80").find("kCluster = 1;"), std::string::npos);
   EXPECT_THROW(text("sm_70"), UserError);
 }

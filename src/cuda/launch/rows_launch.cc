@@ -11,12 +11,16 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
+// Steps of a program whose values need more registers than two vectors at once leave.
+constexpr std::size_t kLongProgram = 24;
+
 class RowsLaunch : public KernelLaunch {
  public:
   RowsLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
       : schedule_(schedule), cut_(cut), gpu_(gpu), domain_(first_sweep().domain) {
     find_dense();
-    strided_ = make_variant({.threads = 256, .blocks = 4, .vector = 1, .ring = 0});
+    const bool wide = arithmetic_type(schedule.inputs) == DType::kF64;
+    strided_ = make_variant({.threads = 256, .blocks = wide ? 2 : 4, .vector = 1, .ring = 0});
     std::int64_t smallest = 8;
     for (const Border& border : dense_) smallest = std::min(smallest, byte_size(border.dtype));
     const int vector = dense_.empty() || !by_type_dense_ ? 0 : rows_vector(cut, domain_, smallest);
@@ -25,14 +29,13 @@ class RowsLaunch : public KernelLaunch {
     // Larger steps cost less of everything that is done once a step, but more registers where channels end inside of
     // them; where sweeps follow each other, a ring of more and smaller ones keeps them closer together.
     const bool whole = domain_[2] * domain_[3] * domain_[4] % (std::int64_t{64} * vector) == 0;
-    const bool wide = arithmetic_type(schedule.inputs) == DType::kF64;
-    const int pieces = wide ? 1 : (inputs_ == 1 || whole ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
+    const bool large = inputs_ > 1 || sweeps().count > 2 || longest_program() > kLongProgram;
+    const int pieces = wide ? 1 : (whole || !large ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
+    // Of a multiprocessor: fewer have more registers each. Code for GPUs without clusters takes a few more.
+    const int threads = wide ? 256 : large && (!whole || !gpu.architecture->clusters) ? 384 : 512;
     for (const int blocks : {1, 2}) {
-      RowsConstants constants = {.threads = (wide ? 256 : 512) / blocks,
-                                 .blocks = blocks,
-                                 .vector = vector,
-                                 .pieces = pieces,
-                                 .ring = 1};
+      RowsConstants constants = {
+          .threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = pieces, .ring = 1};
       const RowsText trial = rows_text(schedule, cut, constants);
       constants.ring = rows_ring(gpu, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
       if (constants.ring <= 1 || trial.ring_inputs == 0) continue;
@@ -140,6 +143,14 @@ class RowsLaunch : public KernelLaunch {
     for (int i = cut_.first; i <= cut_.last; ++i)
       if (schedule_.steps[at(i)].kind == StepKind::kSweep) return schedule_.steps[at(i)].sweep;
     throw InternalError("a kernel of sweeps without a sweep");
+  }
+
+  std::size_t longest_program() const {
+    std::size_t longest = 0;
+    for (int i = cut_.first; i <= cut_.last; ++i)
+      if (schedule_.steps[at(i)].kind == StepKind::kSweep)
+        longest = std::max(longest, schedule_.steps[at(i)].sweep.steps.size());
+    return longest;
   }
 
   RowsSweeps sweeps() const {

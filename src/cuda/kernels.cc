@@ -200,8 +200,12 @@ class Cutter {
       if (step(i).kind != StepKind::kSweep) continue;
       const Sweep& sweep = step(i).sweep;
       std::vector<int> slots = sweep.inputs;
-      for (const Sink& sink : sweep.sinks)
-        if (sink.kind == SinkKind::kStore) slots.push_back(sink.slots[0]);
+      for (const Sink& sink : sweep.sinks) {
+        if (sink.kind != SinkKind::kStore) continue;
+        // A statistic that varies over positions lies as other statistics do.
+        if (schedule_.slots[at(sink.slots[0])].kind == SlotKind::kStatistic) return false;
+        slots.push_back(sink.slots[0]);
+      }
       for (int number : slots) {
         const Slot& slot = schedule_.slots[at(number)];
         if (slot.kind == SlotKind::kStatistic || slot.extents != sweep.domain) continue;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "cuda/emit/fold_affine.h"
 #include "cuda/emit/unit_text.h"
 
 namespace fuseblock::cuda {
@@ -372,9 +371,8 @@ class RowsWriter : UnitWriter {
     if (placed)
       text.line("const Position at = position_at(position, " + scalar("long long", "height") + ", " +
                 scalar("long long", "width") + ");");
-    const FoldedSteps folded = folded_steps(i);
     const std::vector<std::string> names = write_statements(
-        text, folded.steps,
+        text, which.steps,
         [&](int input) -> std::string {
           const int from = which.inputs[at(input)];
           if (contains(ring_, from)) return "element_at(inputs." + names_[at(from)] + "[piece], i)";
@@ -388,7 +386,7 @@ class RowsWriter : UnitWriter {
     for (const Sink& sink : which.sinks) {
       if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
       done.push_back(sink.step);
-      text.line("results.r" + number_text(sink.step) + " = " + names[at(folded.places[at(sink.step)])] + ";");
+      text.line("results.r" + number_text(sink.step) + " = " + names[at(sink.step)] + ";");
     }
     text.line("return results;");
     text.close();
@@ -421,17 +419,6 @@ class RowsWriter : UnitWriter {
     }
     text.close();
     text.close("};");
-  }
-
-  // The steps of a sweep's program. Where results are rounded to 16 bits, products and sums with values that do not vary
-  // over positions become one product and one sum.
-  FoldedSteps folded_steps(int i) const {
-    const Sweep& which = sweep(i);
-    std::vector<int> wanted;
-    for (const Sink& sink : which.sinks) wanted.push_back(sink.step);
-    const std::vector<int> constant = channel_inputs(i);
-    return fold_affine(which.steps, wanted,
-                       [&](int input) { return writes_16_bit() && contains(constant, input); });
   }
 
   // Read at each element, wherever it lies.

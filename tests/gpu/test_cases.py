@@ -14,9 +14,11 @@ GPU: what has passed there with the same library is not run again unless --again
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -32,6 +34,18 @@ import gpu_cases  # noqa: E402
 import gpu_record  # noqa: E402
 
 
+def kernels(row: Any, direction: str) -> list[str]:
+    """The digests of the kernels that a row has now."""
+    import gpu_row
+
+    with gpu_row.divided(row):
+        plan = gpu_row.make_plan(row, "h200")
+        if direction == "backward":
+            plan = plan.backward()
+        found = json.loads(plan.explain_json())["kernels"]
+    return [kernel["source_digest"] for kernel in found]
+
+
 def main() -> int:
     """Runs the rows and writes the record."""
     parser = gpu_record.parser("Every load-sourced case on the GPU beside PyTorch and float64")
@@ -41,7 +55,7 @@ def main() -> int:
     from fuseblock._capi import library_path
 
     name, rows = ("random", gpu_cases.random_rows()) if options.random else ("tests", gpu_cases.rows())
-    return gpu_record.main(options, name, rows, "gpu_row:run_row", library_path())
+    return gpu_record.main(options, name, rows, "gpu_row:run_row", library_path(), kernels)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,9 @@ class _Scope:
         for name in [*block["inputs"], *block["parameters"]]:
             if name not in arguments:
                 raise ValueError(f"argument `{name}` of the block is missing")
-            self.unlabelled[name] = arguments[name]
+            # A number that lies on the CPU may stand beside tensors of a GPU.
+            number = arguments[name].dim() == 0 and "x" in arguments
+            self.unlabelled[name] = arguments[name].to(arguments["x"].device) if number else arguments[name]
             if name in axes:
                 self.label(name, axes[name])
             elif name == "x":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Load-sourced blocks on a GPU beside PyTorch, eager and compiled, and beside the floor.
 
-    python3 benchmarks/gpu/bench.py [--filter TEXT] [--out FILE] [--layouts NAMES] [--no-compile]
+    python3 benchmarks/gpu/bench.py [--filter TEXT] [--skip TEXT] [--out FILE] [--layouts NAMES] [--no-compile]
 
 Needs the build folder, a GPU and torch. A row is a block, a shape, a layout and a direction: the median of
 ten runs, L2 emptied before each, weights and biases random, the error of the outputs checked in the same
@@ -329,10 +329,16 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def case_text(case: Case) -> str:
+    """What --filter and --skip look at."""
+    return f"{case.name} {case.shape}"
+
+
 def main() -> int:
     """Times the cases and writes the results."""
     parser = argparse.ArgumentParser(description="Load-sourced blocks on a GPU beside PyTorch and the floor")
     parser.add_argument("--filter", default="", help="only cases whose name and shape contain the text")
+    parser.add_argument("--skip", default="", help="but not those that contain this one")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "h200" / "norms.json")
     parser.add_argument("--layouts", nargs="+", default=["contiguous", "channels_last"])
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile ahead")
@@ -343,7 +349,7 @@ def main() -> int:
         (number, case, layout)
         for layout in options.layouts
         for number, case in enumerate(cases())
-        if options.filter in f"{case.name} {case.shape}"
+        if options.filter in case_text(case) and (not options.skip or options.skip not in case_text(case))
     ]
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     with multiprocessing.get_context("spawn").Pool(min(options.jobs, len(chosen))) as pool:

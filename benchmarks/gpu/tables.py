@@ -49,7 +49,9 @@ def tables(rows: list[dict[str, Any]]) -> str:
                 "| | floor | fuseblock | times the floor | eager | torch.compile |\n|---|---|---|---|---|---|"
             )
             lines = "\n".join(map(line, chosen))
-            gain = f"Against the better of the two the geometric mean is {mean_gain(chosen):.1f} times."
+            both = [row for row in chosen if len(row["peers"]) == 2]
+            gain = f"{title} against the better of the two, where both were timed: geometric mean "
+            gain += f"{mean_gain(both):.2f} over {len(both)} rows."
             parts.append(f"{title}, {name}:\n\n{head}\n{lines}\n\n{gain}\n")
     return "\n".join(parts)
 

@@ -50,6 +50,9 @@ struct DeviceDescription {
 
   double first_touch = 0;  // seconds a byte of memory that is used for the first time
   double sweep_start = 0;  // seconds before the first element of a sweep: waking threads, a launch
+
+  // Products and sums may be rounded once, so that a value that two kernels compute may differ between them.
+  bool contracts = false;
 };
 
 // A JSON object: name, model, origin (none, table, measured, estimated), cores, and each figure under its name here.

@@ -52,6 +52,7 @@ DeviceDescription from_sheet(const Sheet& sheet) {
   result.core_cache_bytes = sheet.core_memory_bytes;
   result.core_cache_bandwidth = 128 * sheet.multiprocessors * sheet.clock;
   result.sweep_start = kLaunch;
+  result.contracts = true;
   return result;
 }
 

@@ -101,7 +101,8 @@ class TrainingSplit {
   // Whether a part can be saved in place of the reductions behind it.
   bool can_save(int part) const {
     const Part& which = graph()[part];
-    if (!is_shared(part) || is_forward_output(part) || is_compared(part)) return false;
+    if (!is_shared(part) || is_forward_output(part) || is_compared(part) || is_of_exponentials(part))
+      return false;
     if (which.kind != PartKind::kComponent && which.kind != PartKind::kPointwise &&
         which.kind != PartKind::kContract)
       return false;
@@ -125,6 +126,17 @@ class TrainingSplit {
         return step.primitive == Primitive::kEqual && (is_operand(step.a) || is_operand(step.b));
       });
     });
+  }
+
+  // Whether a part is of sums of exponentials of a value that backward would compute a little differently: a difference in
+  // the last place of a large exponent is one in many places of the exponential.
+  bool is_of_exponentials(int part) const {
+    const Part& which = graph()[part];
+    if (!device_.contracts || which.kind != PartKind::kComponent) return false;
+    int reduction = which.operands[0];
+    if (graph()[reduction].statistic != Statistic::kExpSum) return false;
+    while (graph()[reduction].kind == PartKind::kMerge) reduction = graph()[reduction].operands[0];
+    return graph()[graph()[reduction].operands[0]].kind == PartKind::kPointwise;
   }
 
   // Whether a part that is not shared reads it, or it is a result.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Load-sourced blocks on a GPU beside PyTorch, eager and compiled, and beside the floor.
 
-    python3 benchmarks/gpu/bench.py [--filter TEXT] [--skip TEXT] [--out FILE] [--layouts NAMES] [--no-compile]
+    python3 benchmarks/gpu/bench.py [--filter TEXT] [--skip TEXT] [--layouts NAMES] [--no-compile]
 
 Needs the build folder, a GPU and torch. A row is a block, a shape, a layout and a direction: the median of
 ten runs, L2 emptied before each, weights and biases random, the error of the outputs checked in the same

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/emit/sums_text.h"
 #include "cuda/emit/unit_text.h"
 
 namespace fuseblock::cuda {
@@ -146,9 +147,6 @@ class RowsWriter : UnitWriter {
     return std::find(list.begin(), list.end(), item) != list.end();
   }
 
-  // What the sweep's statistics are called: `s5` for part 5.
-  static std::string sum_name(const Sink& sink) { return "s" + std::to_string(sink.part); }
-
   void write_sums(Text& text, int i) {
     std::vector<const Sink*> taken;
     std::vector<std::int32_t> steps;
@@ -170,7 +168,10 @@ class RowsWriter : UnitWriter {
     shared_bytes_ +=
         (single_ ? 4 : 8) * static_cast<int>(inputs.size() * static_cast<std::size_t>(cut_.unit_channels)) +
         16;
-    write_sums_struct(text, i, taken);
+    std::vector<TakenStatistic> statistics;
+    for (const Sink* sink : taken)
+      statistics.push_back({"s" + number_text(sink->part), statistic_type(sink->part, "real"), sink->step});
+    write_sums_structs(text, name, of_unit(i), statistics);
     int numbers = 0;
     for (const Sink* sink : taken) numbers += state_numbers(part(sink->part).statistic);
     list_numbers_.push_back(numbers);
@@ -180,55 +181,6 @@ class RowsWriter : UnitWriter {
     shared_bytes_ += (numbers == 0 ? 16 : numbers * (single_ ? 4 : 8) * (channels + warps)) + 16;
     // Where the team is a cluster.
     shared_bytes_ += numbers * (single_ ? 4 : 8) * channels + 16;
-  }
-
-  void write_sums_struct(Text& text, int i, const std::vector<const Sink*>& taken) {
-    const std::string name = number_text(i);
-    auto each = [&](const std::string& before, const std::string& after) {
-      for (const Sink* sink : taken) text.line(before + sum_name(*sink) + after);
-    };
-    text.open("struct Sums" + name + " {");
-    text.line(std::string("static constexpr int kChannels = ") + (of_unit(i) ? "1;" : "kUnitChannels;"));
-    if (taken.empty()) text.line("int nothing;");
-    for (const Sink* sink : taken)
-      text.line(statistic_type(sink->part, "real") + " " + sum_name(*sink) + ";");
-    text.open("__device__ void clear() {");
-    each("", ".clear();");
-    text.close();
-    text.open("__device__ void merge(const Sums" + name + "& other) {");
-    for (const Sink* sink : taken) text.line(sum_name(*sink) + ".merge(other." + sum_name(*sink) + ");");
-    text.close();
-    text.open("__device__ void merge_lanes() {");
-    each("", ".merge_lanes();");
-    text.close();
-    text.close("};");
-
-    text.open("struct Running" + name + " {");
-    if (taken.empty()) text.line("int nothing;");
-    for (const Sink* sink : taken)
-      text.line("Running<" + statistic_type(sink->part, "real") + "> " + sum_name(*sink) + ";");
-    text.open("__device__ void clear() {");
-    each("", ".clear();");
-    text.close();
-    text.open("__device__ void add(const Results" + name +
-              " (&results)[kElements], unsigned int taken, bool begins) {");
-    for (const Sink* sink : taken) {
-      text.open("{");
-      text.line("real values[kElements];");
-      text.line("#pragma unroll");
-      text.line("for (int i = 0; i < kElements; ++i) values[i] = results[i].r" + number_text(sink->step) +
-                ";");
-      text.line(sum_name(*sink) + ".add(values, taken, begins);");
-      text.close();
-    }
-    text.close();
-    text.open("__device__ Sums" + name + " settled() const {");
-    text.line("Sums" + name + (taken.empty() ? " sums = {};" : " sums;"));
-    for (const Sink* sink : taken)
-      text.line("sums." + sum_name(*sink) + " = " + sum_name(*sink) + ".settled();");
-    text.line("return sums;");
-    text.close();
-    text.close("};");
   }
 
   void write_inputs(Text& text) {
@@ -611,7 +563,7 @@ class RowsWriter : UnitWriter {
     if (has_statistics(which) && constants_.cluster > 1) text.line("cluster::wait();");
     const std::string crew = by_first_warp(which) ? "Warp" : "Block";
     if (by_first_warp(which)) text.open("if (is_first_warp()) {");
-    if (!(which == 0 && by_first_warp(0))) write_prepare(text, "parameters", crew, which + 1, "unit");
+    if (which != 0 || !by_first_warp(0)) write_prepare(text, "parameters", crew, which + 1, "unit");
     if (has_statistics(which)) write_take(text, which, crew);
     write_finalise_behind(text, which, crew);
     write_prepare(text, "statistics", crew, which + 1, "unit");

@@ -1,0 +1,23 @@
+// The structs of a sweep's statistics in the text of a kernel `rows`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cuda/emit/text.h"
+
+namespace fuseblock::cuda {
+
+struct TakenStatistic {
+  std::string name;   // of the field
+  std::string type;   // `Moments<real>`
+  std::int32_t step;  // of the program, whose result it is taken of
+};
+
+// `SumsN`, which is merged, and `RunningN`, which a thread adds elements to; N is the sweep's number. `of_unit`: one for a
+// whole unit, in place of one for each of its channels.
+void write_sums_structs(Text& text, const std::string& sweep, bool of_unit,
+                        const std::vector<TakenStatistic>& taken);
+
+}  // namespace fuseblock::cuda

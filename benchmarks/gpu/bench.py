@@ -351,6 +351,9 @@ def main() -> int:
         for number, case in enumerate(cases())
         if options.filter in case_text(case) and (not options.skip or options.skip not in case_text(case))
     ]
+    if not chosen:
+        print("no case is chosen", file=sys.stderr)
+        return 2
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     with multiprocessing.get_context("spawn").Pool(min(options.jobs, len(chosen))) as pool:
         ahead = [(number, layout, not options.no_compile) for number, _, layout in chosen]

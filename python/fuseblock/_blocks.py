@@ -49,6 +49,12 @@ _is_grad_enabled = torch.is_grad_enabled
 _in_transform = torch._C._are_functorch_transforms_active
 
 
+def _is_capturing(device: torch.device) -> bool:
+    """Whether the current stream of a GPU is being captured."""
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
 @dataclass(frozen=True)
 class NamedType:
     """What a block takes under a name."""
@@ -287,7 +293,7 @@ class Block:
                 raise _NoPlan(
                     "mistake", f"{name}: expected a tensor of {expected}, got one of {argument.dtype}"
                 )
-        capturing = arguments[0].is_cuda and torch.cuda.is_current_stream_capturing()
+        capturing = arguments[0].is_cuda and _is_capturing(arguments[0].device)
         kind, *answer = prepare(self._handle, arguments, wanted, "", capturing)
         if kind == "unknown":
             raise RuntimeError(

@@ -164,7 +164,9 @@ class TensorInfo:
 
     def empty(self, device: str = "cpu") -> Tensor:
         """A tensor for it, not filled."""
-        return torch.empty_strided(self.extents, self.strides, dtype=self.dtype, device=device)
+        return torch.empty_strided(
+            self.extents, self.strides, dtype=self.dtype, device=_device_of_torch(device)
+        )
 
 
 class Plan:
@@ -367,9 +369,15 @@ class BoundCall:
 
 def aligned_bytes(count: int, device: str = "cpu") -> Tensor:
     """Memory for a workspace."""
-    memory = torch.empty(count + _ALIGNMENT, dtype=torch.uint8, device=device)
+    memory = torch.empty(count + _ALIGNMENT, dtype=torch.uint8, device=_device_of_torch(device))
     begin = -memory.data_ptr() % _ALIGNMENT
     return memory[begin : begin + count]
+
+
+def _device_of_torch(device: str) -> str:
+    """PyTorch's name of a plan's device; its `cuda` would be the current one."""
+    gpu = _gpu(device)
+    return device if gpu is None else f"cuda:{gpu}"
 
 
 def _gpu(device: str) -> int | None:

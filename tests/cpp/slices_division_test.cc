@@ -113,7 +113,7 @@ TEST(SlicesDivision, TheVariableIsReadWordByWord) {
   EXPECT_EQ(choice.pieces, 4);
   EXPECT_EQ(choice.ahead, 0);
   EXPECT_EQ(choice.ring, 0);
-  EXPECT_EQ(SlicesChoice::parse("").ahead, -1);
+  EXPECT_EQ(SlicesChoice::parse("").ahead, 0);
   EXPECT_THROW(SlicesChoice::parse("rings=4"), UserError);
   EXPECT_THROW(SlicesChoice::parse("ring"), UserError);
   EXPECT_THROW(SlicesChoice::parse("ring=-1"), UserError);

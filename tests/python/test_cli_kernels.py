@@ -220,6 +220,8 @@ def test_choices_of_kernels_are_for_gpus() -> None:
     assert "tile: expected a plan with a kernel `columns`, but that for cpu has none" in done.stderr
     done = fuseblock("explain", *ON_GPU, "--force", "team=100000", status=2)
     assert "team: expected at most the " in done.stderr
+    done = fuseblock("explain", *ON_GPU, "--force", "team=132", status=2)
+    assert "team: expected blocks that all have elements of a unit" in done.stderr
 
 
 # source and compile

@@ -6,8 +6,8 @@
 // same channels: their parameters and their statistics stay in its registers. Rows of a warp lie one behind the other,
 // then those of the block's warps; a chunk is kPieces times that, and a block has neighbouring chunks.
 // A chunk is copied into the threads' own columns of shared memory long before its turn, also chunks of the team's next
-// unit, and stays there for later passes; of a unit that is larger the last chunks stay, the others are copied again, the
-// last ones first. Statistics are merged lane by lane, warp by warp, block by block, in an order that depends on the shapes
+// unit, and stays there for later passes; of a unit that is larger the last chunks stay, the others are copied again, with
+// two passes the last ones first. Statistics are merged lane by lane, warp by warp, block by block, in an order that depends on the shapes
 // alone: a block of the team collects those of some channels from all and hands the totals to all.
 //
 // Before this stand the constants, device/slices_place.cuh, Arguments, Inputs (what lies in the ring) and UnitValues;

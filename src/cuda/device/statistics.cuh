@@ -4,8 +4,9 @@
 //   merge(other)       joins two parts; the order of the calls is part of the result
 //   merge_all(parts)   joins several, in a fixed order
 //   merge_lanes()      joins the parts of a warp's lanes, which all get the result
-// A variance is never a difference of two large
-// numbers: moments are taken around the mean of a vector and merged by Chan's formula.
+// Moments also add(values, taken, weight), for many statistics that take equally many elements.
+// A variance is never a difference of two large numbers: moments are taken around a value near to the mean, here that of a
+// vector, and merged by Chan's formula.
 
 namespace warp {
 

@@ -86,14 +86,13 @@ std::vector<std::string> write_statements(Text& text, std::span<const Formula::S
       case Primitive::kSelect: value = name(step.a) + " != 0 ? " + name(step.b) + " : " + name(step.c); break;
       case Primitive::kDiv: {
         const Formula::Step& dividend = steps[static_cast<std::size_t>(step.a)];
-        const Formula::Step& root = steps[static_cast<std::size_t>(step.b)];
+        const Formula::Step& divisor = steps[static_cast<std::size_t>(step.b)];
         if (dividend.primitive == Primitive::kConstant && dividend.constant == 1 &&
-            root.primitive == Primitive::kSqrt) {
-          value = "reciprocal_root(" + name(root.a) + ")";
+            divisor.primitive == Primitive::kSqrt) {
+          value = "reciprocal_root(" + name(divisor.a) + ")";
           break;
         }
         // A product with the reciprocal of a constant; its error is one rounding more.
-        const Formula::Step& divisor = steps[static_cast<std::size_t>(step.b)];
         const double reciprocal = 1 / divisor.constant;
         if (divisor.primitive == Primitive::kConstant && std::isnormal(reciprocal) && single)
           value = name(step.a) + " * " + literal(reciprocal, single);

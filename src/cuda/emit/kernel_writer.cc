@@ -28,12 +28,21 @@ constexpr auto kLanguageWords = std::to_array<const char*>(
      "union",        "unsigned", "using",     "virtual",  "void",      "volatile",
      "wchar_t",      "while",    "xor",       "xor_eq"});
 constexpr auto kDeviceNames = std::to_array<const char*>(
-    {"a",        "again",        "block_sums", "block_tiles", "bundle",    "bundle_sums", "c",     "elements",
-     "finished", "height",       "in_d",       "in_h",        "in_w",      "kept",        "lead",  "n",
-     "nothing",  "out_d",        "out_h",      "out_w",       "positions", "real",        "rest",  "rounds",
-     "rows",     "sample_tiles", "steps",      "team",        "tiles",     "unit",        "units", "width"});
+    {"a",          "again",        "block_sums", "block_tiles", "bundle",     "bundle_sums",
+     "c",          "elements",     "finished",   "height",      "in_d",       "in_h",
+     "in_w",       "kept",         "lead",       "n",           "nothing",    "out_d",
+     "out_h",      "out_w",        "positions",  "real",        "rest",       "rounds",
+     "rows",       "sample_tiles", "steps",      "team",        "team_list0", "team_list1",
+     "team_list2", "team_list3",   "tiles",      "unit",        "units",      "width"});
+
+// Statistics that a block works out one a thread; fewer have a warp each.
+constexpr std::int64_t kManySets = 64;
+constexpr std::int64_t kMostInt = std::int64_t{1} << 30;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// The type that counts so far.
+std::string count_type(std::int64_t end) { return end < kMostInt ? "int" : "long long"; }
 
 // A name as an identifier; `taken` holds those that are used.
 std::string identifier(const std::string& name, std::set<std::string>& taken) {
@@ -52,10 +61,6 @@ std::string identifier(const std::string& name, std::set<std::string>& taken) {
   for (int number = 2; !taken.insert(result).second; ++number) result = base + "_" + std::to_string(number);
   return result;
 }
-
-// Statistics that a block works out one a thread; fewer have a warp each.
-constexpr std::int64_t kManySets = 64;
-constexpr std::int64_t kMostInt = std::int64_t{1} << 30;
 
 }  // namespace
 
@@ -176,7 +181,7 @@ void KernelWriter::write_merge_all(Text& text, int number) {
   const bool by_thread = sets >= kManySets;
   const std::string lanes = by_thread ? "1" : "32";
   const std::string lane = by_thread ? "0" : "threadIdx.x % 32";
-  const std::string number_type = sets * size < kMostInt ? "int" : "long long";
+  const std::string number_type = count_type(sets * size);
   text.open("for (" + number_type + " set = threadIdx.x / " + lanes + "; set < " + std::to_string(sets) +
             "; set += blockDim.x / " + lanes + ") {");
   text.line(type + " total;");
@@ -235,11 +240,10 @@ void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts,
       write_merge_all(text, number);
     } else {
       const std::string channels = std::to_string(which.extents[1]);
-      text.open("for (" + std::string(which.extents[0] * which.extents[1] < kMostInt ? "int" : "long long") +
-                " i = threadIdx.x; i < " + std::to_string(which.extents[0] * which.extents[1]) +
-                "; i += blockDim.x) {");
-      text.line("const " + std::string(which.extents[0] * which.extents[1] < kMostInt ? "int" : "long long") +
-                " n = i / " + channels + ", c = i % " + channels + ";");
+      text.open("for (" + count_type(which.extents[0] * which.extents[1]) + " i = threadIdx.x; i < " +
+                std::to_string(which.extents[0] * which.extents[1]) + "; i += blockDim.x) {");
+      text.line("const " + count_type(which.extents[0] * which.extents[1]) + " n = i / " + channels +
+                ", c = i % " + channels + ";");
       std::string value;
       if (which.kind == PartKind::kRegroup) {
         const std::int64_t other = part(which.operands[0]).extents[1];
@@ -260,10 +264,10 @@ void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts,
   for (int output : outputs) {
     const Extents& extents = slot(output).extents;
     const std::string channels = std::to_string(extents[1]);
-    text.open("for (" + std::string(extents[0] * extents[1] < kMostInt ? "int" : "long long") +
-              " i = threadIdx.x; i < " + std::to_string(extents[0] * extents[1]) + "; i += blockDim.x) {");
-    text.line("const " + std::string(extents[0] * extents[1] < kMostInt ? "int" : "long long") + " n = i / " +
-              channels + ", c = i % " + channels + ";");
+    text.open("for (" + count_type(extents[0] * extents[1]) + " i = threadIdx.x; i < " +
+              std::to_string(extents[0] * extents[1]) + "; i += blockDim.x) {");
+    text.line("const " + count_type(extents[0] * extents[1]) + " n = i / " + channels + ", c = i % " +
+              channels + ";");
     const std::string to = tensor(output);
     text.line("assign(" + to + ".data[" + to + ".offset(n, c)], " + everywhere(slot(output).part, "n", "c") +
               ");");

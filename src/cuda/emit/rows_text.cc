@@ -101,7 +101,7 @@ class RowsWriter : UnitWriter {
   }
   bool has_channels(int i) const { return !channel_inputs(i).empty(); }
 
-  // Whether a sweep goes on alike where a channel ends.
+  // Whether a sweep does something else where a channel ends.
   bool by_channel(int i) const {
     if (has_channels(i) || (has_statistics(i) && !of_unit(i))) return true;
     return std::any_of(sweep(i).inputs.begin(), sweep(i).inputs.end(),
@@ -114,7 +114,7 @@ class RowsWriter : UnitWriter {
     return constants_.ring > 0 && positions % (std::int64_t{32} * constants_.vector * constants_.pieces) == 0;
   }
 
-  // Whether everything that the sweeps write is rounded to 16 bits, and no statistic is taken of what functions give.
+  // Whether all elements that the sweeps write are rounded to 16 bits.
   bool writes_16_bit() const {
     bool any = false;
     for (int i = 0; i < sweep_count(); ++i)

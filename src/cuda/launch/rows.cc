@@ -78,6 +78,13 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     const std::int64_t teams = std::min(std::max<std::int64_t>(blocks / team, 1), units);
     const auto rounds = static_cast<double>(ceil_div(units, teams));
     const std::int64_t steps = ceil_div(chunks, team * warps);
+    // Nobody would wait for a block without elements before its lists are used again.
+    if (team > 1 && !cluster && (team - 1) * warps * steps >= chunks) {
+      if (wanted == 0) continue;
+      throw UserError("team: expected blocks that all have elements of a unit, which has " +
+                      std::to_string(chunks) + " chunks of a warp, " + std::to_string(warps) +
+                      " warps in a block; got " + std::to_string(wanted) + " blocks");
+    }
     // A single sweep lets go of a chunk at once, so that all of them pass through the ring.
     const std::int64_t kept = constants.ring == 0 ? 0
                               : single            ? steps

@@ -225,20 +225,18 @@ std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoic
 std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
                                             const SlicesChoice& choice) {
   std::optional<SlicesDivision> best;
-  for (int pieces : {1, 2, 4})
-    for (const bool ahead : {false, true}) {
-      if (choice.pieces > 0 ? pieces != choice.pieces
-                            : pieces > 1 && pieces * width.vector_bytes > kMostChunkBytes)
-        continue;
-      if (ahead != (choice.ahead > 0)) continue;
-      SlicesConstants constants = width.constants;
-      constants.pieces = pieces;
-      constants.ahead = ahead;
-      constants.ring = ring_of(gpu, width, constants);
-      if (choice.ring > 0) constants.ring = std::min(constants.ring, choice.ring);
-      if (constants.ring < kLeastRing) continue;
-      best_team(gpu, work, width.channels, constants, choice.team, best);
-    }
+  for (int pieces : {1, 2, 4}) {
+    if (choice.pieces > 0 ? pieces != choice.pieces
+                          : pieces > 1 && pieces * width.vector_bytes > kMostChunkBytes)
+      continue;
+    SlicesConstants constants = width.constants;
+    constants.pieces = pieces;
+    constants.ahead = choice.ahead > 0;
+    constants.ring = ring_of(gpu, width, constants);
+    if (choice.ring > 0) constants.ring = std::min(constants.ring, choice.ring);
+    if (constants.ring < kLeastRing) continue;
+    best_team(gpu, work, width.channels, constants, choice.team, best);
+  }
   return best;
 }
 

@@ -44,7 +44,7 @@ struct SlicesChoice {
   int threads = 0;
   int blocks = 0;
   int ring = 0;
-  int ahead = -1;
+  int ahead = 0;
 
   // Throws UserError that names the word it does not know.
   static SlicesChoice parse(const std::string& text);

@@ -59,7 +59,7 @@ foreach(name IN ITEMS cuda_compile_test random_blocks_test fuzz_test vector_func
 endforeach()
 if(TEST cuda_compile_test)
   # Hundreds of compilations in its long form.
-  set_tests_properties(cuda_compile_test PROPERTIES TIMEOUT 1500)
+  set_tests_properties(cuda_compile_test PROPERTIES TIMEOUT 3000)
 endif()
 
 enable_language(C)

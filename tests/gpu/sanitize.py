@@ -19,7 +19,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "python")]
 
-# As in test_cases.py.
-_package = types.ModuleType("fuseblock")
-_package.__path__ = [str(ROOT / "python" / "fuseblock")]
-sys.modules.setdefault("fuseblock", _package)
-
+import bare_package  # noqa: E402, F401
 import gpu_cases  # noqa: E402
 import gpu_record  # noqa: E402
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "python")]
 
-# Of the package only `aten` and `_capi` are taken, which need the C library alone; the package itself loads
-# the library of PyTorch's operations, too.
-_package = types.ModuleType("fuseblock")
-_package.__path__ = [str(ROOT / "python" / "fuseblock")]
-sys.modules.setdefault("fuseblock", _package)
-
+import bare_package  # noqa: E402, F401
 import gpu_cases  # noqa: E402
 import gpu_record  # noqa: E402
 

@@ -11,16 +11,13 @@ namespace {
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
-int state_numbers(Statistic statistic) {
-  return statistic == Statistic::kMoments ? 3 : component_count(statistic);
-}
-
 class RowsWriter : UnitWriter {
  public:
   RowsWriter(const Schedule& schedule, const KernelCut& cut, const RowsConstants& constants)
       : UnitWriter(schedule, cut), constants_(constants) {
     find_unit_sums();
-    find_ring();
+    if (constants.ring > 0) find_ring();
+    for (int input : ring_) ring_vector_bytes_ += vector_bytes(input);
   }
 
   RowsText run() {
@@ -89,18 +86,6 @@ class RowsWriter : UnitWriter {
   }
 
  private:
-  // The inputs of a sweep's program that do not vary over positions.
-  std::vector<int> channel_inputs(int i) const {
-    std::vector<int> result;
-    for (std::size_t k = 0; k < sweep(i).inputs.size(); ++k) {
-      const int input = sweep(i).inputs[k];
-      if (!over_positions(slot(input).extents) && !contains(ring_, input))
-        result.push_back(static_cast<int>(k));
-    }
-    return result;
-  }
-  bool has_channels(int i) const { return !channel_inputs(i).empty(); }
-
   // Whether a sweep does something else where a channel ends.
   bool by_channel(int i) const {
     if (has_channels(i) || (has_statistics(i) && !of_unit(i))) return true;
@@ -112,39 +97,6 @@ class RowsWriter : UnitWriter {
   bool whole_chunks() const {
     const std::int64_t positions = domain_[2] * domain_[3] * domain_[4];
     return constants_.ring > 0 && positions % (std::int64_t{32} * constants_.vector * constants_.pieces) == 0;
-  }
-
-  // Whether all elements that the sweeps write are rounded to 16 bits.
-  bool writes_16_bit() const {
-    bool any = false;
-    for (int i = 0; i < sweep_count(); ++i)
-      for (const Sink& sink : sweep(i).sinks) {
-        if (sink.kind != SinkKind::kStore) continue;
-        any = true;
-        if (byte_size(element_type(sink.slots[0])) != 2) return false;
-      }
-    return any && single_;
-  }
-
-  // Values over the whole domain that no sweep of this kernel writes.
-  void find_ring() {
-    if (constants_.ring == 0) return;
-    std::vector<int> written;
-    for (int i = 0; i < sweep_count(); ++i)
-      for (const Sink& sink : sweep(i).sinks)
-        if (sink.kind == SinkKind::kStore) written.push_back(sink.slots[0]);
-    for (int i = 0; i < sweep_count(); ++i)
-      for (int input : sweep(i).inputs) {
-        if (slot(input).kind == SlotKind::kStatistic || slot(input).extents != domain_ ||
-            contains(written, input) || contains(ring_, input))
-          continue;
-        ring_.push_back(input);
-        ring_vector_bytes_ += vector_bytes(input);
-      }
-  }
-
-  static bool contains(const std::vector<int>& list, int item) {
-    return std::find(list.begin(), list.end(), item) != list.end();
   }
 
   void write_sums(Text& text, int i) {
@@ -327,7 +279,7 @@ class RowsWriter : UnitWriter {
         text, which.steps,
         [&](int input) -> std::string {
           const int from = which.inputs[at(input)];
-          if (contains(ring_, from)) return "element_at(inputs." + names_[at(from)] + "[piece], i)";
+          if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], i)";
           if (!is_direct(from)) return "channel.i" + number_text(input);
           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
                  ", unit.n, unit.first_channel + c, at)])";
@@ -371,25 +323,6 @@ class RowsWriter : UnitWriter {
     }
     text.close();
     text.close("};");
-  }
-
-  // Read at each element, wherever it lies.
-  bool is_direct(int input) const { return over_positions(slot(input).extents) && !contains(ring_, input); }
-
-  // Whether a slot is a statistic that this kernel works out.
-  bool made_here(int input) const {
-    const Slot& which = slot(input);
-    if (which.kind != SlotKind::kStatistic) return false;
-    const int owner =
-        part(which.part).kind == PartKind::kComponent ? part(which.part).operands[0] : which.part;
-    return sweep_of(owner) >= 0 || in_unit(which.part) || in_unit(owner);
-  }
-
-  std::string channel_value(int input) {
-    const Slot& which = slot(input);
-    if (which.kind == SlotKind::kStatistic) return in_unit_text(which.part, which.component);
-    const std::string from = tensor(input);
-    return "to_real(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
   }
 
   // The step of the schedule that a sweep is.
@@ -572,7 +505,6 @@ class RowsWriter : UnitWriter {
   }
 
   RowsConstants constants_;
-  std::vector<int> ring_;  // slots
   int ring_vector_bytes_ = 0;
   int shared_bytes_ = 0;
   std::vector<int> list_numbers_;

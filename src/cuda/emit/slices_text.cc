@@ -11,14 +11,6 @@ namespace {
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
-int state_numbers(Statistic statistic) {
-  return statistic == Statistic::kMoments ? 3 : component_count(statistic);
-}
-
-bool contains(const std::vector<int>& list, int item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
-}
-
 constexpr int kLargestVectorBytes = 128;
 constexpr int kAlignment = 128;
 // Of a struct's members, and what it has where it has nothing.
@@ -29,6 +21,7 @@ class SlicesWriter : UnitWriter {
   SlicesWriter(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants)
       : UnitWriter(schedule, cut), constants_(constants) {
     find_ring();
+    for (int input : ring_) ring_chunk_bytes_ += chunk_bytes(input);
     for (int i = 0; i < sweep_count(); ++i) {
       const Sweep& which = sweep(i);
       std::vector<std::int32_t> taken;
@@ -103,46 +96,7 @@ class SlicesWriter : UnitWriter {
   }
 
  private:
-  bool is_channel_input(int input) const {
-    return !over_positions(slot(input).extents) && !contains(ring_, input);
-  }
-  // The inputs of a sweep's program that do not vary over positions.
-  std::vector<int> channel_inputs(int i) const {
-    std::vector<int> result;
-    for (std::size_t k = 0; k < sweep(i).inputs.size(); ++k)
-      if (is_channel_input(sweep(i).inputs[k])) result.push_back(static_cast<int>(k));
-    return result;
-  }
-  bool has_channels(int i) const { return !channel_inputs(i).empty(); }
-
-  // Whether everything that the sweeps write is rounded to 16 bits.
-  bool writes_16_bit() const {
-    bool any = false;
-    for (int i = 0; i < sweep_count(); ++i)
-      for (const Sink& sink : sweep(i).sinks) {
-        if (sink.kind != SinkKind::kStore) continue;
-        any = true;
-        if (byte_size(element_type(sink.slots[0])) != 2) return false;
-      }
-    return any && single_;
-  }
-
-  // Values over the whole domain that no sweep of this kernel writes.
-  void find_ring() {
-    std::vector<int> written;
-    for (int i = 0; i < sweep_count(); ++i)
-      for (const Sink& sink : sweep(i).sinks)
-        if (sink.kind == SinkKind::kStore) written.push_back(sink.slots[0]);
-    for (int i = 0; i < sweep_count(); ++i)
-      for (int input : sweep(i).inputs) {
-        if (slot(input).kind == SlotKind::kStatistic || slot(input).extents != domain_ ||
-            contains(written, input) || contains(ring_, input))
-          continue;
-        ring_.push_back(input);
-        ring_chunk_bytes_ += chunk_bytes(input);
-      }
-  }
-
+  bool is_channel_input(int input) const { return !over_positions(slot(input).extents) && !in_ring(input); }
   // Places of a block's list of statistics: one for each of its rows and slots, and enough to collect a team's.
   int list_slots() const {
     const int slots = constants_.row_positions * static_cast<int>(cut_.unit_channels);
@@ -392,7 +346,7 @@ class SlicesWriter : UnitWriter {
         [&](int input) -> std::string {
           if (input >= program.first_result) return "channel.h" + number_text(input - program.first_result);
           const int from = which.inputs[at(input)];
-          if (contains(ring_, from)) return "element_at(inputs." + names_[at(from)] + "[piece], v)";
+          if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], v)";
           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, c, at)])";
         },
         "real", single_);
@@ -421,25 +375,6 @@ class SlicesWriter : UnitWriter {
     }
     text.close();
     text.close("};");
-  }
-
-  // Read at each element, wherever it lies.
-  bool is_direct(int input) const { return over_positions(slot(input).extents) && !contains(ring_, input); }
-
-  // Whether a slot is a statistic that this kernel works out.
-  bool made_here(int input) const {
-    const Slot& which = slot(input);
-    if (which.kind != SlotKind::kStatistic) return false;
-    const int owner =
-        part(which.part).kind == PartKind::kComponent ? part(which.part).operands[0] : which.part;
-    return sweep_of(owner) >= 0 || in_unit(which.part) || in_unit(owner);
-  }
-
-  std::string channel_value(int input) {
-    const Slot& which = slot(input);
-    if (which.kind == SlotKind::kStatistic) return in_unit_text(which.part, which.component);
-    const std::string from = tensor(input);
-    return "to_real(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
   }
 
   // A pass, and where it takes statistics those of the block, handed to its team.
@@ -531,7 +466,6 @@ class SlicesWriter : UnitWriter {
 
   SlicesConstants constants_;
   std::vector<PositionSteps> programs_;  // by sweep: what is the same at all positions, and the rest
-  std::vector<int> ring_;                // slots
   int ring_chunk_bytes_ = 0;
   int unit_bytes_ = 0;  // of shared memory, for each unit under way
   int list_bytes_ = 0;

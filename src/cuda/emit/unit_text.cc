@@ -29,6 +29,59 @@ int UnitWriter::sweep_of(int number) const {
   return -1;
 }
 
+void UnitWriter::find_ring() {
+  std::vector<int> written;
+  for (int i = 0; i < sweep_count(); ++i)
+    for (const Sink& sink : sweep(i).sinks)
+      if (sink.kind == SinkKind::kStore) written.push_back(sink.slots[0]);
+  for (int i = 0; i < sweep_count(); ++i)
+    for (int input : sweep(i).inputs) {
+      const bool is_written = std::find(written.begin(), written.end(), input) != written.end();
+      if (slot(input).kind == SlotKind::kStatistic || slot(input).extents != domain_ || is_written ||
+          in_ring(input))
+        continue;
+      ring_.push_back(input);
+    }
+}
+
+std::vector<int> UnitWriter::channel_inputs(int i) const {
+  std::vector<int> result;
+  for (std::size_t k = 0; k < sweep(i).inputs.size(); ++k) {
+    const int input = sweep(i).inputs[k];
+    if (!over_positions(slot(input).extents) && !in_ring(input)) result.push_back(static_cast<int>(k));
+  }
+  return result;
+}
+
+std::string UnitWriter::channel_value(int input) {
+  const Slot& which = slot(input);
+  if (which.kind == SlotKind::kStatistic) return in_unit_text(which.part, which.component);
+  const std::string from = tensor(input);
+  return "to_real(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
+}
+
+bool UnitWriter::made_here(int input) const {
+  const Slot& which = slot(input);
+  if (which.kind != SlotKind::kStatistic) return false;
+  const int owner = part(which.part).kind == PartKind::kComponent ? part(which.part).operands[0] : which.part;
+  return sweep_of(owner) >= 0 || in_unit(which.part) || in_unit(owner);
+}
+
+bool UnitWriter::writes_16_bit() const {
+  bool any = false;
+  for (int i = 0; i < sweep_count(); ++i)
+    for (const Sink& sink : sweep(i).sinks) {
+      if (sink.kind != SinkKind::kStore) continue;
+      any = true;
+      if (byte_size(element_type(sink.slots[0])) != 2) return false;
+    }
+  return any && single_;
+}
+
+int UnitWriter::state_numbers(Statistic statistic) {
+  return statistic == Statistic::kMoments ? 3 : component_count(statistic);
+}
+
 // A sweep's statistic may be the unit's where it is kept in this kernel, and merges over all of a unit's channels alone
 // take it.
 void UnitWriter::find_unit_sums() {

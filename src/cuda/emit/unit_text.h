@@ -1,6 +1,8 @@
 // What the text of a kernel `rows` or `slices` says of one unit: its statistics and the finalise steps on them.
 #pragma once
 
+#include <algorithm>
+
 #include "cuda/emit/kernel_writer.h"
 #include "plan/narrator.h"
 
@@ -33,8 +35,26 @@ class UnitWriter : public KernelWriter {
   // Whether a sweep's statistics are needed outside of the unit.
   bool writes_totals(int step) const;
 
+  // Finds what the ring holds: values over the whole domain that no sweep of this kernel writes.
+  void find_ring();
+  bool in_ring(int input) const { return std::find(ring_.begin(), ring_.end(), input) != ring_.end(); }
+  // Read at each element, wherever it lies.
+  bool is_direct(int input) const { return over_positions(slot(input).extents) && !in_ring(input); }
+  // The inputs of a sweep's program that do not vary over positions, by their places there.
+  std::vector<int> channel_inputs(int i) const;
+  bool has_channels(int i) const { return !channel_inputs(i).empty(); }
+  // Such an input at channel `c` of the unit.
+  std::string channel_value(int input);
+  // Whether a slot is a statistic that this kernel works out.
+  bool made_here(int input) const;
+  // Whether all elements that the sweeps write are rounded to 16 bits.
+  bool writes_16_bit() const;
+  // The numbers that a statistic is while it is merged.
+  static int state_numbers(Statistic statistic);
+
   Narrator narrator_;
   std::vector<int> sweeps_;  // steps
+  std::vector<int> ring_;    // slots
   Extents domain_;
   std::vector<bool> unit_sums_;  // by sweeps; empty where no one is asked for
 

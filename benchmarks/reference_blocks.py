@@ -1,8 +1,9 @@
 """The reference blocks as their users write them in PyTorch: constructors, parameter names, inputs, notation.
 
-`BLOCKS` has the blocks, `TAILS` the same on the output of a convolution that is computed elsewhere. Inputs
-are uniform in [0, 1), those of tails normal. `randomise` draws gamma and beta at random: with their defaults
-conv3d_gn_mean is 0 for every input. Each notation names its stages so that parameters have PyTorch's names.
+`BLOCKS` has the blocks, `TAILS` the same on the output of a convolution that is computed elsewhere,
+`NETWORKS` blocks of real networks with many channels. Inputs are uniform in [0, 1), those of tails normal.
+`randomise` draws gamma and beta at random: with their defaults conv3d_gn_mean is 0 for every input. Each
+notation names its stages so that parameters have PyTorch's names.
 """
 
 from __future__ import annotations
@@ -130,6 +131,30 @@ class GnSilu(nn.Module):
         return functional.silu(self.group_norm(x))
 
 
+class Conv2dGnSilu(nn.Module):
+    """Convolution, group norm, SiLU: image VAEs and U-Nets."""
+
+    def __init__(self, channels: int, groups: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm = nn.GroupNorm(groups, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.silu(self.norm(self.conv(x)))
+
+
+class Conv3dInLeaky(nn.Module):
+    """Convolution, instance norm, leaky ReLU: nnU-Net."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(channels, channels, 3, padding=1)
+        self.norm = nn.InstanceNorm3d(channels, affine=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.leaky_relu(self.norm(self.conv(x)), 0.01)
+
+
 @dataclass(frozen=True)
 class ReferenceBlock:
     """A block: how PyTorch's module is made, the same as notation, and the input its users have."""
@@ -186,13 +211,26 @@ TAILS = {
     ),
 }
 
+NETWORKS = {
+    "conv2d_gn_silu": ReferenceBlock(
+        lambda: Conv2dGnSilu(128, 32),
+        "conv2d(128, k=3, pad=1) as conv | group_norm(32) as norm | silu",
+        (1, 128, 256, 256),
+    ),
+    "conv3d_in_leaky_relu": ReferenceBlock(
+        lambda: Conv3dInLeaky(32),
+        "conv3d(32, k=3, pad=1) as conv | instance_norm(affine=true) as norm | leaky_relu(0.01)",
+        (2, 32, 64, 64, 64),
+    ),
+}
+
 
 def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Draws gamma around 1 and beta around 0 in every group norm, in place."""
+    """Draws gamma around 1 and beta around 0 in every group and instance norm, in place."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for module in model.modules():
-            if isinstance(module, nn.GroupNorm):
+            if isinstance(module, nn.GroupNorm | nn.InstanceNorm3d):
                 module.weight.copy_(1 + 0.3 * torch.randn(module.weight.shape, generator=generator))
                 module.bias.copy_(0.3 * torch.randn(module.bias.shape, generator=generator))
     return model

@@ -54,6 +54,13 @@ enum {
   kFuseblockReuseRecompute = 2 /* it is computed again */
 };
 
+/* What convolutions of f32 tensors are computed in on a GPU with tensor cores. */
+typedef int32_t FuseblockPrecision;
+enum {
+  kFuseblockPrecisionStrict = 0, /* with the error of f32 arithmetic */
+  kFuseblockPrecisionTf32 = 1    /* of operands rounded to tf32 */
+};
+
 /* A block made ready for one input type on one device. */
 typedef struct FuseblockPlan FuseblockPlan;
 
@@ -68,6 +75,7 @@ typedef struct FuseblockPlanOptions {
   int32_t threads; /* 0: as many as the machine has cores */
   FuseblockReuse reuse;
   int32_t unfused; /* not 0: one operation after the other, each result written to memory; for comparison */
+  FuseblockPrecision precision;
 } FuseblockPlanOptions;
 
 /* Elements at `data`, `strides[i]` elements apart along axis i; both arrays have `rank` entries. Inputs are only

@@ -46,6 +46,12 @@ struct KernelChoices {
   bool operator==(const KernelChoices&) const = default;
 };
 
+// What convolutions of f32 tensors are computed in on a GPU with tensor cores. Other types have one way each.
+enum class Precision : std::uint8_t {
+  kStrict,  // with the error of f32 arithmetic
+  kTf32,    // of operands rounded to tf32 (10 bits of mantissa), with f32 sums
+};
+
 struct PlanOptions {
   // Threads to run on; 0 means as many as the machine has cores. Results do not depend on it.
   int threads = 0;
@@ -53,6 +59,7 @@ struct PlanOptions {
   std::shared_ptr<const Workers> workers = nullptr;
   Reuse reuse = Reuse::kByCost;
   KernelChoices kernels = {};
+  Precision precision = Precision::kStrict;
   // False: one operation a sweep, each result written to memory; for comparison.
   bool fuse = true;
   // Convolutions that the program computes itself; see host.h. The engine `reference` makes no use of it.

@@ -36,6 +36,7 @@ _DTYPE_NAMES = {
     torch.float16: "f16",
 }
 _REUSE = {"by_cost": 0, "store": 1, "recompute": 2}
+_PRECISION = {"strict": 0, "tf32": 1}
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 # By FuseblockStatus.
 _ERRORS: dict[int, type[Exception]] = {1: ValueError, 2: NotImplementedError, 3: RuntimeError, 4: MemoryError}
@@ -47,6 +48,7 @@ class _Options(ctypes.Structure):
         ("threads", ctypes.c_int32),
         ("reuse", ctypes.c_int32),
         ("unfused", ctypes.c_int32),
+        ("precision", ctypes.c_int32),
     )
 
 
@@ -198,6 +200,7 @@ class Plan:
         threads: int = 0,
         reuse: str = "by_cost",
         fuse: bool = True,
+        precision: str = "strict",
     ) -> Plan:
         """Makes a plan.
 
@@ -208,16 +211,21 @@ class Plan:
         threads: 0 means as many as there are cores.
         reuse: what is done with a convolution's result that is needed twice: by_cost, store or recompute.
         fuse: False runs one operation after the other, for comparison.
+        precision: of convolutions of f32 tensors on a GPU: strict (the error of f32) or tf32.
 
         Raises ValueError for a mistake, NotImplementedError for what is not supported.
         """
         if reuse not in _REUSE:
             raise ValueError(f"reuse: expected one of {', '.join(_REUSE)}, got {reuse}")
+        if precision not in _PRECISION:
+            raise ValueError(f"precision: expected one of {', '.join(_PRECISION)}, got {precision}")
         given = others or {}
         types = (_NamedType * len(given))(
             *(_NamedType(name.encode(), text.encode()) for name, text in given.items())
         )
-        options = _Options(ctypes.sizeof(_Options), threads, _REUSE[reuse], int(not fuse))
+        options = _Options(
+            ctypes.sizeof(_Options), threads, _REUSE[reuse], int(not fuse), _PRECISION[precision]
+        )
         handle = ctypes.c_void_p()
         _check(
             library().fuseblock_plan_make(

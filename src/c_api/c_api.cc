@@ -65,6 +65,8 @@ static_assert(static_cast<int>(fuseblock::DType::kF64) == kFuseblockF64 &&
               static_cast<int>(fuseblock::DType::kF32) == kFuseblockF32 &&
               static_cast<int>(fuseblock::DType::kBF16) == kFuseblockBF16 &&
               static_cast<int>(fuseblock::DType::kF16) == kFuseblockF16);
+static_assert(static_cast<int>(fuseblock::Precision::kStrict) == kFuseblockPrecisionStrict &&
+              static_cast<int>(fuseblock::Precision::kTf32) == kFuseblockPrecisionTf32);
 static_assert(static_cast<int>(fuseblock::Reuse::kByCost) == kFuseblockReuseByCost &&
               static_cast<int>(fuseblock::Reuse::kStore) == kFuseblockReuseStore &&
               static_cast<int>(fuseblock::Reuse::kRecompute) == kFuseblockReuseRecompute);
@@ -143,6 +145,9 @@ fuseblock::PlanOptions read_options(const FuseblockPlanOptions* options) {
   result.threads = given.threads;
   result.reuse = static_cast<fuseblock::Reuse>(given.reuse);
   result.fuse = given.unfused == 0;
+  if (given.precision != kFuseblockPrecisionStrict && given.precision != kFuseblockPrecisionTf32)
+    throw UserError("options.precision: expected 0 or 1, got " + std::to_string(given.precision));
+  result.precision = static_cast<fuseblock::Precision>(given.precision);
   return result;
 }
 

@@ -102,6 +102,12 @@ void read_choices(const std::vector<std::string>& texts, Reuse& reuse, KernelCho
   }
 }
 
+Precision read_precision(const std::string& text) {
+  if (text == "strict") return Precision::kStrict;
+  if (text == "tf32") return Precision::kTf32;
+  throw UserError("--precision: expected strict or tf32, got `" + text + "`");
+}
+
 bool names_a_file(const std::string& text) {
   std::error_code ignored;
   return text.size() < 4096 && std::filesystem::is_regular_file(text, ignored);
@@ -155,7 +161,8 @@ BlockRequest read_request(const BlockOptions& options) {
           std::move(others),
           options.device.empty() ? Device::best() : Device::by_name(options.device),
           reuse,
-          kernels};
+          kernels,
+          read_precision(options.precision)};
 }
 
 BlockRequest read_runnable_request(const BlockOptions& options) {

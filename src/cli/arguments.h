@@ -19,6 +19,7 @@ struct BlockOptions {
   bool small = false;
   std::string device;              // empty: the best one
   std::vector<std::string> force;  // `store`, `recompute`, `team=4`, ...; empty: whatever is cheapest
+  std::string precision = "strict";
 };
 
 struct GradientOptions {
@@ -34,11 +35,13 @@ struct BlockRequest {
   Device device;
   Reuse reuse;
   KernelChoices kernels;
+  Precision precision;
 
   // With the choices that are asked for, whatever the options say about them.
   Plan plan(PlanOptions options = {}) const {
     options.reuse = reuse;
     options.kernels = kernels;
+    options.precision = precision;
     return Plan::make(block, input, others, device, options);
   }
   // Of the gradients, without a plan of the block itself.

@@ -122,6 +122,11 @@ class CommandLine {
         ->type_name("CHOICE")
         ->allow_extra_args(false)
         ->check([](const std::string& text) { return problem_of_choice(text); });
+    sub->add_option(
+           "--precision", options.precision,
+           "Of convolutions of f32 tensors on a GPU: strict (the error of f32) or tf32; strict unless given")
+        ->type_name("MODE")
+        ->check(CLI::IsMember({"strict", "tf32"}));
   }
 
   static void add_wanted(CLI::App* sub, std::vector<std::string>& wanted) {

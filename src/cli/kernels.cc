@@ -9,6 +9,7 @@ KernelRequest read_kernels(const BlockOptions& block, const GradientOptions& gra
   PlanOptions options;
   options.reuse = request.reuse;
   options.kernels = request.kernels;
+  options.precision = request.precision;
   return {gradient.backward ? forward.backward(gradient.wanted) : forward, request.device, options,
           std::string(architecture_of(request.device))};
 }

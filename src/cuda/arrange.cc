@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "cuda/conv_sum.h"
 #include "plan/slot_memory.h"
 
 namespace fuseblock::cuda {
@@ -66,6 +67,104 @@ std::vector<bool> read_by_sweeps(const Schedule& schedule) {
   return result;
 }
 
+// Statistics of single elements, of which others over some of the positions' axes are made, are stored values: the
+// element, and what a statistic of one element has beside it.
+void store_elements(const Schedule& schedule, Sweep& sweep) {
+  std::vector<Sink> sinks;
+  for (const Sink& sink : sweep.sinks) {
+    const bool single = sink.kind == SinkKind::kStatistic && schedule.graph[sink.part].axes.empty() &&
+                        over_positions(sweep.domain);
+    if (!single) {
+      sinks.push_back(sink);
+      continue;
+    }
+    sinks.push_back({SinkKind::kStore, sink.step, sink.part, {sink.slots[0]}});
+    if (sink.slots.size() < 2) continue;
+    Formula::Step constant;
+    constant.constant = schedule.graph[sink.part].statistic == Statistic::kExpSum ? 1 : 0;
+    sweep.steps.push_back(constant);
+    sinks.push_back({SinkKind::kStore, static_cast<int>(sweep.steps.size()) - 1, sink.part, {sink.slots[1]}});
+  }
+  sweep.sinks = std::move(sinks);
+}
+
+// Convolutions that no kernel takes with what follows become steps of their own that store them, once for all sweeps.
+class ConvStorer {
+ public:
+  explicit ConvStorer(Schedule schedule)
+      : schedule_(std::move(schedule)), stored_(schedule_.graph.parts.size(), -1) {}
+
+  Schedule run() {
+    std::vector<ScheduleStep> steps = std::move(schedule_.steps);
+    schedule_.steps.clear();
+    for (ScheduleStep& step : steps) {
+      if (step.kind == StepKind::kSweep) {
+        store_elements(schedule_, step.sweep);
+        if (step.sweep.source >= 0 && !is_plain(step.sweep) &&
+            conv_kernel(schedule_, step.sweep) == ConvKernel::kDirect)
+          store_convolution(step.sweep);
+      }
+      schedule_.steps.push_back(std::move(step));
+    }
+    return std::move(schedule_);
+  }
+
+ private:
+  // Whether a sink stores what the sweep's source gives.
+  static bool stores_source(const Sweep& sweep, const Sink& sink) {
+    const Formula::Step& step = sweep.steps[at(sink.step)];
+    return sink.kind == SinkKind::kStore && step.primitive == Primitive::kInput &&
+           sweep.inputs[at(step.input)] < 0;
+  }
+  static bool is_plain(const Sweep& sweep) {
+    return std::all_of(sweep.sinks.begin(), sweep.sinks.end(),
+                       [&](const Sink& sink) { return stores_source(sweep, sink); });
+  }
+
+  // The sweep reads what is stored.
+  void store_convolution(Sweep& sweep) {
+    const int part = sweep.source;
+    int& slot = stored_[at(part)];
+    for (const Sink& sink : sweep.sinks)
+      if (slot < 0 && stores_source(sweep, sink) &&
+          schedule_.slots[at(sink.slots[0])].kind == SlotKind::kStored) {
+        slot = sink.slots[0];
+        add_store(sweep, slot);
+      }
+    std::erase_if(sweep.sinks,
+                  [&](const Sink& sink) { return stores_source(sweep, sink) && sink.slots[0] == slot; });
+    if (slot < 0) {
+      slot = static_cast<int>(schedule_.slots.size());
+      schedule_.slots.push_back({SlotKind::kStored, -1, part, 0, schedule_.graph[part].extents});
+      add_store(sweep, slot);
+    }
+    for (Decision& decision : schedule_.decisions)
+      if (decision.value == schedule_.graph[part].name && decision.chosen == "recompute")
+        decision.take("store", "no kernel computes it together with what follows");
+    sweep.source = sweep.weight = sweep.bias = -1;
+    std::replace(sweep.inputs.begin(), sweep.inputs.end(), -1, slot);
+    prune(sweep);
+  }
+
+  // The step that stores the source of a sweep.
+  void add_store(const Sweep& sweep, int slot) {
+    ScheduleStep step;
+    step.sweep = sweep;
+    step.sweep.inputs = {-1};
+    Formula::Step element;
+    element.primitive = Primitive::kInput;
+    element.input = 0;
+    step.sweep.steps = {element};
+    step.sweep.sinks = {{SinkKind::kStore, 0, sweep.source, {slot}}};
+    step.sweep.epilogue = {};
+    step.sweep.staged.resize(1);
+    schedule_.steps.push_back(std::move(step));
+  }
+
+  Schedule schedule_;
+  std::vector<int> stored_;  // by part: the slot that a convolution was stored in here
+};
+
 class Arranger {
  public:
   explicit Arranger(Schedule schedule)
@@ -117,28 +216,6 @@ class Arranger {
   }
   bool slot_is_late(int slot) const { return slot >= 0 && is_late(schedule_.slots[at(slot)].part); }
 
-  // Statistics of single elements, of which others over some of the positions' axes are made, are stored values: the
-  // element, and what a statistic of one element has beside it.
-  void store_elements(Sweep& sweep) const {
-    std::vector<Sink> sinks;
-    for (const Sink& sink : sweep.sinks) {
-      const bool single = sink.kind == SinkKind::kStatistic && schedule_.graph[sink.part].axes.empty() &&
-                          over_positions(sweep.domain);
-      if (!single) {
-        sinks.push_back(sink);
-        continue;
-      }
-      sinks.push_back({SinkKind::kStore, sink.step, sink.part, {sink.slots[0]}});
-      if (sink.slots.size() < 2) continue;
-      Formula::Step constant;
-      constant.constant = schedule_.graph[sink.part].statistic == Statistic::kExpSum ? 1 : 0;
-      sweep.steps.push_back(constant);
-      sinks.push_back(
-          {SinkKind::kStore, static_cast<int>(sweep.steps.size()) - 1, sink.part, {sink.slots[1]}});
-    }
-    sweep.sinks = std::move(sinks);
-  }
-
   // Whether the sweep can follow those of the kernel `columns` that stands last.
   bool stays_in_columns(const Sweep& sweep) const {
     auto is_stored = [&](int slot) { return slot >= 0 && stored_[at(schedule_.slots[at(slot)].part)]; };
@@ -153,7 +230,10 @@ class Arranger {
   }
 
   void add_sweep(ScheduleStep step) {
-    if (step.sweep.source < 0) store_elements(step.sweep);
+    for (const Prologue& staged : step.sweep.staged)
+      if (std::any_of(staged.inputs.begin(), staged.inputs.end(),
+                      [&](int slot) { return slot_is_late(slot); }))
+        flush();
     for (const std::vector<int>* inputs : {&step.sweep.inputs, &step.sweep.epilogue.inputs})
       if (std::any_of(inputs->begin(), inputs->end(), [&](int slot) { return slot_is_late(slot); })) flush();
     const bool reduces = step.sweep.source < 0 && std::any_of(
@@ -261,6 +341,6 @@ bool is_for_columns(const Schedule& schedule, const Sweep& sweep, const std::vec
                                  });
 }
 
-Schedule arranged(Schedule schedule) { return Arranger(std::move(schedule)).run(); }
+Schedule arranged(Schedule schedule) { return Arranger(ConvStorer(std::move(schedule)).run()).run(); }
 
 }  // namespace fuseblock::cuda

@@ -16,8 +16,9 @@ bool is_for_columns(const Schedule& schedule, const Sweep& sweep, const std::vec
 
 // A sweep that takes statistics over channels and others, which are not gathered sums, becomes two, since no kernel takes
 // both. The second, and the finalise steps that need it or gathered sums, come as late as what they make allows: the
-// sweeps that follow stay beside the first. Statistics of single elements become stores. Stored values are channels_last where
-// those of the border are that have their extents.
+// sweeps that follow stay beside the first. Statistics of single elements become stores. A convolution that no kernel but
+// `conv_direct` takes with its sweep becomes a step of its own that stores it, once for all sweeps. Stored values are
+// channels_last where those of the border are that have their extents.
 Schedule arranged(Schedule schedule);
 
 }  // namespace fuseblock::cuda

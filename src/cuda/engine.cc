@@ -19,6 +19,9 @@ std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedul
       case KernelKind::kFinalise: launches.push_back(make_finalise_launch(schedule, cut)); break;
       case KernelKind::kColumns: launches.push_back(make_columns_launch(schedule, cut, gpu)); break;
       case KernelKind::kSlices: launches.push_back(make_slices_launch(schedule, cut, gpu)); break;
+      case KernelKind::kConv: launches.push_back(make_conv_launch(schedule, cut, gpu)); break;
+      case KernelKind::kConvWide: launches.push_back(make_conv_wide_launch(schedule, cut, gpu)); break;
+      case KernelKind::kConvDirect: launches.push_back(make_conv_direct_launch(schedule, cut)); break;
       case KernelKind::kPool: launches.push_back(make_pool_launch(schedule, cut)); break;
       case KernelKind::kHostCall: launches.push_back(make_host_call(schedule, cut, host)); break;
     }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cuda/arrange.h"
+#include "cuda/conv_sum.h"
 #include "plan/narrator.h"
 
 namespace fuseblock::cuda {
@@ -56,12 +57,40 @@ class Cutter {
       case StepKind::kSweep: check(step(first).sweep); break;
       case StepKind::kFinalise: break;
     }
+    if (step(first).kind == StepKind::kSweep && step(first).sweep.source >= 0) return conv_from(first);
     std::optional<KernelCut> rows = rows_from(first);
     if (rows) return *rows;
     if (step(first).kind == StepKind::kSweep) return columns_from(first);
     KernelCut cut = {.kind = KernelKind::kFinalise, .first = first, .last = first};
     cut.remaining = step(first).parts;
     cut.outputs = step(first).operands;
+    return cut;
+  }
+
+  // A sweep over a convolution, and the finalise steps behind it. A unit is a sample.
+  KernelCut conv_from(int first) {
+    KernelCut cut = {.kind = KernelKind::kConvDirect, .first = first, .last = first};
+    const Sweep& sweep = step(first).sweep;
+    const ConvKernel kernel = conv_kernel(schedule_, sweep);
+    if (kernel == ConvKernel::kDirect) return cut;
+    made_.assign(schedule_.graph.parts.size(), false);
+    local_ = made_;
+    cut.kind = kernel == ConvKernel::kConv ? KernelKind::kConv : KernelKind::kConvWide;
+    cut.unit_channels = sweep.domain[1];
+    bool statistics = false;
+    for (const Sink& sink : sweep.sinks) {
+      if (sink.kind != SinkKind::kStatistic || part(sink.part).axes == AxisSet{Axis::kC}) continue;
+      made_[at(sink.part)] = local_[at(sink.part)] = statistics = true;
+    }
+    for (int i = first + 1; statistics && i < static_cast<int>(schedule_.steps.size()); ++i) {
+      if (step(i).kind != StepKind::kFinalise || varies_over_positions(schedule_, step(i))) break;
+      for (int number : step(i).parts) {
+        learn(number, sweep.domain);
+        if (!local_[at(number)]) cut.remaining.push_back(number);
+      }
+      cut.last = i;
+    }
+    cut.local = local_;
     return cut;
   }
 
@@ -98,9 +127,12 @@ class Cutter {
 
   void check(const Sweep& sweep) const {
     const Narrator narrator(schedule_);
-    if (sweep.source >= 0)
-      throw NotSupportedError("cuda: " + narrator.source(sweep) +
-                              ": there is no kernel for convolutions yet");
+    if (sweep.source >= 0) {
+      const ConvSum conv = conv_sum(schedule_, sweep.source);
+      if (!conv.gathers && conv.geometry.pad_mode != PadMode::kZeros)
+        throw NotSupportedError("cuda: " + narrator.source(sweep) +
+                                ": there is no kernel for gradients of padding that repeats elements yet");
+    }
     for (const Sink& sink : sweep.sinks) {
       if (sink.kind == SinkKind::kContract)
         throw NotSupportedError("cuda: " + narrator.sink(sink) +
@@ -224,10 +256,11 @@ class Cutter {
       if (later.kind == StepKind::kFinalise)
         for (int number : later.parts)
           for (int operand : part(number).operands) share(cut, operand);
-      if (later.kind != StepKind::kSweep)
-        for (int slot : later.operands) share(cut, schedule_.slots[at(slot)].part);
-      for (int slot : later.sweep.inputs) share(cut, schedule_.slots[at(slot)].part);
-      for (int slot : later.sweep.epilogue.inputs) share(cut, schedule_.slots[at(slot)].part);
+      if (later.kind != StepKind::kSweep) share_slots(cut, later.operands);
+      share_slots(cut, later.sweep.inputs);
+      share_slots(cut, later.sweep.epilogue.inputs);
+      for (const Prologue& staged : later.sweep.staged) share_slots(cut, staged.inputs);
+      share_slots(cut, {later.sweep.weight, later.sweep.bias});
     }
     cut.later = cut.shared;
     for (int number : cut.remaining)
@@ -239,6 +272,11 @@ class Cutter {
           if (std::find(cut.remaining.begin(), cut.remaining.end(), output) != cut.remaining.end())
             share(cut, output);
         }
+  }
+
+  void share_slots(KernelCut& cut, const std::vector<int>& slots) const {
+    for (int slot : slots)
+      if (slot >= 0) share(cut, schedule_.slots[at(slot)].part);
   }
 
   // A component is read out of the statistic that has it.

@@ -13,16 +13,20 @@ enum class KernelKind : std::uint8_t {
   kColumns,  // sweeps with reductions over channels, tile by tile of positions, and the finalise steps behind them
   kFinalise,  // statistics out of statistics
   kPool,
-  kHostCall,  // a convolution by the embedder's function
-  kSlices,    // as kRows, over channels_last tensors: slices of channels
+  kHostCall,    // a convolution by the embedder's function
+  kSlices,      // as kRows, over channels_last tensors: slices of channels
+  kConv,        // a sweep over a convolution, and the finalise steps behind it
+  kConvWide,    // the same, with many channels
+  kConvDirect,  // a convolution that is stored
 };
 
 struct KernelCut {
   KernelKind kind = KernelKind::kRows;
   int first = 0;  // steps of the schedule
   int last = 0;
-  std::int64_t unit_channels = 1;  // kRows, kSlices: a unit is so many channels of one sample
-  // kRows, kSlices: by part: worked out by each unit for itself. What the sweeps take themselves is always so.
+  std::int64_t unit_channels =
+      1;  // kRows, kSlices, kConv, kConvWide: a unit is so many channels of one sample
+  // The same kinds: by part: worked out by each unit for itself. What the sweeps take themselves is always so.
   std::vector<bool> local = {};
   // Statistics of the finalise steps that need all units or tiles, in order: worked out when the last one is done.
   // kFinalise: those of this kernel.
@@ -47,7 +51,7 @@ Layout layout_of(const Schedule& schedule, const Slot& slot);
 // blocks of a grid at work, and one for its outputs.
 bool varies_over_positions(const Schedule& schedule, const ScheduleStep& finalise);
 
-// Throws NotSupportedError where a step has no kernel yet: a convolution. The schedule is arranged (cuda/arrange.h).
+// Throws NotSupportedError where a step has no kernel yet: a gradient by a weight. The schedule is arranged (cuda/arrange.h).
 std::vector<KernelCut> cut_into_kernels(const Schedule& schedule, const CutLimits& limits = {});
 
 }  // namespace fuseblock::cuda

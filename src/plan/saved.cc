@@ -420,6 +420,7 @@ std::pair<Schedule, Schedule> make_training_schedules(const TypedBlock& forward,
   result.second.decisions.insert(result.second.decisions.begin(), backward_calls.begin(),
                                  backward_calls.end());
   result.first.choices = result.second.choices = options.kernels;
+  result.first.precision = result.second.precision = options.precision;
   return result;
 }
 

@@ -554,6 +554,7 @@ Schedule make_schedule(const TypedBlock& block, const DeviceDescription& device,
   Schedule schedule = make_schedule(lowered, device, options.reuse);
   schedule.decisions.insert(schedule.decisions.begin(), decisions.begin(), decisions.end());
   schedule.choices = options.kernels;
+  schedule.precision = options.precision;
   return schedule;
 }
 

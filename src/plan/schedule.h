@@ -121,6 +121,7 @@ struct Schedule {
   bool reads_saved = false;
   // For a GPU's kernels, as the options say.
   KernelChoices choices = {};
+  Precision precision = Precision::kStrict;
 
   // Slots of statistics by part and component; -1 for none.
   int statistic_slot(int part, int component) const;

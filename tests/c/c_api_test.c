@@ -158,6 +158,11 @@ static void refuses_what_cannot_be_planned(void) {
   FUSEBLOCK_EXPECT(fuseblock_plan_make("relu", "f32[2,3]", NULL, 0, NULL, &options, &plan) ==
                    kFuseblockUserError);
   FUSEBLOCK_EXPECT(says("reuse"));
+  options.reuse = kFuseblockReuseByCost;
+  options.precision = 7;
+  FUSEBLOCK_EXPECT(fuseblock_plan_make("relu", "f32[2,3]", NULL, 0, NULL, &options, &plan) ==
+                   kFuseblockUserError);
+  FUSEBLOCK_EXPECT(says("precision"));
   FUSEBLOCK_EXPECT(fuseblock_plan_backward(untouched, wanted, 1, &plan) == kFuseblockUserError);
   FUSEBLOCK_EXPECT(fuseblock_plan_for_training(untouched, wanted, 1, &plan, &other) == kFuseblockUserError);
   FUSEBLOCK_EXPECT(plan == untouched && other == untouched);

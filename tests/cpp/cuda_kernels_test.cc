@@ -5,7 +5,11 @@
 #include <array>
 
 #include "cuda/arrange.h"
+#include "cuda/conv_sum.h"
+#include "cuda/emit/formula_text.h"
 #include "cuda/kernels.h"
+#include "cuda/launch/conv.h"
+#include "cuda/launch/conv_wide.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -22,7 +26,8 @@ Schedule arranged_schedule(const TypedBlock& block) {
 std::string names_of(const Schedule& schedule) {
   std::string text;
   for (const KernelCut& cut : cut_into_kernels(schedule)) {
-    constexpr std::array<const char*, 6> kNames = {"rows", "columns", "finalise", "pool", "host", "slices"};
+    constexpr std::array<const char*, 9> kNames = {"rows",   "columns", "finalise",  "pool",       "host",
+                                                   "slices", "conv",    "conv_wide", "conv_direct"};
     text += (text.empty() ? "" : " ") + std::string(kNames[static_cast<std::size_t>(cut.kind)]);
   }
   return text;
@@ -140,9 +145,205 @@ TEST(CudaKernels, StatisticsOfThisKernelStayInIt) {
   EXPECT_EQ(std::count(cuts[0].shared.begin(), cuts[0].shared.end(), true), 0);
 }
 
-TEST(CudaKernels, ConvolutionsAreRefused) {
-  EXPECT_THROW(cut_into_kernels(arranged_schedule(typed("conv2d(8, k=3) | relu", "f32[1,3,8,8]"))),
-               NotSupportedError);
+// Blocks over a convolution: those with few channels are one launch for each sweep, the others store it first.
+TEST(CudaKernels, CutsOfConvolutions) {
+  const std::vector<Expectation> expectations = {
+      {"conv3d(24, k=3) | group_norm(8) | mean(c,d,h,w)", "f32[128,3,24,32,32]", "conv", ""},
+      {"conv3d(16, k=4) | hardswish | group_norm(4) | mean(d,h,w)", "f32[1024,3,16,32,32]", "conv", ""},
+      {"conv2d(64, k=3) as y | group_norm(16) | tanh | hardswish | add(y) | logsumexp(c, keepdim)",
+       "f32[128,8,128,128]", "conv conv", ""},
+      {"conv2d(64, k=3) | silu", "bf16[2,8,32,32]", "conv", ""},
+      {"conv2d(64, k=3)", "bf16[2,8,32,32]", "conv", ""},
+      // Many channels; transposes, whose windows are flipped ones; groups. What needs reductions over
+      // channels is stored.
+      {"conv_transpose3d(128, k=3, bias=false) | relu | group_norm(8)", "f32[16,64,32,32,32]",
+       "conv_wide rows", ""},
+      {"conv2d(128, k=3, pad=1) | group_norm(32) | silu", "bf16[1,128,256,256]", "conv_wide rows", ""},
+      {"conv3d(32, k=3, pad=1) | instance_norm(affine=true) | leaky_relu(0.01)", "bf16[2,32,64,64,64]",
+       "conv_wide rows", ""},
+      {"conv2d(128, k=3) | group_norm(8) | mean(h,w)", "f32[8,64,32,32]", "conv_wide", ""},
+      {"conv2d(64, k=1, groups=4)", "f32[2,64,32,32]", "conv_wide", ""},
+      {"conv_transpose2d(8, k=3) | group_norm(2)", "f32[2,8,32,32]", "conv_wide conv_wide", ""},
+      {"conv2d(256, k=3) | softmax(c)", "f32[2,256,32,32]", "conv_wide columns", ""},
+      // f64, one channel a group, transposes with strides, padding that repeats elements, a norm in front.
+      {"conv2d(64, k=3) | silu", "f64[2,8,32,32]", "conv_direct rows", ""},
+      {"conv2d(8, k=3, groups=8) | silu", "f32[2,8,32,32]", "conv_direct rows", ""},
+      {"conv_transpose2d(16, k=2, stride=2) | relu", "f32[2,16,32,32]", "conv_direct rows", ""},
+      {"conv2d(8, k=3, pad=1, pad_mode=reflect)", "f32[2,8,32,32]", "conv_direct", ""},
+      {"group_norm(4) | silu | conv2d(8, k=3, pad=1)", "f32[2,8,32,32]", "rows conv_direct", ""},
+  };
+  for (const Expectation& expected : expectations)
+    EXPECT_EQ(kernels_of(typed(expected.block, expected.input)), expected.forward) << expected.block;
+}
+
+// Tiles of convolutions on GPUs with much and little shared memory.
+TEST(CudaKernels, TilesOfConvolutionsFit) {
+  struct Case {
+    std::string block;
+    std::string input;
+    ConvMode mode;
+  };
+  const std::vector<Case> cases = {
+      {"conv3d(16, k=4)", "f32[8,3,16,32,32]", ConvMode::kTf32},
+      {"conv3d(24, k=3)", "f32[8,3,24,32,32]", ConvMode::kStrict},
+      {"conv2d(64, k=3)", "f32[8,8,128,128]", ConvMode::kStrict},
+      {"conv2d(64, k=7, stride=2, pad=3)", "bf16[2,3,224,224]", ConvMode::k16Bits},
+      {"conv2d(5, k=3, pad=1)", "f32[1,1,2000,3001]", ConvMode::kTf32},
+      {"conv1d(3, k=9, dilation=7, pad=40)", "f16[1,2,100]", ConvMode::k16Bits},
+  };
+  for (const Case& each : cases)
+    for (const char* architecture : {"sm_80", "sm_89", "sm_90a"}) {
+      const Schedule schedule = arranged_schedule(typed(each.block, each.input));
+      ConvWork work;
+      work.conv = conv_sum(schedule, schedule.steps[0].sweep.source);
+      work.mode = each.mode;
+      work.element_bytes = each.mode == ConvMode::k16Bits ? 2 : 4;
+      const Gpu gpu = {&jit::architecture(architecture), 100};
+      constexpr int kShared = 20'000;
+      const ConvConstants constants = divide_conv(gpu, work, kShared);
+      const std::int64_t bytes =
+          work.conv.in_channels * constants.volume * work.element_bytes * constants.stages + kShared;
+      EXPECT_LE(bytes, gpu.architecture->shared_bytes_block) << each.block << " " << architecture;
+      EXPECT_LE(bytes * constants.blocks, gpu.architecture->shared_bytes_multiprocessor) << each.block;
+      EXPECT_GE(constants.plane, constants.pitch * constants.box[1]);
+      EXPECT_GE(constants.volume, constants.plane * constants.box[0]);
+      EXPECT_EQ(constants.box[2] % constants.vector, 0);
+      EXPECT_EQ(constants.pitch % constants.vector, 0);
+      EXPECT_EQ((constants.lead - work.conv.geometry.pad[2]) * (constants.vector == 1 ? 1 : 0), 0);
+      EXPECT_EQ(constants.lead % constants.vector, 0);
+    }
+}
+
+// The same with many channels; a stage of weights is a whole part of a filter row.
+TEST(CudaKernels, TilesOfWideConvolutionsFit) {
+  struct Case {
+    std::string block;
+    std::string input;
+    ConvMode mode;
+  };
+  const std::vector<Case> cases = {
+      {"conv_transpose3d(128, k=3)", "f32[16,64,32,32,32]", ConvMode::kTf32},
+      {"conv_transpose3d(128, k=3)", "f32[16,64,32,32,32]", ConvMode::kStrict},
+      {"conv2d(512, k=3, pad=1)", "bf16[1,512,64,64]", ConvMode::k16Bits},
+      {"conv2d(64, k=1)", "f32[1,4000,8,8]", ConvMode::kStrict},
+      {"conv1d(40, k=31, pad=15)", "f16[1,24,5000]", ConvMode::k16Bits},
+      {"conv2d(16, k=7, stride=2, pad=3)", "f32[1,16,224,2000]", ConvMode::kTf32},
+      {"conv3d(8, k=3, dilation=2)", "f32[2,8,9,9,9]", ConvMode::kStrict},
+  };
+  for (const Case& each : cases)
+    for (const char* architecture : {"sm_80", "sm_89", "sm_90a"})
+      for (const bool vectors : {false, true}) {
+        const Schedule schedule = arranged_schedule(typed(each.block, each.input));
+        ConvWideWork work;
+        work.conv = conv_sum(schedule, schedule.steps[0].sweep.source);
+        work.mode = each.mode;
+        work.element_bytes = each.mode == ConvMode::k16Bits ? 2 : 4;
+        work.values_bytes = 30'000;
+        work.list_numbers = 3;
+        work.kept_numbers = 2;
+        work.vectors = vectors;
+        const Gpu gpu = {&jit::architecture(architecture), 100};
+        const ConvWideConstants constants = divide_conv_wide(gpu, work);
+        const int bytes = conv_wide_bytes(constants, work);
+        EXPECT_LE(bytes, gpu.architecture->shared_bytes_block) << each.block << " " << architecture;
+        EXPECT_LE(bytes * constants.blocks, gpu.architecture->shared_bytes_multiprocessor) << each.block;
+        EXPECT_EQ(work.conv.geometry.filter[2] % constants.row_taps, 0);
+        EXPECT_EQ(constants.columns % 2, 0);
+        EXPECT_GE(constants.stages, 2);
+        const ConvWideTiles tiles = conv_wide_tiles(constants, work);
+        EXPECT_GE(tiles.of_span * constants.tile(), work.conv.out[0] * work.conv.out[1] * work.conv.out[2]);
+        EXPECT_EQ(tiles.weight_bytes % 16, 0);
+      }
+}
+
+// The input of tiles that go on to the next plane: rows that only one plane needs follow those of the other.
+TEST(CudaKernels, BoxesOfWideConvolutions) {
+  const Schedule schedule = arranged_schedule(typed("conv3d(16, k=3)", "f32[2,16,9,6,12]"));
+  const ConvSum conv = conv_sum(schedule, schedule.steps[0].sweep.source);
+  // 16 positions in strips of ten columns are three rows at most, of four in a plane.
+  const ConvBox box = conv_box(conv, 16, 10);
+  EXPECT_EQ(box.crossings, 1);
+  EXPECT_EQ(box.rows, 3 + 2 + 2);
+  EXPECT_EQ(box.columns, 12);
+  // Eight neighbouring positions are in different banks of 16 bytes, whether a row ends among them or not.
+  EXPECT_EQ(box.pitch, 18);
+  EXPECT_GE(box.quad, 3 * box.rows * box.pitch);
+  EXPECT_EQ(box.quad % 8, 4);
+}
+
+// What FUSEBLOCK_CONV asks for is what the division has.
+TEST(CudaKernels, WishesForTheDivisionOfConvolutions) {
+  const Schedule schedule = arranged_schedule(typed("conv3d(16, k=4)", "f32[8,3,16,32,32]"));
+  ConvWork work;
+  work.conv = conv_sum(schedule, schedule.steps[0].sweep.source);
+  work.mode = ConvMode::kTf32;
+  const Gpu gpu = {&jit::architecture("sm_90a"), 132};
+  work.wishes = ConvWishes::parse("threads=128,blocks=3,rows=2,stages=1,promote=8,down=0,tile=2x5x29");
+  const ConvConstants constants = divide_conv(gpu, work, 0);
+  EXPECT_EQ(constants.threads, 128);
+  EXPECT_EQ(constants.blocks, 3);
+  EXPECT_EQ(constants.rows, 2);
+  EXPECT_EQ(constants.stages, 1);
+  EXPECT_EQ(constants.promote, 8);
+  EXPECT_FALSE(constants.down);
+  EXPECT_EQ(constants.tile, (std::array<int, 3>{2, 5, 29}));
+  // Products below each other need rows by the number of products.
+  work.wishes = ConvWishes::parse("rows=4,tile=1x6x29");
+  EXPECT_FALSE(divide_conv(gpu, work, 0).down);
+  work.wishes = ConvWishes::parse("blocks=2,tile=13x29x29");
+  EXPECT_THROW(divide_conv(gpu, work, 0), NotSupportedError);
+  for (const char* text : {"warps=4", "rows", "rows=", "rows=x", "rows=0", "threads=100", "stages=3",
+                           "tile=3x4", "tile=0x1x1", "tile="})
+    EXPECT_THROW(ConvWishes::parse(text), UserError) << text;
+}
+
+// Four neighbouring taps of eight neighbouring positions are eleven neighbouring words.
+TEST(CudaKernels, ReadsWithoutConflicts) {
+  const Schedule schedule = arranged_schedule(typed("conv2d(8, k=4)", "f32[1,3,35,35]"));
+  ConvWork work;
+  work.conv = conv_sum(schedule, schedule.steps[0].sweep.source);
+  work.mode = ConvMode::kTf32;
+  ConvConstants constants;
+  constants.pitch = 35;
+  constants.plane = 35 * 35;
+  constants.volume = constants.plane;
+  EXPECT_EQ(conv_conflicts(constants, work), 1);
+  // With three taps a row the fourth term is in the next row: in the same bank where rows are 32 words apart.
+  const Schedule three = arranged_schedule(typed("conv2d(8, k=3)", "f32[1,3,34,32]"));
+  work.conv = conv_sum(three, three.steps[0].sweep.source);
+  constants.pitch = 32;
+  constants.plane = constants.volume = 34 * 32;
+  EXPECT_GT(conv_conflicts(constants, work), 1.3);
+}
+
+// A convolution that two sweeps read is stored once.
+TEST(CudaKernels, AStoredConvolutionIsComputedOnce) {
+  const Schedule schedule = arranged_schedule(
+      typed("conv2d(64, k=3, groups=2) as y | group_norm(16) | add(y) | logsumexp(c)", "f32[2,8,32,32]"));
+  int sources = 0;
+  for (const ScheduleStep& step : schedule.steps)
+    if (step.kind == StepKind::kSweep && step.sweep.source >= 0) ++sources;
+  EXPECT_EQ(sources, 1);
+}
+
+// A hardswish is found in its formula, other selects are left alone.
+TEST(CudaKernels, HardswishIsOneFunction) {
+  auto statements = [](const std::string& block) {
+    const Schedule schedule = arranged_schedule(typed(block, "f32[2,8,4,4]"));
+    Text text;
+    write_statements(
+        text, schedule.steps[0].sweep.steps, [](int) { return std::string("x"); }, "real", true,
+        Functions::kBranchless);
+    return text.str();
+  };
+  EXPECT_NE(statements("hardswish").find("= branchless::hardswish(x);"), std::string::npos);
+  EXPECT_NE(statements("relu | hardswish").find("= branchless::hardswish("), std::string::npos);
+  EXPECT_EQ(statements("hardsigmoid | leaky_relu(0.1)").find("hardswish"), std::string::npos);
+}
+
+TEST(CudaKernels, GradientsByWeightsAreRefused) {
+  const TypedBlock backward = typed("conv2d(8, k=3) | relu", "f32[1,3,8,8]").backward();
+  EXPECT_THROW(cut_into_kernels(arranged_schedule(backward)), NotSupportedError);
 }
 
 // Convolutions that the host computes stand between launches.

@@ -414,6 +414,8 @@ inline void call(void (*kernel)(Arguments...), void** parameters) {
 
 }  // namespace fuseblock_emulated
 
+#include "matrix.h"
+
 // The compiler's checks of alignment and of indices (-fsanitize) call these.
 extern "C" {
 struct fuseblock_emulated_location {

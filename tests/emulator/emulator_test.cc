@@ -238,6 +238,105 @@ TEST_F(Emulator, BlocksThatWaitForEachOther) {
   EXPECT_EQ(out[5], 8.0F);
 }
 
+// Small integers, exact in every type, laid out as PTX documents the registers of mma.sync, against the plain product.
+TEST_F(Emulator, ProductsOfMatrices) {
+  struct Kind {
+    std::string type;
+    int depth;
+    std::string pack;  // the register of one element, or of two neighbours
+  };
+  const std::vector<Kind> kinds = {{"tf32", 8, "__float_as_uint(A)"},
+                                   {"bf16", 16, "__float_as_uint(A) >> 16 | __float_as_uint(B)"},
+                                   {"f16", 16, "half_bits(A) | half_bits(B) << 16"}};
+  auto first = [](int row, int k) { return static_cast<float>((row * 5 + k * 3) % 11 - 4); };
+  auto second = [](int k, int column) { return static_cast<float>((k * 7 + column * 2) % 13 - 6); };
+  for (const Kind& kind : kinds) {
+    const std::string depth = std::to_string(kind.depth);
+    const bool pairs = kind.depth == 16;
+    const std::string before = R"(
+__device__ inline float first(int row, int k) { return (float)((row * 5 + k * 3) % 11 - 4); }
+__device__ inline float second(int k, int column) { return (float)((k * 7 + column * 2) % 13 - 6); }
+__device__ inline unsigned int half_bits(float x) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+__device__ inline unsigned int packed(float A, float B) { return )" +
+                               kind.pack + "; }\n";
+    const std::string k = pairs ? "2 * t + 8 * half" : "t + 4 * half";
+    const std::vector<float> out =
+        run(R"(
+  const int g = threadIdx.x / 4, t = threadIdx.x % 4;
+  unsigned int a[4], b[2];
+  for (int i = 0; i < 4; ++i) {
+    const int half = i / 2, row = g + i % 2 * 8, k = )" +
+                k + R"(;
+    a[i] = packed(first(row, k), first(row, k + 1));
+  }
+  for (int half = 0; half < 2; ++half) {
+    const int k = )" +
+                k + R"(;
+    b[half] = packed(second(k, g), second(k + 1, g));
+  }
+  float d[4] = {1, 2, 3, 4};
+  asm("mma.sync.aligned.m16n8k)" +
+                depth + ".row.col.f32." + kind.type + "." + kind.type +
+                R"(.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = d[i];)",
+            {}, before);
+    for (int row = 0; row < 16; ++row)
+      for (int column = 0; column < 8; ++column) {
+        auto expected = static_cast<float>(row / 8 * 2 + column % 2 + 1);
+        for (int i = 0; i < kind.depth; ++i) expected += first(row, i) * second(i, column);
+        EXPECT_EQ(out[static_cast<std::size_t>(row * 8 + column)], expected)
+            << kind.type << " " << row << " " << column;
+      }
+  }
+}
+
+// Rows of 16 bytes, in an order of the kernel's own, and one that is misaligned.
+TEST_F(Emulator, MatricesOutOfSharedMemory) {
+  auto body = [](const std::string& shift) {
+    return R"(
+  __shared__ __align__(16) unsigned int rows[33 * 4];
+  for (int i = threadIdx.x; i < 33 * 4; i += 32) rows[i] = i;
+  __syncwarp();
+  const unsigned int row = (unsigned int)__cvta_generic_to_shared(rows + (31 - threadIdx.x) * 4 + )" +
+           shift + R"();
+  unsigned int d[4];
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3]) : "r"(row) : "memory");
+  for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = (float)d[i];)";
+  };
+  const std::vector<float> out = run(body("0"));
+  for (int lane = 0; lane < 32; ++lane)
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(out[static_cast<std::size_t>(lane * 4 + i)],
+                static_cast<float>((31 - (i * 8 + lane / 4)) * 4 + lane % 4));
+  EXPECT_TRUE(has(failure(body("1")), "ldmatrix"));
+}
+
+// What a GPU ignores of a tf32 operand, and how a number becomes one.
+TEST_F(Emulator, RoundingToTf32) {
+  const std::vector<float> out = run(R"(
+  unsigned int rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(1.0f + 0.00048828125f));
+  const unsigned int cut = __float_as_uint(1.0f + 0.00048828125f);
+  float d[8] = {};
+  for (int i = 0; i < 2; ++i) {
+    const unsigned int a = threadIdx.x == 0 ? (i == 0 ? rounded : cut) : 0, none = 0;
+    const unsigned int b = threadIdx.x == 0 ? __float_as_uint(1.0f) : 0;
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %5, %5}, {%6, %5}, {%0, %1, %2, %3};"
+        : "+f"(d[4 * i]), "+f"(d[4 * i + 1]), "+f"(d[4 * i + 2]), "+f"(d[4 * i + 3])
+        : "r"(a), "r"(none), "r"(b));
+  }
+  if (threadIdx.x == 0) out[0] = d[0], out[1] = d[4];)");
+  EXPECT_EQ(out[0], 1.0F + 0.0009765625F);
+  EXPECT_EQ(out[1], 1.0F);
+}
+
 TEST_F(Emulator, WhatIsNotKnownIsNamed) {
   try {
     compiled("unsigned int x;\nasm volatile(\"mul.hi.u24 %0, %0, 3;\" : \"=r\"(x));");

@@ -49,6 +49,7 @@ std::string file_bytes(const std::filesystem::path& path) {
 int minor_version() {
   static const int kMinor = [] {
     std::string all = file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "cuda_language.h") +
+                      file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "matrix.h") +
                       file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "runtime.h");
     Dl_info info = {};
     if (dladdr(&kMajor, &info) != 0 && info.dli_fname != nullptr) all += file_bytes(info.dli_fname);

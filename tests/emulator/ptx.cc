@@ -25,6 +25,7 @@ constexpr std::array kInstructions = {
     Instruction{"cvt.rn.bf16x2.f32",
                 "$0 = (unsigned int)fuseblock_emulated::bf16_of_f32($1) << 16 | "
                 "fuseblock_emulated::bf16_of_f32($2)"},
+    Instruction{"cvt.rna.tf32.f32", "$0 = fuseblock_emulated::tf32_of_f32($1)"},
     Instruction{"min.NaN.f32", "$0 = fuseblock_emulated::min_nan($1, $2)"},
     Instruction{"max.NaN.f32", "$0 = fuseblock_emulated::max_nan($1, $2)"},
     Instruction{"ex2.approx.f32", "$0 = exp2f($1)"},
@@ -122,6 +123,8 @@ class Translator {
     if (parts_[0] == "ld") return load();
     if (parts_[0] == "st") return store();
     if (parts_[0] == "atom" || parts_[0] == "red") return atomic();
+    if (parts_[0] == "mma") return product();
+    if (parts_[0] == "ldmatrix") return matrices();
     if (name_.starts_with("cp.async.ca") || name_.starts_with("cp.async.cg")) return copy();
     for (const Instruction& known : kInstructions) {
       const bool family = known.name.ends_with('*');
@@ -267,6 +270,35 @@ class Translator {
       return result + " }";
     }
     unknown("");
+  }
+
+  // A product of matrices: d, a, b, c.
+  std::string product() const {
+    static const std::map<std::string, std::string, std::less<>> kKinds = {
+        {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "kTf32"},
+        {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "kBf16"},
+        {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "kF16"}};
+    const auto kind = kKinds.find(name_);
+    if (kind == kKinds.end() || operands_.size() != 4) unknown("");
+    std::string result =
+        "fuseblock_emulated::multiply_matrices(fuseblock_emulated::MatrixKind::" + kind->second +
+        ", __LINE__";
+    for (const std::string& operand : operands_) {
+      if (!operand.starts_with('{')) unknown(", by its operand " + operand);
+      for (const std::string& name : split(operand.substr(1, operand.size() - 2), ','))
+        result += ", " + expression(name);
+    }
+    return result + ");";
+  }
+
+  // Four matrices of 16-byte rows out of shared memory: registers, the address of the lane's row.
+  std::string matrices() const {
+    if (name_ != "ldmatrix.sync.aligned.m8n8.x4.shared.b16" || operands_.size() != 2) unknown("");
+    std::string result = "fuseblock_emulated::read_matrices(__LINE__, (const unsigned int*)" +
+                         address(operands_[1], "16", "of_block");
+    for (const std::string& name : split(operands_[0].substr(1, operands_[0].size() - 2), ','))
+      result += ", " + expression(name);
+    return result + ");";
   }
 
   std::string copy() const {

@@ -26,7 +26,8 @@ SLICES = (
     ("gpu_slices_batch", "channels=16,team=2,pieces=1,ahead=1"),
     ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
 )
-# Operations that have no kernel on a GPU yet.
+# Gradients that have no kernel on a GPU: by a convolution's weight, and by the input behind padding that repeats elements.
+_NO_KERNEL = re.compile(r"\b(conv\w*|linear)_grad_weight|_grad_input\(.*pad_mode")
 _CONVOLUTIONS = re.compile(r"\b(conv|linear)")
 
 
@@ -78,7 +79,7 @@ def _rank(case: Case) -> int:
 
 
 def read_cases(path: Path) -> Iterator[Case]:
-    """The load-sourced cases of a file that have elements."""
+    """The cases of a file that have elements and kernels."""
     for line in path.read_text().splitlines():
         if not line.strip() or line.startswith("#"):
             continue
@@ -87,7 +88,7 @@ def read_cases(path: Path) -> Iterator[Case]:
         parts = re.split(r",\s*(?![^\[]*\])", types)
         named = {"x": parts[0].strip()}
         named.update((part.split("=", 1)[0].strip(), part.split("=", 1)[1].strip()) for part in parts[1:])
-        if not _CONVOLUTIONS.search(block) and not any(
+        if not _NO_KERNEL.search(block) and not any(
             re.search(r"[\[,]0[,\]]", each) for each in named.values()
         ):
             yield Case(name.strip(), block.strip(), named)
@@ -104,12 +105,14 @@ def rows() -> list[Row]:
                 found += [Row(case, dtype, "channels_last", slices=slices) for dtype in DTYPES]
     each = list(read_cases(ROOT / "tests" / "gpu" / "each_element.cases"))
     found += [Row(case, dtype, "contiguous", each_element=True) for case in each for dtype in DTYPES]
-    turn = 0
+    turns = {True: 0, False: 0}  # of blocks with convolutions, and of others
     for path in sorted((ROOT / "tests" / "cases").glob("*.cases")):
         for case in read_cases(path):
+            convolves = bool(_CONVOLUTIONS.search(case.block))
+            turn = turns[convolves]
             layout = LAYOUTS[turn % 2] if _rank(case) in (4, 5) else "contiguous"
             found.append(Row(case, DTYPES[turn // 2 % 4], layout))
-            turn += 1
+            turns[convolves] += 1
     return found
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every load-sourced case on the GPU beside PyTorch and float64; what passed is recorded.
+"""Every case on the GPU beside PyTorch and float64; what passed is recorded.
 
     python3 tests/gpu/test_cases.py [--filter TEXT] [--out FOLDER] [--jobs N] [--again] [--device cuda]
     python3 tests/gpu/test_cases.py --random     # the random blocks of tests/gpu/random.cases instead
@@ -42,7 +42,7 @@ def kernels(row: Any, direction: str) -> list[str]:
 
 def main() -> int:
     """Runs the rows and writes the record."""
-    parser = gpu_record.parser("Every load-sourced case on the GPU beside PyTorch and float64")
+    parser = gpu_record.parser("Every case on the GPU beside PyTorch and float64")
     parser.add_argument("--random", action="store_true", help="random blocks in place of the cases")
     options = parser.parse_args()
     gpu_record.warm_up()

@@ -127,6 +127,8 @@ def test_refusals() -> None:
         Plan.make("group_norm(7)", "f32[2,8]")
     with pytest.raises(ValueError, match="by_cost"):
         Plan.make("relu", "f32[2,8]", reuse="never")
+    with pytest.raises(ValueError, match="strict, tf32"):
+        Plan.make("relu", "f32[2,8]", precision="half")
     with pytest.raises(ValueError, match="threads"):
         Plan.make("relu", "f32[2,8]", threads=-1)
     plan = Plan.make("relu", "f32[2,8]")

@@ -2,8 +2,8 @@
 
 ROWS take every kernel: units with and without a ring, teams of blocks, statistics at the end of a grid;
 slices that stay on chip, that do not, and that are begun ahead; tiles along positions and along channels,
-kept in registers, in shared memory and nowhere; pools; statistics of statistics. With FUSEBLOCK_LONG all rows
-run.
+kept in registers, in shared memory and nowhere; pools; statistics of statistics; convolutions with few channels
+and others. With FUSEBLOCK_LONG all rows run.
 """
 
 from __future__ import annotations
@@ -46,6 +46,19 @@ ROWS = (
     "gpu_max_pool f32 channels_last",
     "gpu_avg_pool bf16 contiguous",
     "gpu_layer_norm_rows f32 contiguous",
+    "gpu_conv3d_gn_mean f32 contiguous",
+    "gpu_conv3d_hardswish_gn_mean bf16 contiguous",
+    "gpu_conv2d_gn_lse f16 channels_last",
+    "gpu_conv2d_odd f32 strided",
+    "gpu_conv2d_residual f64 contiguous",
+    "gpu_conv1d_tiles f32 contiguous",
+    "gpu_wide_transpose3d_relu_gn bf16 contiguous",
+    "gpu_wide_conv3d_instance_norm f32 channels_last",
+    "gpu_wide_conv2d_gn_mean f16 strided",
+    "gpu_wide_conv2d_odd f32 contiguous",
+    "gpu_wide_conv2d_groups bf16 channels_last",
+    "gpu_wide_conv1d f16 contiguous",
+    "gpu_wide_conv3d_planes f32 strided",
 )
 KEYS = tuple(row.key for row in gpu_cases.rows()) if os.environ.get("FUSEBLOCK_LONG") else ROWS
 
@@ -84,4 +97,20 @@ def test_row(key: str, records: dict[str, list[dict[str, Any]]]) -> None:
 def test_every_kernel_ran(records: dict[str, list[dict[str, Any]]]) -> None:
     """The rows take all kinds of kernels."""
     names = {kernel["name"] for each in records.values() for record in each for kernel in record["kernels"]}
-    assert names == {"rows", "slices", "columns", "pool", "finalise"}
+    convolutions = {"conv", "conv_wide", "conv_weights", "conv_direct"}
+    assert names == {"rows", "slices", "columns", "pool", "finalise"} | convolutions
+
+
+@pytest.mark.parametrize("precision", ["strict", "tf32"])
+@pytest.mark.parametrize("channels", [5, 24])
+def test_precision(precision: str, channels: int) -> None:
+    """f32 convolutions in each mode, with few channels and many: the error is the mode's own."""
+    block = "conv2d(12, k=3) | group_norm(3) | mean(h,w)"
+    command = [str(ROOT / "tools" / "emulated"), str(BUILD / "fuseblock"), "check", block, "--json"]
+    options = ["--input", f"f32[2,{channels},9,11]", "--device", "cuda", "--wanted", "x"]
+    options += ["--precision", precision, "--tolerance", "200"]
+    environment = {**os.environ, "FUSEBLOCK_BUILD": str(BUILD)}
+    done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (output,) = json.loads(done.stdout)["outputs"]
+    assert (output["max_abs_error"] > 1e-6) == (precision == "tf32")

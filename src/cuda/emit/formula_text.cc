@@ -46,6 +46,31 @@ bool is_comparison(Primitive primitive) {
          primitive == Primitive::kEqual;
 }
 
+// The operand of a hardswish, select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6)), whose outer select is `step`; -1 for others.
+std::int32_t hardswish_operand(std::span<const Formula::Step> steps, const Formula::Step& step) {
+  auto at = [&](std::int32_t id) -> const Formula::Step& { return steps[static_cast<std::size_t>(id)]; };
+  auto is_constant = [&](std::int32_t id, double value) {
+    return at(id).primitive == Primitive::kConstant && at(id).constant == value;
+  };
+  auto is = [&](std::int32_t id, Primitive primitive, std::int32_t x, double constant) {
+    return at(id).primitive == primitive && at(id).a == x && is_constant(at(id).b, constant);
+  };
+  if (step.primitive != Primitive::kSelect || at(step.a).primitive != Primitive::kLessEqual) return -1;
+  const std::int32_t x = at(step.a).a;
+  if (!is(step.a, Primitive::kLessEqual, x, -3)) return -1;
+  const Formula::Step& low = at(step.b);
+  if (low.primitive != Primitive::kMul || !is_constant(low.a, 0) || low.b != x) return -1;
+  const Formula::Step& high = at(step.c);
+  if (high.primitive != Primitive::kSelect || high.b != x || !is(high.a, Primitive::kGreaterEqual, x, 3))
+    return -1;
+  const Formula::Step& quotient = at(high.c);
+  if (quotient.primitive != Primitive::kDiv || !is_constant(quotient.b, 6)) return -1;
+  const Formula::Step& product = at(quotient.a);
+  const bool found =
+      product.primitive == Primitive::kMul && product.a == x && is(product.b, Primitive::kAdd, x, 3);
+  return found ? x : -1;
+}
+
 }  // namespace
 
 std::string element_name(DType dtype) {
@@ -74,7 +99,8 @@ std::string literal(double value, bool single) {
 
 std::vector<std::string> write_statements(Text& text, std::span<const Formula::Step> steps,
                                           const std::function<std::string(int)>& input,
-                                          const std::string& type, bool single) {
+                                          const std::string& type, bool single, Functions functions) {
+  const bool branchless = functions == Functions::kBranchless && single;
   std::vector<std::string> names;
   for (const Formula::Step& step : steps) {
     auto name = [&](std::int32_t id) { return names[static_cast<std::size_t>(id)]; };
@@ -83,7 +109,12 @@ std::vector<std::string> write_statements(Text& text, std::span<const Formula::S
       case Primitive::kInput: names.push_back(input(step.input)); continue;
       case Primitive::kConstant: names.push_back(literal(step.constant, single)); continue;
       case Primitive::kNeg: value = "-" + name(step.a); break;
-      case Primitive::kSelect: value = name(step.a) + " != 0 ? " + name(step.b) + " : " + name(step.c); break;
+      case Primitive::kSelect: {
+        const std::int32_t operand = branchless ? hardswish_operand(steps, step) : -1;
+        value = operand >= 0 ? "branchless::hardswish(" + name(operand) + ")"
+                             : name(step.a) + " != 0 ? " + name(step.b) + " : " + name(step.c);
+        break;
+      }
       case Primitive::kDiv: {
         const Formula::Step& dividend = steps[static_cast<std::size_t>(step.a)];
         const Formula::Step& divisor = steps[static_cast<std::size_t>(step.b)];
@@ -107,7 +138,8 @@ std::vector<std::string> write_statements(Text& text, std::span<const Formula::S
         else if (!op.empty())
           value = name(step.a) + op + name(step.b);
         else
-          value = function_name(step.primitive) + "(" + name(step.a) +
+          value = (branchless && step.primitive == Primitive::kTanh ? "branchless::" : "") +
+                  function_name(step.primitive) + "(" + name(step.a) +
                   (step.b >= 0 ? ", " + name(step.b) : "") + ")";
       }
     }

@@ -1,6 +1,7 @@
 // Formulas as statements of device code.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -18,10 +19,17 @@ std::string element_name(DType dtype);
 // A constant in the arithmetic of `type` (`real` or `double`).
 std::string literal(double value, bool single);
 
+// Which forms of functions are called where there are several.
+enum class Functions : std::uint8_t {
+  kPlain,       // device/functions.cuh
+  kBranchless,  // device/branchless.cuh, in float only
+};
+
 // Writes a statement for each step and returns the name or the constant that stands for each. `input` gives the
 // expression of an input by its number; `type` is `real` or `double`, `single` whether that is float.
 std::vector<std::string> write_statements(Text& text, std::span<const Formula::Step> steps,
                                           const std::function<std::string(int)>& input,
-                                          const std::string& type, bool single);
+                                          const std::string& type, bool single,
+                                          Functions functions = Functions::kPlain);
 
 }  // namespace fuseblock::cuda

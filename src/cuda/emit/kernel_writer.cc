@@ -5,6 +5,7 @@
 #include <cctype>
 #include <set>
 
+#include "cuda/conv_sum.h"
 #include "plan/narrator.h"
 #include "plan/slot_memory.h"
 
@@ -28,12 +29,14 @@ constexpr auto kLanguageWords = std::to_array<const char*>(
      "union",        "unsigned", "using",     "virtual",  "void",      "volatile",
      "wchar_t",      "while",    "xor",       "xor_eq"});
 constexpr auto kDeviceNames = std::to_array<const char*>(
-    {"a",          "again",        "block_sums", "block_tiles", "bundle",     "bundle_sums",
-     "c",          "elements",     "finished",   "height",      "in_d",       "in_h",
-     "in_w",       "kept",         "lead",       "n",           "nothing",    "out_d",
-     "out_h",      "out_w",        "positions",  "real",        "rest",       "rounds",
-     "rows",       "sample_tiles", "steps",      "team",        "team_list0", "team_list1",
-     "team_list2", "team_list3",   "tiles",      "unit",        "units",      "width"});
+    {"a",           "again",       "arrived",  "block_sums", "block_tiles",  "bundle",
+     "bundle_sums", "c",           "elements", "finished",   "height",       "in_d",
+     "in_h",        "in_w",        "items",    "kept",       "lead",         "list0",
+     "n",           "nothing",     "out_d",    "out_h",      "out_w",        "positions",
+     "real",        "rest",        "rounds",   "rows",       "sample_items", "sample_tiles",
+     "steps",       "strip_tiles", "team",     "team_list0", "team_list1",   "team_list2",
+     "team_list3",  "tiles",       "tiles_h",  "tiles_w",    "unit",         "units",
+     "weights",     "width"});
 
 // Statistics that a block works out one a thread; fewer have a warp each.
 constexpr std::int64_t kManySets = 64;
@@ -79,15 +82,7 @@ KernelWriter::KernelWriter(const Schedule& schedule, const KernelCut& cut)
     }
 }
 
-DType KernelWriter::element_type(int number) const {
-  const Slot& which = slot(number);
-  switch (which.kind) {
-    case SlotKind::kArgument: return schedule_.inputs[at(which.number)].type.dtype;
-    case SlotKind::kOutput: return schedule_.outputs[at(which.number)].type.dtype;
-    case SlotKind::kStatistic: return DType::kF64;
-    default: return which.dtype.value_or(single_ ? DType::kF32 : DType::kF64);
-  }
-}
+DType KernelWriter::element_type(int number) const { return cuda::element_type(schedule_, number); }
 
 std::string KernelWriter::tensor(int number) {
   // A component lives in the statistic that has it.

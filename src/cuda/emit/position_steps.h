@@ -18,7 +18,8 @@ struct PositionSteps {
   std::int32_t first_result = 0;
 };
 
-// `varies` says of an input whether it varies over channels; `taken` are the steps that sinks take.
+// `varies` says of an input whether it varies over channels; `taken` are the steps that sinks take. The same takes a program
+// apart into what is the same for all positions and the rest, where `varies` says that.
 PositionSteps split_by_channels(const std::vector<Formula::Step>& steps, int inputs,
                                 const std::function<bool(int)>& varies,
                                 const std::vector<std::int32_t>& taken);

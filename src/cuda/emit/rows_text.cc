@@ -206,20 +206,7 @@ class RowsWriter : UnitWriter {
       if (has_statistics(i))
         text.line("Sums" + number_text(i) + " totals" + number_text(i) + "[Sums" + number_text(i) +
                   "::kChannels];");
-    for (int i = cut_.first; i <= cut_.last; ++i) {
-      if (step(i).kind != StepKind::kFinalise) continue;
-      for (int number : step(i).parts) {
-        const Part& which = part(number);
-        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup ||
-            unit_sum(number) >= 0)
-          continue;
-        const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
-        text.line((merged ? statistic_type(number, "real") : "real") + " p" + number_text(number) +
-                  "[kUnitChannels];");
-        shared_bytes_ +=
-            static_cast<int>(cut_.unit_channels) * 8 * (merged ? state_numbers(which.statistic) : 1);
-      }
-    }
+    shared_bytes_ += write_unit_members(text);
     for (int i = 0; i < sweep_count(); ++i)
       if (has_channels(i))
         text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");

@@ -17,6 +17,39 @@ UnitWriter::UnitWriter(const Schedule& schedule, const KernelCut& cut)
   domain_ = sweep(0).domain;
 }
 
+void UnitWriter::write_sums_struct(Text& text, const std::string& name, const std::string& results,
+                                   const std::vector<const Sink*>& taken) const {
+  // What a statistic is called: `s5` for part 5.
+  auto sum_name = [](const Sink* sink) { return "s" + number_text(sink->part); };
+  text.open("struct " + name + " {");
+  if (taken.empty()) text.line("int nothing;");
+  for (const Sink* sink : taken) {
+    const bool exp_sum = part(sink->part).statistic == Statistic::kExpSum;
+    text.line((exp_sum ? "branchless::" : "") + statistic_type(sink->part, "real") + " " + sum_name(sink) +
+              ";");
+  }
+  text.open("__device__ void clear() {");
+  for (const Sink* sink : taken) text.line(sum_name(sink) + ".clear();");
+  text.close();
+  text.open("__device__ void add(const " + results + " (&results)[kElements], unsigned int taken) {");
+  for (const Sink* sink : taken) {
+    text.open("{");
+    text.line("real values[kElements];");
+    text.line("#pragma unroll");
+    text.line("for (int i = 0; i < kElements; ++i) values[i] = results[i].r" + number_text(sink->step) + ";");
+    text.line(sum_name(sink) + ".add(values, taken);");
+    text.close();
+  }
+  text.close();
+  text.open("__device__ void merge(const " + name + "& other) {");
+  for (const Sink* sink : taken) text.line(sum_name(sink) + ".merge(other." + sum_name(sink) + ");");
+  text.close();
+  text.open("__device__ void merge_lanes() {");
+  for (const Sink* sink : taken) text.line(sum_name(sink) + ".merge_lanes();");
+  text.close();
+  text.close("};");
+}
+
 bool UnitWriter::has_statistics(int i) const {
   return std::any_of(sweep(i).sinks.begin(), sweep(i).sinks.end(),
                      [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
@@ -184,6 +217,24 @@ void UnitWriter::write_finalise_units(Text& text) {
     write_to_memory(text, i);
     text.close();
   }
+}
+
+int UnitWriter::write_unit_members(Text& text) const {
+  int bytes = 0;
+  for (int i = cut_.first; i <= cut_.last; ++i) {
+    if (step(i).kind != StepKind::kFinalise) continue;
+    for (int number : step(i).parts) {
+      const Part& which = part(number);
+      if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup ||
+          unit_sum(number) >= 0)
+        continue;
+      const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+      text.line((merged ? statistic_type(number, "real") : "real") + " p" + number_text(number) +
+                "[kUnitChannels];");
+      bytes += static_cast<int>(cut_.unit_channels) * 8 * (merged ? state_numbers(which.statistic) : 1);
+    }
+  }
+  return bytes;
 }
 
 bool UnitWriter::writes_totals(int i) const {

@@ -8,6 +8,9 @@
 
 namespace fuseblock::cuda {
 
+// Numbers that a statistic is while it is taken.
+int state_numbers(Statistic statistic);
+
 class UnitWriter : public KernelWriter {
  public:
   UnitWriter(const Schedule& schedule, const KernelCut& cut);
@@ -28,10 +31,15 @@ class UnitWriter : public KernelWriter {
   // The sweep that has taken what a merge over the unit's channels would give; -1 where none has.
   int unit_sum(int number) const;
 
+  // The struct of a sweep's statistics, `taken` by its sinks out of results of the type `results`.
+  void write_sums_struct(Text& text, const std::string& name, const std::string& results,
+                         const std::vector<const Sink*>& taken) const;
   // A statistic in the code of a unit, at channel `c` of it; `component` of those that have several.
   std::string in_unit_text(int number, int component = 0);
   // A function for each finalise step, and for each sweep whose statistics are needed outside of the unit.
   void write_finalise_units(Text& text);
+  // Members of UnitValues: what finalise steps work out for each channel. Returns their bytes, or a few more.
+  int write_unit_members(Text& text) const;
   // Whether a sweep's statistics are needed outside of the unit.
   bool writes_totals(int step) const;
 

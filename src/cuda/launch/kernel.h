@@ -60,6 +60,7 @@ class LoadedKernel {
       : source_(std::move(source)), dynamic_shared_bytes_(dynamic_shared_bytes) {}
 
   const jit::KernelSource& source() const { return source_; }
+  int dynamic_shared_bytes() const { return dynamic_shared_bytes_; }
   // In the current context.
   void load(const Gpu& gpu) const;
   // Throws UserError where the kernel is not loaded yet and the stream is captured.
@@ -108,6 +109,14 @@ std::unique_ptr<KernelLaunch> make_finalise_launch(const Schedule& schedule, con
 // Sweeps with reductions over channels, tile by tile.
 std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, const KernelCut& cut,
                                                   const Gpu& gpu);
+// A sweep over a convolution; see launch/conv.h.
+std::unique_ptr<KernelLaunch> make_conv_launch(const Schedule& schedule, const KernelCut& cut,
+                                               const Gpu& gpu);
+// The same with many channels; see launch/conv_wide.h.
+std::unique_ptr<KernelLaunch> make_conv_wide_launch(const Schedule& schedule, const KernelCut& cut,
+                                                    const Gpu& gpu);
+// A convolution that is stored, by plain arithmetic.
+std::unique_ptr<KernelLaunch> make_conv_direct_launch(const Schedule& schedule, const KernelCut& cut);
 // A pool or its adjoint.
 std::unique_ptr<KernelLaunch> make_pool_launch(const Schedule& schedule, const KernelCut& cut);
 // A convolution by the embedder's function, on views of the GPU's memory.

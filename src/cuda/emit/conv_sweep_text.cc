@@ -1,0 +1,275 @@
+#include "cuda/emit/conv_sweep_text.h"
+
+#include <algorithm>
+
+namespace fuseblock::cuda {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+}  // namespace
+
+ConvSweepWriter::ConvSweepWriter(const Schedule& schedule, const KernelCut& cut)
+    : UnitWriter(schedule, cut),
+      conv_(conv_sum(schedule, sweep(0).source)),
+      input_(sweep(0).staged[0].inputs[0]) {
+  for (const Sink& sink : sweep(0).sinks)
+    if (sink.kind == SinkKind::kStatistic) {
+      taken_.push_back(&sink);
+      over_channels_ = part(sink.part).axes == AxisSet{Axis::kC};
+    }
+  // What does not vary over positions is worked out once for each channel.
+  std::vector<std::int32_t> taken;
+  for (const Sink& sink : sweep(0).sinks)
+    if (std::find(taken.begin(), taken.end(), sink.step) == taken.end()) taken.push_back(sink.step);
+  split_ = split_by_channels(
+      sweep(0).steps, static_cast<int>(sweep(0).inputs.size()),
+      [&](int input) {
+        const int from = sweep(0).inputs[at(input)];
+        return from < 0 || over_positions(slot(from).extents);
+      },
+      taken);
+}
+
+bool ConvSweepWriter::writes_16_bit() const {
+  return std::all_of(sweep(0).sinks.begin(), sweep(0).sinks.end(), [&](const Sink& sink) {
+    return sink.kind == SinkKind::kStore && byte_size(element_type(sink.slots[0])) == 2;
+  });
+}
+
+void ConvSweepWriter::write_structs(Text& text) {
+  std::vector<int> steps;
+  for (const Sink& sink : sweep(0).sinks)
+    if (std::find(steps.begin(), steps.end(), sink.step) == steps.end()) steps.push_back(sink.step);
+  text.line("// What the sinks take of an element, and the statistics.");
+  text.open("struct Results0 {");
+  for (int step : steps) text.line("real r" + number_text(step) + ";");
+  text.close("};");
+  text.line("// What does not vary over positions.");
+  text.open("struct Channel0 {");
+  text.line("real bias;");
+  for (std::size_t k = 0; k < split_.results.size(); ++k) text.line("real q" + std::to_string(k) + ";");
+  text.close("};");
+  write_sums_struct(text, "Sums0", "Results0", taken_);
+  for (const Sink* sink : taken_) {
+    numbers_ += state_numbers(part(sink->part).statistic);
+    kept_numbers_ += component_count(part(sink->part).statistic);
+  }
+  text.line("// Statistics without the count of their elements.");
+  text.open("struct Kept0 {");
+  if (taken_.empty()) text.line("int nothing;");
+  for (const Sink* sink : taken_)
+    for (int k = 0; k < component_count(part(sink->part).statistic); ++k)
+      text.line("real s" + number_text(sink->part) + (k == 0 ? "_first;" : "_second;"));
+  text.close("};");
+}
+
+int ConvSweepWriter::write_values(Text& text) const {
+  const int channels = static_cast<int>(conv_.channels);
+  text.line("// Statistics of one sample, one number for each channel.");
+  text.open("struct UnitValues {");
+  text.line("Channel0 channels0[kChannels];");
+  int bytes = 4 * channels * static_cast<int>(1 + split_.results.size());
+  text.line(totals() ? "Sums0 totals0[kChannels];" : "Sums0 totals0[1];");
+  bytes += 4 * (totals() ? channels : 1) * std::max(numbers_, 1);
+  if (totals()) bytes += write_unit_members(text);
+  text.close("};");
+  return bytes;
+}
+
+void ConvSweepWriter::write_input(Text& text) {
+  const std::string input = tensor(input_);
+  text.line("// " + narrator_.source(sweep(0)));
+  text.open("__device__ inline const Element* input_data(const Arguments& a) {");
+  text.line("return " + input + ".data;");
+  text.close();
+  text.open(
+      "__device__ inline long long input_offset(const Arguments& a, int n, int c, int d, int h, int w) {");
+  text.line("return offset_at(" + input + ", n, c, {d, h, w});");
+  text.close();
+}
+
+void ConvSweepWriter::write_sweep(Text& text) {
+  const Sweep& which = sweep(0);
+  text.line("// " + narrator_.source(which));
+  for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
+  for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
+  text.open("struct Sweep0 {");
+  text.line("typedef Results0 Results;");
+  text.line("typedef Sums0 Sums;");
+  text.line("typedef Channel0 Channel;");
+  text.line("typedef Kept0 Kept;");
+  text.line(std::string("static constexpr bool kStatistics = ") + (taken_.empty() ? "false;" : "true;"));
+  text.open(
+      "static __device__ void read_channel(const Arguments& a, const Unit& unit, int c, Channel& channel) "
+      "{");
+  auto per_channel = [&](int slot, const std::string& n) {
+    const std::string from = tensor(slot);
+    return "(real)to_real(" + from + ".data[" + from + ".offset(" + n + ", c)])";
+  };
+  text.line("channel.bias = " + (which.bias < 0 ? "0" : per_channel(which.bias, "0")) + ";");
+  const std::vector<std::string> names = write_statements(
+      text, split_.position, [&](int input) { return per_channel(which.inputs[at(input)], "unit.n"); },
+      "real", single_, Functions::kBranchless);
+  for (std::size_t k = 0; k < split_.results.size(); ++k)
+    text.line("channel.q" + std::to_string(k) + " = " + names[at(split_.results[k])] + ";");
+  text.close();
+  text.line("static __device__ real bias(const Channel& channel) { return channel.bias; }");
+  write_kept(text);
+  write_places(text);
+  write_program(text);
+  write_store(text);
+  write_end(text);
+  text.close("};");
+}
+
+void ConvSweepWriter::write_kept(Text& text) const {
+  auto copy = [&](const std::string& form) {
+    for (const Sink* sink : taken_)
+      for (int k = 0; k < component_count(part(sink->part).statistic); ++k) {
+        const std::string name = "s" + number_text(sink->part);
+        const std::string field = k == 0 ? "first" : "second";
+        text.line(form == "kept" ? "kept." + name + "_" + field + " = sums." + name + "." + field + ";"
+                                 : "sums." + name + "." + field + " = kept." + name + "_" + field + ";");
+      }
+  };
+  text.open("static __device__ Kept kept(const Sums& sums) {");
+  text.line("Kept kept;");
+  copy("kept");
+  text.line("return kept;");
+  text.close();
+  text.open("static __device__ Sums whole(const Kept& kept, real count) {");
+  text.line("Sums sums;");
+  copy("sums");
+  for (const Sink* sink : taken_)
+    if (part(sink->part).statistic == Statistic::kMoments)
+      text.line("sums.s" + number_text(sink->part) + ".count = count;");
+  text.line("return sums;");
+  text.close();
+}
+
+std::vector<int> ConvSweepWriter::placed_slots() const {
+  std::vector<int> slots;
+  auto add = [&](int number) {
+    if (std::find(slots.begin(), slots.end(), number) == slots.end()) slots.push_back(number);
+  };
+  for (int number : sweep(0).inputs)
+    if (number >= 0 && over_positions(slot(number).extents)) add(number);
+  for (const Sink& sink : sweep(0).sinks)
+    if (sink.kind == SinkKind::kStore) add(sink.slots[0]);
+  return slots;
+}
+
+void ConvSweepWriter::write_places(Text& text) {
+  const std::vector<int> slots = placed_slots();
+  auto name = [](int number) { return "p" + number_text(number); };
+  text.line(
+      "// Where a position's elements of the first channel lie, and how far behind them those of another "
+      "channel.");
+  text.open("struct Places {");
+  if (slots.empty()) text.line("int nothing;");
+  for (int number : slots) text.line(element_name(element_type(number)) + "* " + name(number) + ";");
+  text.close("};");
+  text.open("struct Steps {");
+  if (slots.empty()) text.line("int nothing;");
+  for (int number : slots) text.line("long long " + name(number) + ";");
+  text.close("};");
+  text.open("static __device__ Places places(const Arguments& a, const Unit& unit, const Position& at) {");
+  text.line("Places places;");
+  for (int number : slots)
+    text.line("places." + name(number) + " = " + tensor(number) + ".data + offset_at(" + tensor(number) +
+              ", unit.n, 0, at);");
+  text.line("return places;");
+  text.close();
+  text.open("static __device__ Steps steps(const Arguments& a, int c) {");
+  text.line("Steps steps;");
+  for (int number : slots) text.line("steps." + name(number) + " = c * " + tensor(number) + ".c;");
+  text.line("return steps;");
+  text.close();
+}
+
+std::string ConvSweepWriter::placed(int number) {
+  return "places.p" + number_text(number) + "[steps.p" + number_text(number) + "]";
+}
+
+void ConvSweepWriter::write_program(Text& text) {
+  const Sweep& which = sweep(0);
+  text.open(
+      "static __device__ Results program(const Channel& channel, const Places& places, const Steps& steps, "
+      "real value) {");
+  const std::vector<std::string> names = write_statements(
+      text, split_.element,
+      [&](int input) -> std::string {
+        if (input >= split_.first_result) return "channel.q" + number_text(input - split_.first_result);
+        const int from = which.inputs[at(input)];
+        return from < 0 ? "value" : "to_real(" + placed(from) + ")";
+      },
+      "real", single_, Functions::kBranchless);
+  text.line("Results results;");
+  std::vector<int> done;
+  for (const Sink& sink : which.sinks) {
+    if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
+    done.push_back(sink.step);
+    text.line("results.r" + number_text(sink.step) + " = " + names[at(split_.places[at(sink.step)])] + ";");
+  }
+  text.line("return results;");
+  text.close();
+}
+
+void ConvSweepWriter::write_store(Text& text) {
+  text.open(
+      "static __device__ void store(const Places& places, const Steps& steps, const Results& results) {");
+  for (const Sink& sink : sweep(0).sinks) {
+    if (sink.kind != SinkKind::kStore) continue;
+    text.line("assign(" + placed(sink.slots[0]) + ", results.r" + number_text(sink.step) + ");");
+  }
+  text.close();
+}
+
+// What follows a reduction over channels at its position.
+void ConvSweepWriter::write_end(Text& text) {
+  const Epilogue& epilogue = sweep(0).epilogue;
+  for (const std::string& line : narrator_.epilogue(sweep(0))) text.line("//   " + line);
+  text.open(
+      "static __device__ void end(const Arguments& a, const Unit& unit, const Position& at, const Sums& "
+      "total) "
+      "{");
+  auto store = [&](int to, const std::string& value) {
+    text.line("assign(" + tensor(to) + ".data[offset_at(" + tensor(to) + ", unit.n, 0, at)], " + value +
+              ");");
+  };
+  auto reduced = [&](int number) {
+    return "total.s" + number_text(slot(number).part) + (slot(number).component == 0 ? ".first" : ".second");
+  };
+  if (over_channels_) {
+    for (const Sink* sink : taken_) {
+      if (!cut_.shared[at(sink->part)]) continue;
+      for (int number : sink->slots)
+        if (slot(number).kind != SlotKind::kTile) store(number, reduced(number));
+    }
+    const std::vector<std::string> names = write_statements(
+        text, epilogue.steps,
+        [&](int input) -> std::string {
+          const int from = epilogue.inputs[at(input)];
+          const bool own = std::any_of(taken_.begin(), taken_.end(), [&](const Sink* sink) {
+            return std::find(sink->slots.begin(), sink->slots.end(), from) != sink->slots.end();
+          });
+          return own ? reduced(from)
+                     : "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, 0, at)])";
+        },
+        "real", single_, Functions::kBranchless);
+    for (const Sink& sink : epilogue.sinks) store(sink.slots[0], names[at(sink.step)]);
+  }
+  text.close();
+}
+
+void ConvSweepWriter::write_finalise_calls(Text& text) const {
+  if (!totals()) return;
+  text.line("const Team team = {1, 0, unit.n, 1};");
+  for (int i = cut_.first; i <= cut_.last; ++i)
+    if (step(i).kind == StepKind::kFinalise || writes_totals(i))
+      text.line("finalise_" + number_text(i) + "<Block>(a, unit, team);");
+}
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,50 @@
+// What the texts of kernels over a convolution have in common: the sweep's program and sinks on a lane's sums.
+#pragma once
+
+#include "cuda/conv_sum.h"
+#include "cuda/emit/position_steps.h"
+#include "cuda/emit/unit_text.h"
+
+namespace fuseblock::cuda {
+
+class ConvSweepWriter : public UnitWriter {
+ public:
+  ConvSweepWriter(const Schedule& schedule, const KernelCut& cut);
+
+ protected:
+  // Whether statistics of each channel are taken.
+  bool totals() const { return !taken_.empty() && !over_channels_; }
+  // Whether all that is made of an element is rounded to 16 bits.
+  bool writes_16_bit() const;
+
+  // What sinks take of an element, what does not vary over positions, statistics with and without their count.
+  void write_structs(Text& text);
+  // Members of UnitValues. Returns their bytes, or a few more.
+  int write_values(Text& text) const;
+  // input_data and input_offset: the tensor that is convolved.
+  void write_input(Text& text);
+  // The struct Sweep0: the program, stores, and what follows reductions over channels.
+  void write_sweep(Text& text);
+  // Calls of the finalise steps, for `unit`.
+  void write_finalise_calls(Text& text) const;
+
+  ConvSum conv_;
+  int input_;  // slot
+  PositionSteps split_;
+  std::vector<const Sink*> taken_;
+  bool over_channels_ = false;
+  int numbers_ = 0;       // that the statistics of one channel are
+  int kept_numbers_ = 0;  // without their count
+
+ private:
+  void write_kept(Text& text) const;
+  // Tensors that the sweep reads and writes at each position, and an element of one at channel `c`.
+  std::vector<int> placed_slots() const;
+  void write_places(Text& text);
+  std::string placed(int slot);
+  void write_program(Text& text);
+  void write_store(Text& text);
+  void write_end(Text& text);
+};
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,40 @@
+// The launch of a kernel `conv`: how its positions are divided into tiles and items.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/conv_sum.h"
+#include "cuda/emit/conv_text.h"
+#include "cuda/gpu.h"
+#include "cuda/launch/conv_wishes.h"
+
+namespace fuseblock::cuda {
+
+// What decides the division.
+struct ConvWork {
+  ConvSum conv;
+  ConvMode mode = ConvMode::kStrict;
+  int element_bytes = 4;
+  int channel_numbers = 1;  // numbers that a thread keeps for each of its channels
+  bool over_channels =
+      false;          // reductions over channels: the program's results of a position are held at once
+  bool dense = true;  // rows of the input can be copied in vectors where they are long enough
+  ConvWishes wishes;
+};
+
+// Wavefronts of shared memory that a warp's reads of one product's positions take, on average: 1 without conflicts.
+double conv_conflicts(const ConvConstants& constants, const ConvWork& work);
+
+// `shared_bytes` is what a block needs beside the stages.
+ConvConstants divide_conv(const Gpu& gpu, const ConvWork& work, int shared_bytes);
+
+// Tiles by d, h, w.
+std::array<std::int64_t, 3> conv_tiles(const ConvConstants& constants, const ConvSum& conv);
+// Items of a sample, and the tiles of the block that has most, for the blocks that run at once.
+struct ConvItems {
+  std::int64_t of_sample = 1;
+  std::int64_t longest = 0;
+};
+ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks);
+
+}  // namespace fuseblock::cuda

@@ -1,6 +1,7 @@
 // The engines of this build: the only file that knows all of them.
 #include "cpu/description.h"
 #include "cpu/engine.h"
+#include "cuda/conv_cost.h"
 #include "cuda/engine.h"
 #include "plan/engine.h"
 #include "reference/reference.h"
@@ -31,6 +32,12 @@ std::vector<PlannedKernel> kernels_for(const Schedule& schedule, const DeviceDes
   } catch (const NotSupportedError&) {
     return {};
   }
+}
+
+std::optional<OwnConvolution> own_convolution(const Lowered& lowered, int part,
+                                              const DeviceDescription& device, Precision precision) {
+  if (!cuda::is_gpu(device)) return std::nullopt;
+  return cuda::own_convolution(lowered, part, device, precision);
 }
 
 const std::vector<Engine>& engines() {

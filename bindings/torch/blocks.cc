@@ -14,7 +14,7 @@ namespace fuseblock::torch_binding {
 namespace {
 
 constexpr std::size_t kMostPlans = 128;  // of one block
-constexpr std::size_t kMostArguments = 62;
+constexpr std::size_t kMostArguments = 61;
 // Below so many arithmetic operations waking a second thread takes longer than the work that it could take over.
 constexpr double kOperationsForThreads = 5e5;
 
@@ -207,18 +207,19 @@ RegisteredBlock::Entry* RegisteredBlock::lookup(const ArgumentTypes& types, int 
 Prepared RegisteredBlock::make(const ArgumentTypes& types, int threads) const {
   const TypedBlock typed_block = typed(types);
   const Place place = types.place();
-  PlanOptions options;
-  if (place == kCpu)
-    options.workers = torch_workers(operation_count(typed_block) < kOperationsForThreads ? 1 : threads);
-  if (keep_convolutions_) {
-    options.host = torch_convolutions(place);
-    options.keep_convolutions = true;
-  }
   // No plan is any use where PyTorch does not tell its stream.
   static_cast<void>(current_stream(place));
   const Device device = device_at(place);
+  PlanOptions options;
+  if (place == kCpu)
+    options.workers = torch_workers(operation_count(typed_block) < kOperationsForThreads ? 1 : threads);
+  options.precision = types.tf32_allowed() ? Precision::kTf32 : Precision::kStrict;
+  options.keep_convolutions = keep_convolutions_;
+  // On the CPU only those that are kept: the engine's own are weighed against none.
+  if (keep_convolutions_ || place != kCpu)
+    options.host = torch_convolutions(place, device.description(), types.tf32_allowed());
   const std::vector<std::string> wanted = wanted_names(types.wanted());
-  const bool alone = (types.wanted() & kBackwardAlone) != 0;
+  const bool alone = types.backward_alone();
   Prepared result = [&]() -> Prepared {
     if (types.wanted() == 0 || alone)
       return {.place = place, .forward = Plan::make(typed_block, device, options), .backward = {}};

@@ -23,6 +23,8 @@ namespace fuseblock::torch_binding {
 
 // Beside the bits of wanted gradients: the backward plan takes nothing that forward saved.
 inline constexpr std::int64_t kBackwardAlone = std::int64_t{1} << 62;
+// Beside them too: convolutions of f32 tensors may round to tf32, as PyTorch's switches say.
+inline constexpr std::int64_t kTf32Allowed = std::int64_t{1} << 61;
 
 // What a plan depends on besides the block: the set of wanted gradients, bit i standing for argument i, where the arguments
 // are, and for each of them dtype, rank and layout in one number, followed by the extents. The numbers can be kept in a
@@ -36,7 +38,10 @@ class ArgumentTypes {
   explicit ArgumentTypes(std::span<const std::int64_t> numbers);
 
   std::span<const std::int64_t> numbers() const { return numbers_; }
-  std::int64_t wanted() const { return numbers_[0]; }
+  // The bits of arguments alone.
+  std::int64_t wanted() const { return numbers_[0] & ~(kBackwardAlone | kTf32Allowed); }
+  bool backward_alone() const { return (numbers_[0] & kBackwardAlone) != 0; }
+  bool tf32_allowed() const { return (numbers_[0] & kTf32Allowed) != 0; }
   Place place() const { return numbers_[1]; }
   // The types of the arguments, without labels.
   std::vector<TensorType> types() const;

@@ -33,6 +33,8 @@ struct HostConvolution {
   DType dtype = DType::kF32;
   bool transposed = false;
   std::int64_t groups = 1;
+  std::int64_t in_channels = 1;  // of the forward one
+  std::int64_t out_channels = 1;
   // One number for each position axis, in the order d h w; none for linear.
   std::vector<std::int64_t> stride;
   std::vector<std::int64_t> pad;  // in front
@@ -61,9 +63,11 @@ struct HostFunctions {
   // Why a piece cannot be computed; empty where it can. Asked when a plan is made. Without the function all can.
   std::function<std::string(const HostConvolution& convolution)> refuses;
   // What the cost model weighs: operations a second, and seconds of one call beside them. A host that states no rate
-  // gets convolutions by PlanOptions::keep_convolutions alone.
+  // gets convolutions by PlanOptions::keep_convolutions alone, and those that the engine has no good kernel for.
   double operations_per_second = 0;
   double call_seconds = 0;
+  // Operations a second of one piece, where they differ from piece to piece; in place of operations_per_second.
+  std::function<double(const HostConvolution& convolution)> rate;
 };
 
 }  // namespace fuseblock

@@ -67,6 +67,9 @@ struct PlanOptions {
   // Every convolution and every gradient of one is a host call. Without it the cost model weighs the host's rate
   // against the engine's own. Plan::make throws UserError where there is no host, NotSupportedError where it refuses.
   bool keep_convolutions = false;
+  // No convolution is a host call that the engine has a kernel for, whatever the cost model says. Gradients on a GPU are
+  // the host's in any case. Plan::make throws UserError where convolutions are kept as well.
+  bool own_convolutions = false;
 };
 
 // Tensors in the order of Plan::inputs() and Plan::outputs().

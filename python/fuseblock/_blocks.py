@@ -12,8 +12,10 @@ Which way a call takes:
 - in a graph that is being compiled or exported: the operation by notation (`_ops`);
 - on the CPU and on CUDA devices: a plan of the device's engine, by handle, with one autograd.Function around
   it; on a GPU it is launched in PyTorch's current stream, and nothing waits for it;
+  convolutions run there by the engine's kernels or by PyTorch's, whichever the cost model expects to be
+  faster, and those of f32 tensors round to tf32 where PyTorch's own would;
 - elsewhere, inside torch.func's transforms, for tensor subclasses, with FUSEBLOCK_DISABLE=1, and where there
-  is no plan (convolutions on a GPU): PyTorch's own operators. `explain` says which and why.
+  is no plan: PyTorch's own operators. `explain` says which and why.
 """
 
 from __future__ import annotations
@@ -47,6 +49,9 @@ _backward = torch.ops.fuseblock.backward.default
 _is_autocast_enabled = torch.is_autocast_enabled
 _is_grad_enabled = torch.is_grad_enabled
 _in_transform = torch._C._are_functorch_transforms_active
+# What torch.backends.cudnn.conv.fp32_precision and torch.backends.cuda.matmul.fp32_precision come to, with
+# allow_tf32 and torch.backends.fp32_precision.
+_precision = torch._C._get_fp32_precision_getter
 
 
 def _is_capturing(device: torch.device) -> bool:
@@ -154,11 +159,13 @@ class Block:
             raise
         if not usual or self._handle < 0:
             return _one_or_all(self._unusual(arguments))
+        mode = 0 if cpu or not self._graph.convolves else self._mode()
         try:
             if wanted and _is_grad_enabled():
+                wanted |= mode
                 result: Tensor | tuple[Tensor, ...] = _apply(self, wanted, *arguments)
                 return result
-            outputs = _forward(self._handle, arguments, 0) or self._prepared(arguments, 0)
+            outputs = _forward(self._handle, arguments, mode) or self._prepared(arguments, mode)
         except _NoPlan as refused:
             outputs = self._by_torch(arguments, refused)
         except NotImplementedError:  # no kernel for the kind of an argument
@@ -186,6 +193,7 @@ class Block:
             with torch.autocast(kind, enabled=False):
                 return cast.explain(*arguments)
         wanted = _ops.wanted_mask(arguments) if _is_grad_enabled() else 0
+        wanted |= self._mode_for(arguments)
         try:
             self._prepare(arguments, wanted)
         except _NoPlan as refused:
@@ -200,8 +208,9 @@ class Block:
         self._register()
         if self._why_not(arguments):
             return self._decomposed(arguments)
+        mode = self._mode_for(arguments)
         try:
-            return _forward(self._handle, arguments, 0) or self._prepared(arguments, 0)
+            return _forward(self._handle, arguments, mode) or self._prepared(arguments, mode)
         except _NoPlan as refused:
             return self._by_torch(arguments, refused)
 
@@ -212,15 +221,26 @@ class Block:
         self._register()
         if not self._why_not(arguments):
             alone = torch.ops.fuseblock.backward_alone
+            mode = self._mode_for(arguments)
             try:
-                found: Sequence[Tensor] = alone(self._handle, arguments, gradients, wanted)
+                found: Sequence[Tensor] = alone(self._handle, arguments, gradients, wanted | mode)
                 if not found:
-                    self._prepare(arguments, wanted | _ops.BACKWARD_ALONE)
-                    found = alone(self._handle, arguments, gradients, wanted)
+                    self._prepare(arguments, wanted | mode | _ops.BACKWARD_ALONE)
+                    found = alone(self._handle, arguments, gradients, wanted | mode)
                 return found
             except _NoPlan:
                 pass
         return _ops.gradients_by_autograd(self._graph, arguments, gradients, wanted, create_graph=False)
+
+    def _mode(self) -> int:
+        """The bit for convolutions that round to tf32, where PyTorch's switches say so."""
+        for kind in self._graph.switches:
+            if _precision("cuda", kind) != "tf32":
+                return 0
+        return _ops.TF32_ALLOWED
+
+    def _mode_for(self, arguments: Sequence[Tensor]) -> int:
+        return self._mode() if self._graph.convolves and arguments[0].is_cuda else 0
 
     def _register(self) -> None:
         if self._handle < 0:
@@ -368,7 +388,7 @@ class _Apply(torch.autograd.Function):
         """The outputs; what the backward plan reads is saved."""
         results = _forward(owner._handle, arguments, wanted) or owner._prepared(arguments, wanted)
         ctx.owner = owner
-        ctx.wanted = wanted
+        ctx.wanted = wanted & owner._all
         needed = owner._needed.get(wanted)
         if needed is None:  # somebody else had the plans made
             owner._prepare(arguments, wanted)

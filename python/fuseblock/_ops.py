@@ -25,14 +25,44 @@ from torch import Tensor
 
 from fuseblock import _library, aten
 
-__all__ = ["BACKWARD_ALONE", "Graph", "decomposed", "gradients_by_autograd", "graph_of", "wanted_mask"]
+__all__ = [
+    "BACKWARD_ALONE",
+    "TF32_ALLOWED",
+    "Graph",
+    "decomposed",
+    "gradients_by_autograd",
+    "graph_of",
+    "wanted_mask",
+]
 
 _library.load_operations()
 
 # Among the bits of wanted gradients: the plan of `backward_alone`.
 BACKWARD_ALONE = 1 << 62
+# And there too: convolutions of f32 tensors may round to tf32.
+TF32_ALLOWED = 1 << 61
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def _convolutions(statements: Sequence[dict[str, Any]]) -> tuple[bool, tuple[str, ...]]:
+    """Whether there are some, and by which of PyTorch's switches those of f32 tensors may round to tf32.
+
+    What autocast makes 16 bits of may do so in any case.
+    """
+    rounded = {
+        each["name"]
+        for each in statements
+        if each["op"] == "cast" and each["args"]["dtype"] in ("bf16", "f16")
+    }
+    found, switches = False, set()
+    for each in statements:
+        if not each["op"].startswith(("conv", "linear")):
+            continue
+        found = True
+        if each["operands"][1] not in rounded:
+            switches.add("matmul" if each["op"].startswith("linear") else "conv")
+    return found, tuple(sorted(switches))
 
 
 class Graph:
@@ -43,6 +73,7 @@ class Graph:
         self.inputs: list[str] = self.block["inputs"]
         self.names: list[str] = [*self.inputs, *self.block["parameters"]]
         self.outputs: list[str] = self.block["outputs"]
+        self.convolves, self.switches = _convolutions(self.block["statements"])
 
     def named(self, arguments: Sequence[Tensor]) -> dict[str, Tensor]:
         """The arguments by name."""

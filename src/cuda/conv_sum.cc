@@ -42,11 +42,14 @@ ConvBox conv_box(const ConvSum& conv, int tile, int strip) {
 }
 
 ConvSum conv_sum(const Schedule& schedule, int part) {
-  const int node = schedule.graph[part].node;
+  return conv_sum(schedule.block, schedule.graph[part].node);
+}
+
+ConvSum conv_sum(const TypedBlock& block, int node) {
   ConvSum sum;
-  sum.geometry = conv_geometry(schedule.block, node);
+  sum.geometry = conv_geometry(block, node);
   const ConvGeometry& geometry = sum.geometry;
-  const OpCode code = schedule.block.block().nodes()[static_cast<std::size_t>(node)].operation->code;
+  const OpCode code = block.block().nodes()[static_cast<std::size_t>(node)].operation->code;
   const bool forward = code == OpCode::kConvolution;
   sum.gathers = forward != geometry.transposed;
   sum.in_channels = forward ? geometry.in_channels : geometry.out_channels;
@@ -84,7 +87,7 @@ bool has_products(const Schedule& schedule, const Sweep& sweep, const ConvSum& c
 }
 
 // Few channels: the weights and the input of a small tile fit shared memory together.
-bool is_narrow(const Schedule& schedule, const Sweep& sweep, const ConvSum& conv) {
+bool is_narrow(const ConvSum& conv, DType dtype) {
   constexpr std::int64_t kMostChannels = 64;
   constexpr std::int64_t kMostTerms = 1024;
   // Of shared memory, for the weights and the input of the smallest tile; every GPU has more.
@@ -93,7 +96,7 @@ bool is_narrow(const Schedule& schedule, const Sweep& sweep, const ConvSum& conv
   const ConvGeometry& geometry = conv.geometry;
   if (!conv.gathers || geometry.groups != 1) return false;
   if (conv.channels > kMostChannels || conv.terms() > kMostTerms) return false;
-  std::int64_t box = conv.in_channels * byte_size(element_type(schedule, sweep.staged[0].inputs[0]));
+  std::int64_t box = conv.in_channels * byte_size(dtype);
   for (std::size_t i = 0; i < 3; ++i)
     box *= (i == 2 ? std::min(conv.out[2], kRow) - 1 : 0) * geometry.stride[i] +
            (geometry.filter[i] - 1) * geometry.dilation[i] + 1;
@@ -136,12 +139,15 @@ ConvKernel conv_kernel(const Schedule& schedule, const Sweep& sweep) {
     if (sink.kind != SinkKind::kStatistic) continue;
     (schedule.graph[sink.part].axes == AxisSet{Axis::kC} ? over_channels : over_positions) = true;
   }
-  const bool narrow = is_narrow(schedule, sweep, conv) && !(over_channels && over_positions);
+  return conv_kernel(conv, element_type(schedule, sweep.staged[0].inputs[0]), over_channels, over_positions);
+}
+
+ConvKernel conv_kernel(const ConvSum& conv, DType dtype, bool over_channels, bool over_positions) {
+  // Of the channels of a position, from which on kWide takes what both take.
+  constexpr std::int64_t kWideBytes = 64;
+  const bool narrow = is_narrow(conv, dtype) && !(over_channels && over_positions);
   const bool wide = is_wide(conv, over_positions) && !over_channels;
-  constexpr std::int64_t kWideBytes =
-      64;  // of the channels of a position, from which on kWide takes what both take
-  const std::int64_t bytes = conv.in_channels * byte_size(element_type(schedule, sweep.staged[0].inputs[0]));
-  if (narrow && !(wide && bytes >= kWideBytes)) return ConvKernel::kConv;
+  if (narrow && !(wide && conv.in_channels * byte_size(dtype) >= kWideBytes)) return ConvKernel::kConv;
   return wide ? ConvKernel::kWide : ConvKernel::kDirect;
 }
 

@@ -29,6 +29,8 @@ struct ConvSum {
   ConvGeometry window() const;
 };
 
+// `node` is a convolution of the block, or a gradient of one by its input.
+ConvSum conv_sum(const TypedBlock& block, int node);
 // `part` is of the kind kConv.
 ConvSum conv_sum(const Schedule& schedule, int part);
 
@@ -60,6 +62,10 @@ enum class ConvKernel : std::uint8_t {
 // Which of them takes a sweep over a convolution. Where it is kDirect, `kConv` and `kWide` may take the sweep
 // that only stores the convolution; kDirect takes no other.
 ConvKernel conv_kernel(const Schedule& schedule, const Sweep& sweep);
+
+// Which of them takes a convolution of elements of that type, zeros as padding, the input loaded as it is, and what of its
+// result is reduced: over channels, over positions.
+ConvKernel conv_kernel(const ConvSum& conv, DType dtype, bool over_channels, bool over_positions);
 
 // The constants kFilter, kStride, kPad and kDilation of device code, each by D, H, W.
 void add_window(std::vector<std::pair<std::string, std::string>>& constants, const ConvGeometry& geometry);

@@ -95,13 +95,25 @@ class CudaExecutable : public Executable {
   std::size_t workspace_bytes_ = 0;
 };
 
+// A GPU that is not in the table: as the first one there, by the number of its multiprocessors.
+DeviceDescription unknown_gpu(int multiprocessors) {
+  DeviceDescription result = gpu_descriptions()[0];
+  const double share = static_cast<double>(multiprocessors) / result.cores;
+  for (double* rate : {&result.f32_rate, &result.tf32_rate, &result.f16_rate, &result.f64_rate,
+                       &result.program_rate, &result.special_rate, &result.memory_bandwidth,
+                       &result.cache_bandwidth, &result.core_cache_bandwidth, &result.cache_bytes})
+    *rate *= share;
+  result.origin = DescriptionOrigin::kEstimated;
+  return result;
+}
+
 }  // namespace
 
 int gpu_count() { return jit::device_count(); }
 
 DeviceDescription description(int gpu) {
   const jit::DeviceFacts facts = jit::device_facts(gpu);
-  DeviceDescription result;
+  DeviceDescription result = unknown_gpu(facts.multiprocessors);
   for (const DeviceDescription& known : gpu_descriptions())
     if (facts.model.find(known.model.substr(0, known.model.find(" SXM"))) != std::string::npos)
       result = known;

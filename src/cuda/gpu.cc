@@ -6,6 +6,10 @@ namespace fuseblock::cuda {
 
 std::string gpu_name(int ordinal) { return ordinal == 0 ? "cuda" : "cuda:" + std::to_string(ordinal); }
 
+bool is_gpu(const DeviceDescription& device) {
+  return device.name.starts_with("cuda") || jit::architecture_of_device(device.name) != nullptr;
+}
+
 Gpu gpu_of(const DeviceDescription& device) {
   for (int ordinal = 0; device.name.starts_with("cuda") && ordinal < jit::device_count(); ++ordinal) {
     if (device.name != gpu_name(ordinal)) continue;

@@ -19,6 +19,9 @@ struct Gpu {
 // The name of a GPU of this machine, as Device::by_name takes it: `cuda`, `cuda:1`, ...
 std::string gpu_name(int ordinal);
 
+// Whether a device is a GPU, of the planner's table or of this machine.
+bool is_gpu(const DeviceDescription& device);
+
 // One of the planner's table, or one of this machine (`cuda`). Throws NotSupportedError for a device that is no GPU.
 Gpu gpu_of(const DeviceDescription& device);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 namespace fuseblock {
 
+struct Lowered;
 struct Schedule;
 
 // A kernel that a plan launches.
@@ -71,6 +73,18 @@ struct Engine {
 
 // The kernels that a schedule would launch on a GPU of that description; empty where there are none for it.
 std::vector<PlannedKernel> kernels_for(const Schedule& schedule, const DeviceDescription& device);
+
+// How an engine's own kernels compute a convolution, as far as that is known before there are sweeps.
+struct OwnConvolution {
+  std::string kernel;                // empty: there is none
+  double operations_per_second = 0;  // of that kernel
+  // For want of another: any host's is taken in its place.
+  bool last_resort = false;
+};
+
+// A part of the kind kConv or kContract on a GPU of that description; nothing for devices that are none.
+std::optional<OwnConvolution> own_convolution(const Lowered& lowered, int part,
+                                              const DeviceDescription& device, Precision precision);
 
 // The engines for tensors in the program's own memory, the fastest one first.
 const std::vector<Engine>& engines();

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "plan/amounts.h"
+#include "plan/engine.h"
+
 namespace fuseblock {
 namespace {
 
@@ -29,7 +32,7 @@ class HostChoice {
       throw NotSupportedError(convolution.stage +
                               ": convolutions are kept for the host, which refuses this one: " + refusal);
     if (options_.keep_convolutions) return true;
-    return decide(part, convolution, refusal);
+    return decide(number, convolution, refusal);
   }
 
   std::vector<Decision> decisions;
@@ -37,29 +40,57 @@ class HostChoice {
  private:
   // A host call needs its operands whole and leaves its result whole; a sweep computes the one while it is staged and
   // uses the other up.
-  bool decide(const Part& part, const HostConvolution& convolution, const std::string& refusal) {
-    double moved = 2 * bytes(part, convolution);
-    for (int operand : part.operands)
-      if (lowered_.graph[operand].kind != PartKind::kArgument)
-        moved += 2 * bytes(lowered_.graph[operand], convolution);
-    const double rate = options_.host->operations_per_second;
-    const double own = convolution.operations / cost_.convolution_rate();
+  bool decide(int number, const HostConvolution& convolution, const std::string& refusal) {
+    const Part& part = lowered_.graph[number];
+    const HostFunctions& host = *options_.host;
+    const std::optional<OwnConvolution> own =
+        own_convolution(lowered_, number, cost_.device(), options_.precision);
+    const double rate = host.rate ? host.rate(convolution) : host.operations_per_second;
     Decision decision;
     decision.value = part.name;
-    decision.alternatives = {{"own sweep", own, "its arithmetic"}};
-    decision.chosen = "own sweep";
-    decision.reason = "the smallest estimate";
-    if (rate <= 0) decision.reason = "the host states no rate";
-    if (!refusal.empty()) decision.reason = "the host refuses: " + refusal;
-    if (rate > 0 && refusal.empty()) {
-      const double host = convolution.operations / rate + options_.host->call_seconds +
-                          moved / cost_.device().memory_bandwidth;
+    if (own && own->kernel.empty() && refusal.empty())
+      decision.take("host call", "there is no kernel for it");
+    else
+      decision.alternatives.push_back(own_sweep(own, convolution));
+    if (refusal.empty() && (rate > 0 || (own && own->last_resort))) {
+      double moved = 2 * bytes(part, convolution);
+      for (int operand : part.operands)
+        if (lowered_.graph[operand].kind != PartKind::kArgument)
+          moved += 2 * bytes(lowered_.graph[operand], convolution);
+      const double computing = rate > 0 ? convolution.operations / rate : 0;
       decision.alternatives.push_back(
-          {"host call", host, "its arithmetic, the call, and moving what is not fused"});
-      if (host < own) decision.chosen = "host call";
+          {"host call", computing + host.call_seconds + moved / cost_.device().memory_bandwidth,
+           rate > 0
+               ? "its arithmetic at " + amount(rate) + " operations/s, the call, and moving what is not fused"
+               : "the call, and moving what is not fused"});
     }
+    if (decision.chosen.empty()) choose(decision, own, convolution, rate, refusal);
     decisions.push_back(std::move(decision));
     return decisions.back().chosen == "host call";
+  }
+
+  Alternative own_sweep(const std::optional<OwnConvolution>& own, const HostConvolution& convolution) const {
+    if (own && own->kernel.empty()) return {"own sweep", 0, "there is no kernel for it"};
+    const double rate = own ? own->operations_per_second : cost_.convolution_rate();
+    return {"own sweep", convolution.operations / rate,
+            "its arithmetic" + (own ? " by " + own->kernel + " at " + amount(rate) + " operations/s" : "")};
+  }
+
+  void choose(Decision& decision, const std::optional<OwnConvolution>& own,
+              const HostConvolution& convolution, double rate, const std::string& refusal) const {
+    const bool gradient = convolution.piece != ConvolutionPiece::kForward;
+    if (!refusal.empty())
+      decision.take("own sweep", "the host refuses: " + refusal);
+    else if (own && gradient)
+      decision.take("host call", "gradients of convolutions are left to the host");
+    else if (options_.own_convolutions)
+      decision.take("own sweep", "asked for");
+    else if (own && own->last_resort)
+      decision.take("host call", own->kernel + " is for where there is no host");
+    else if (rate <= 0)
+      decision.take("own sweep", "the host states no rate");
+    else
+      decision.take_smallest();
   }
 
   static double bytes(const Part& part, const HostConvolution& convolution) {
@@ -92,6 +123,8 @@ HostConvolution host_convolution(const TypedBlock& block, int number) {
   result.dtype = block.type(node.result).dtype;
   result.transposed = geometry.transposed;
   result.groups = geometry.groups;
+  result.in_channels = geometry.in_channels;
+  result.out_channels = geometry.out_channels;
   result.operations = 2 * geometry.multiply_adds();
   const int rank = node.operation->spatial_rank;
   if (rank > 0 && !geometry.transposed) result.pad_mode = node.keyword("pad_mode");

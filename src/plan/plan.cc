@@ -72,6 +72,8 @@ void check_options(const PlanOptions& options) {
     throw UserError("threads: expected 0 or more, got " + std::to_string(options.threads));
   if (options.keep_convolutions && !options.host)
     throw UserError("keep_convolutions: expected a table of host functions to leave them to, got none");
+  if (options.keep_convolutions && options.own_convolutions)
+    throw UserError("own_convolutions: the same plan is asked to keep convolutions for the host");
   if (options.host && !options.host->convolution)
     throw UserError("host: expected a function `convolution`, got none");
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "plan/engine.h"
 #include "plan/equal_parts.h"
 #include "plan/host.h"
 #include "plan/vertex_cut.h"
@@ -238,12 +239,15 @@ class TrainingSplit {
     const double operations = 2 * conv_geometry(backward_.block, graph()[part].node).multiply_adds();
     const std::string name = value_name(twin_[at(part)]) + " for backward";
     if (graph()[part].kind == PartKind::kHost) {
-      const double rate = options_.host->operations_per_second;
+      const HostFunctions& host = *options_.host;
+      const double rate = host.rate ? host.rate(host_convolution(backward_.block, graph()[part].node))
+                                    : host.operations_per_second;
       const double computing =
           operations / (rate > 0 ? rate : cost_.convolution_rate()) + options_.host->call_seconds;
       return decide(name, moving, computing + 2 * moving + first_touch, convolution_decisions_);
     }
-    const double computing = operations / cost_.convolution_rate();
+    const std::optional<OwnConvolution> own = own_convolution(backward_, part, device_, options_.precision);
+    const double computing = operations / (own ? own->operations_per_second : cost_.convolution_rate());
     return decide(name, (1 + uses) * moving + first_touch,
                   std::min(uses * computing, computing + uses * moving + first_touch),
                   convolution_decisions_);

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import itertools
 import json
 import multiprocessing
@@ -52,6 +53,7 @@ from torch import Tensor, nn  # noqa: E402
 from benchmarks.reference_blocks import BLOCKS, NETWORKS, ReferenceBlock, randomise  # noqa: E402
 
 DEVICE = "cuda"
+RECORD = ROOT / "benchmarks" / "results" / "h200" / "conv.json"
 CASES = BLOCKS | NETWORKS
 MODES = {"tf32": torch.float32, "strict": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 # Multiply-adds of the samples whose error is taken.
@@ -273,6 +275,35 @@ def line(record: dict[str, Any]) -> str:
     )
 
 
+def row_key(record: dict[str, Any]) -> tuple[str, ...]:
+    """What tells a row from others."""
+    return tuple(record[name] for name in ("case", "direction", "layout", "mode", "wish"))
+
+
+def write(path: Path, records: list[dict[str, Any]], rates: dict[str, float]) -> None:
+    """The results file, with the rows of other cases and modes that it had."""
+    before = json.loads(path.read_text()) if path.exists() else {"rows": [], "rates": {}}
+    new = {row_key(record) for record in records}
+    kept = [row for row in before["rows"] if row_key(row) not in new]
+    document = {
+        "device": torch.cuda.get_device_name(),
+        "versions": {
+            "fuseblock": version(),
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "python": platform.python_version(),
+        },
+        "digest": hashlib.sha256(
+            "".join(sorted(kernel["source_digest"] for row in records for kernel in row["kernels"])).encode()
+        ).hexdigest(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "rates": {**before["rates"], **rates},
+        "rows": kept + records,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
 def main() -> int:
     """Times the blocks."""
     parser = argparse.ArgumentParser(description="Convolution blocks on a GPU beside PyTorch and the floor")
@@ -284,7 +315,9 @@ def main() -> int:
     parser.add_argument(
         "--force", action="append", default=[], help="also under this value of FUSEBLOCK_CONV"
     )
-    parser.add_argument("--out", type=Path, help="writes the records there")
+    parser.add_argument(
+        "--out", type=Path, help="benchmarks/results/h200/conv.json unless given; other rows that it has stay"
+    )
     options = parser.parse_args()
 
     torch.set_num_threads(os.cpu_count() or 1)
@@ -307,21 +340,7 @@ def main() -> int:
         for name, mode in dict.fromkeys((each["case"], each["mode"]) for each in records):
             own = [each for each in records if (each["case"], each["mode"]) == (name, mode)]
             print(line(min(own, key=lambda each: float(each["fuseblock_ms"]))))
-    if options.out:
-        document = {
-            "device": torch.cuda.get_device_name(),
-            "versions": {
-                "fuseblock": version(),
-                "torch": torch.__version__,
-                "cuda": torch.version.cuda,
-                "python": platform.python_version(),
-            },
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "rates": rates,
-            "rows": records,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    write(options.out or RECORD, records, rates)
     return 0
 
 

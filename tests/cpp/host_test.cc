@@ -341,12 +341,14 @@ TEST(Host, IsShownOneType) {
   EXPECT_EQ(seen[0].operands[0].dtype, DType::kBF16);
 }
 
-// A block whose convolutions the host computes, on a GPU in the program's own memory and on the CPU.
-void compare_with_cpu(const TypedBlock& block, const Device& gpu) {
+// A block whose convolutions the host computes, on a GPU in the program's own memory and on the CPU. `keep`: all of them;
+// else gradients, and those that the GPU has no good kernel for.
+void compare_with_cpu(const TypedBlock& block, const Device& gpu, bool keep = true) {
   SCOPED_TRACE(block.block().to_string());
   std::vector<Seen> seen;
-  const PlanOptions options = {.host = host(&seen), .keep_convolutions = true};
-  const Plan expected = Plan::make(block, Device::by_name("cpu"), options);
+  const PlanOptions options = {.host = host(&seen), .keep_convolutions = keep};
+  const Plan expected =
+      Plan::make(block, Device::by_name("cpu"), keep ? options : PlanOptions{.host = nullptr});
   const Plan plan = Plan::make(block, gpu, options);
   TensorMap tensors = training_arguments(block);
   const double tolerance = block.type(Value{0}).dtype == DType::kF32 ? 1e-5 : 1e-2;
@@ -377,6 +379,15 @@ TEST(HostOnAnEmulatedGpu, ComputesConvolutions) {
       {"m = mean(x, h,w); e = linear(m, 6); y = x * e; return y", "f32[2,6,5,7]"},
   };
   for (const auto& [text, input] : blocks) compare_with_cpu(typed(text, input), *gpu);
+  const std::vector<std::pair<const char*, const char*>> weighed = {
+      {"conv3d(16, k=2) | hardswish | group_norm(4) | mean(d,h,w)", "f32[2,3,4,5,6]"},
+      {"conv2d(8, k=3) as y | group_norm(2) | tanh | hardswish | add(y) | logsumexp(c, keepdim)",
+       "f32[2,4,6,7]"},
+      {"conv_transpose2d(16, k=3, bias=false) | relu | group_norm(4)", "f32[2,16,5,7]:cl"},
+      {"group_norm(4) | silu | conv2d(8, k=3, pad=1) | add(x)", "f32[1,8,6,6]"},
+      {"conv2d(8, k=3) | silu | conv2d(4, k=1) | group_norm(2)", "bf16[2,3,6,7]"},
+  };
+  for (const auto& [text, input] : weighed) compare_with_cpu(typed(text, input), *gpu, false);
   if (std::getenv("FUSEBLOCK_LONG") == nullptr) return;
   for (const Case& each : all_cases()) {
     SCOPED_TRACE(each.command("cuda"));
@@ -385,7 +396,7 @@ TEST(HostOnAnEmulatedGpu, ComputesConvolutions) {
     if (convolution_count(block) > 0 &&
         std::all_of(arguments.begin(), arguments.end(),
                     [](const NamedType& argument) { return argument.type.element_count() > 0; }))
-      compare_with_cpu(block, *gpu);
+      for (const bool keep : {true, false}) compare_with_cpu(block, *gpu, keep);
   }
 }
 

@@ -26,7 +26,7 @@ SLICES = (
     ("gpu_slices_batch", "channels=16,team=2,pieces=1,ahead=1"),
     ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
 )
-# Gradients that have no kernel on a GPU: by a convolution's weight, and by the input behind padding that repeats elements.
+# Gradients without a kernel on a GPU: by a convolution's weight, and through padding that repeats elements.
 _NO_KERNEL = re.compile(r"\b(conv\w*|linear)_grad_weight|_grad_input\(.*pad_mode")
 _CONVOLUTIONS = re.compile(r"\b(conv|linear)")
 

@@ -2,8 +2,8 @@
 
 ROWS take every kernel: units with and without a ring, teams of blocks, statistics at the end of a grid;
 slices that stay on chip, that do not, and that are begun ahead; tiles along positions and along channels,
-kept in registers, in shared memory and nowhere; pools; statistics of statistics; convolutions with few channels
-and others. With FUSEBLOCK_LONG all rows run.
+kept in registers, in shared memory and nowhere; pools; statistics of statistics; convolutions with few
+channels and others. With FUSEBLOCK_LONG all rows run.
 """
 
 from __future__ import annotations

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Writes the recorded times of convolution blocks on a GPU as tables into docs/conv-on-gpu.md.
+
+    python3 benchmarks/gpu/conv_tables.py
+
+Rows are those of benchmarks/results/h200/conv.json, by mode and layout; the page has two marks, and what
+stands between them is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORD = ROOT / "benchmarks" / "results" / "h200" / "conv.json"
+PAGE = ROOT / "docs" / "conv-on-gpu.md"
+BEGIN, END = "<!-- tables: begin -->\n", "<!-- tables: end -->"
+HEAD = (
+    "| | floor | fuseblock | times the floor | PyTorch's best | times as long | error | PyTorch's |\n"
+    "|---|---|---|---|---|---|---|---|"
+)
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row of a table."""
+    ours, floor, peer = row["fuseblock_ms"], row["floor_ms"], min(row["peers"].values())
+    cells = f"{floor:.4f} | {ours:.4f} | {ours / floor:.2f} | {peer:.3f} | {peer / ours:.2f}"
+    return f"| `{row['case']}` | {cells} | {row['error']:.1e} | {row['peer_error']:.1e} |"
+
+
+def tables(rows: list[dict[str, Any]]) -> str:
+    """A table for each mode and layout, with the mean gain over the best of the peers."""
+    parts = []
+    for mode, layout in dict.fromkeys((row["mode"], row["layout"]) for row in rows):
+        chosen = [row for row in rows if (row["mode"], row["layout"]) == (mode, layout) and not row["wish"]]
+        lines = "\n".join(map(line, chosen))
+        gains = [min(row["peers"].values()) / row["fuseblock_ms"] for row in chosen]
+        gain = math.exp(sum(map(math.log, gains)) / len(gains))
+        peers = ", ".join(sorted({name for row in chosen for name in row["peers"]}))
+        parts.append(
+            f"{mode}, {layout}:\n\n{HEAD}\n{lines}\n\n"
+            f"Against the best of {peers}: geometric mean {gain:.2f} over {len(chosen)} rows.\n"
+        )
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Replaces the tables of the page."""
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    rows = json.loads(RECORD.read_text())["rows"]
+    PAGE.write_text(f"{before}{BEGIN}\n{tables(rows)}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()

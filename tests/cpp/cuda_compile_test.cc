@@ -19,13 +19,14 @@ namespace {
 struct Variant {
   std::string name;
   std::string kernel;
-  std::vector<std::string> marks;  // what the kernel's text has
+  std::vector<std::string> marks = {};  // what the kernel's text has
   std::string block;
-  std::string input;                // the type of x, without the dtype
-  std::vector<std::string> others;  // `name=` and such types
+  std::string input;                     // the type of x, without the dtype
+  std::vector<std::string> others = {};  // `name=` and such types
   bool backward = false;
   KernelResidency residency = KernelResidency::kByCost;
   std::string slices = {};  // FUSEBLOCK_SLICES
+  Precision precision = Precision::kStrict;
 };
 
 std::ostream& operator<<(std::ostream& out, const Variant& variant) { return out << variant.name; }
@@ -224,6 +225,51 @@ const std::vector<Variant>& variants() {
       {"finalise_over_positions", "finalise", {"all blocks of the grid"}, "layer_norm(w)", "[2,8,12,40]", {}},
       {"pool", "pool", {}, "max_pool(3, stride=2, pad=1)", "[2,24,17,20]", {}},
       {"pool_adjoint", "pool", {}, "avg_pool(2)", "[2,24,16,20]:cl", {}, true},
+      {.name = "conv_mean",
+       .kernel = "conv",
+       .block = "conv3d(24, k=3) | group_norm(8) | mean(c,d,h,w)",
+       .input = "[8,3,24,32,32]"},
+      {.name = "conv_mean_tf32",
+       .kernel = "conv",
+       .block = "conv3d(16, k=4) | hardswish | group_norm(4) | mean(d,h,w)",
+       .input = "[8,3,16,32,32]",
+       .precision = Precision::kTf32},
+      {.name = "conv_lse",
+       .kernel = "conv",
+       .marks = {"branchless::ExpSum<real> "},
+       .block = "conv2d(64, k=3) as y | group_norm(16) | tanh | hardswish | add(y) | logsumexp(c, keepdim)",
+       .input = "[8,8,64,64]"},
+      {.name = "conv_lse_tf32",
+       .kernel = "conv",
+       .block = "conv2d(64, k=3) as y | group_norm(16) | tanh | hardswish | add(y) | logsumexp(c, keepdim)",
+       .input = "[8,8,64,64]",
+       .precision = Precision::kTf32},
+      {.name = "conv_strided",
+       .kernel = "conv",
+       .block = "conv2d(20, k=(3,5), stride=(2,1), pad=(1,2), dilation=(1,2)) | silu",
+       .input = "[2,5,23,19]"},
+      {.name = "conv_wide",
+       .kernel = "conv_wide",
+       .block = "conv_transpose3d(128, k=3, bias=false) | relu | group_norm(8)",
+       .input = "[2,64,16,32,32]"},
+      {.name = "conv_wide_tf32",
+       .kernel = "conv_wide",
+       .block = "conv2d(128, k=3, pad=1) | group_norm(32) | silu",
+       .input = "[1,128,64,64]",
+       .precision = Precision::kTf32},
+      {.name = "conv_wide_channels_last",
+       .kernel = "conv_wide",
+       .marks = {"kVectors = 1;"},
+       .block = "conv2d(128, k=3, pad=1) | group_norm(32) | silu",
+       .input = "[1,128,64,64]:cl"},
+      {.name = "conv_weights",
+       .kernel = "conv_weights",
+       .block = "conv2d(72, k=3, groups=3)",
+       .input = "[2,48,9,11]"},
+      {.name = "conv_direct",
+       .kernel = "conv_direct",
+       .block = "conv2d(8, k=3, groups=8) | silu",
+       .input = "[2,8,32,32]"},
   };
   return kVariants;
 }
@@ -265,7 +311,8 @@ std::vector<KernelText> kernels_of(const Variant& variant, const std::string& ty
       TypedBlock::infer(Block::parse(variant.block), TensorType::parse(type + variant.input), others);
   if (variant.backward) block = block.backward();
   setenv("FUSEBLOCK_SLICES", variant.slices.c_str(), 1);
-  return kernel_sources(block, Device::by_name("h200"), {.kernels = {.residency = variant.residency}},
+  return kernel_sources(block, Device::by_name("h200"),
+                        {.kernels = {.residency = variant.residency}, .precision = variant.precision},
                         architecture);
 }
 
@@ -277,6 +324,7 @@ std::string command_of(const Variant& variant, const std::string& type, std::str
     text += " --input '" + other.substr(0, after) + type + other.substr(after) + "'";
   }
   if (variant.backward) text += " --backward";
+  if (variant.precision == Precision::kTf32) text += " --precision tf32";
   constexpr std::array<const char*, 4> kResidencies = {"", "registers", "shared", "memory"};
   if (variant.residency != KernelResidency::kByCost)
     text += std::string(" --force residency=") + kResidencies[static_cast<std::size_t>(variant.residency)];
@@ -301,10 +349,12 @@ constexpr bool kSanitized = false;
 
 class CudaCompile : public testing::TestWithParam<Variant> {};
 
-// The plan for an H200 has the kernel that the variant is about, in every type.
+// The plan for an H200 has the kernel that the variant is about, in every type; tensor cores take no f64.
 TEST_P(CudaCompile, IsThatVariant) {
   const Variant& variant = GetParam();
-  for (const char* type : kTypes) {
+  const bool products = variant.kernel.starts_with("conv") && variant.kernel != "conv_direct";
+  for (const std::string type : kTypes) {
+    if (products && type == "f64") continue;
     const std::vector<KernelText> kernels = kernels_of(variant, type, "sm_90a");
     EXPECT_TRUE(std::any_of(kernels.begin(), kernels.end(), [&](const KernelText& kernel) {
       return kernel.name == variant.kernel &&

@@ -1,8 +1,9 @@
 """The cases of tests/cases and tests/gpu as rows to run: one for each type and layout of a case.
 
 A case is a line of notation and types (tests/cases/README.md). Those of tests/gpu/variants.cases run in every
-type and layout, those of tests/gpu/each_element.cases in every type; of the others each runs in one type and
-one layout, in turn. Some run once more with divisions that a GPU chooses for much larger tensors alone.
+type and layout, those of tests/gpu/each_element.cases in every type; so do those of tests/gpu/conv.cases and
+tests/gpu/integer.cases, f32 in both modes. Of the others each runs in one type and one layout, in turn. Some
+run once more with divisions that a GPU chooses for much larger tensors alone.
 """
 
 from __future__ import annotations
@@ -52,11 +53,16 @@ class Row:
     """Whether the output is compared element by element, over a wide range of inputs, and nothing else."""
     slices: str = ""
     """What FUSEBLOCK_SLICES is."""
+    mode: str = "strict"
+    """Of f32 convolutions: strict or tf32."""
+    integers: bool = False
+    """Whether the arguments are small integers, and results exact."""
 
     @property
     def name(self) -> str:
-        """The case, and the division where the row has one."""
-        return self.case.name + (f"[{self.slices}]" if self.slices else "")
+        """The case, and the division and the mode where the row has one."""
+        mode = "" if self.mode == "strict" else f"[{self.mode}]"
+        return self.case.name + (f"[{self.slices}]" if self.slices else "") + mode
 
     @property
     def key(self) -> str:
@@ -94,6 +100,11 @@ def read_cases(path: Path) -> Iterator[Case]:
             yield Case(name.strip(), block.strip(), named)
 
 
+def _tf32_rows(case: Case) -> list[Row]:
+    layouts = ("contiguous", "channels_last") if _rank(case) in (4, 5) else ("contiguous",)
+    return [Row(case, "f32", layout, mode="tf32") for layout in layouts]
+
+
 def rows() -> list[Row]:
     """All rows, those of the variants first."""
     found = []
@@ -103,6 +114,14 @@ def rows() -> list[Row]:
         for name, slices in SLICES:
             if name == case.name:
                 found += [Row(case, dtype, "channels_last", slices=slices) for dtype in DTYPES]
+        if _CONVOLUTIONS.search(case.block):
+            found += _tf32_rows(case)
+    for case in read_cases(ROOT / "tests" / "gpu" / "conv.cases"):
+        layouts = LAYOUTS if _rank(case) in (4, 5) else ("contiguous", "strided")
+        found += [Row(case, *pair) for pair in itertools.product(DTYPES, layouts)] + _tf32_rows(case)
+    for case in read_cases(ROOT / "tests" / "gpu" / "integer.cases"):
+        found += [Row(case, dtype, "contiguous", integers=True) for dtype in DTYPES]
+        found.append(Row(case, "f32", "contiguous", mode="tf32", integers=True))
     each = list(read_cases(ROOT / "tests" / "gpu" / "each_element.cases"))
     found += [Row(case, dtype, "contiguous", each_element=True) for case in each for dtype in DTYPES]
     turns = {True: 0, False: 0}  # of blocks with convolutions, and of others
@@ -117,11 +136,12 @@ def rows() -> list[Row]:
 
 
 def random_rows() -> list[Row]:
-    """The random blocks, each in one type and layout, in turn."""
+    """The random blocks, without convolutions and with them, each in one type and layout, in turn."""
     found = []
-    for turn, case in enumerate(read_cases(ROOT / "tests" / "gpu" / "random.cases")):
-        layouts = LAYOUTS if _rank(case) in (4, 5) else ("contiguous", "strided")
-        found.append(Row(case, DTYPES[turn % 4], layouts[turn // 4 % len(layouts)]))
+    for name in ("random.cases", "random_conv.cases"):
+        for turn, case in enumerate(read_cases(ROOT / "tests" / "gpu" / name)):
+            layouts = LAYOUTS if _rank(case) in (4, 5) else ("contiguous", "strided")
+            found.append(Row(case, DTYPES[turn % 4], layouts[turn // 4 % len(layouts)]))
     return found
 
 

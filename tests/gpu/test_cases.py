@@ -2,7 +2,7 @@
 """Every case on the GPU beside PyTorch and float64; what passed is recorded.
 
     python3 tests/gpu/test_cases.py [--filter TEXT] [--out FOLDER] [--jobs N] [--again] [--device cuda]
-    python3 tests/gpu/test_cases.py --random     # the random blocks of tests/gpu/random.cases instead
+    python3 tests/gpu/test_cases.py --random     # random blocks instead
     tools/emulated python3 tests/gpu/test_cases.py --device emulated
 
 Needs the build folder, a GPU and torch, nothing else; under tools/emulated no GPU. Rows run in several

@@ -51,6 +51,8 @@ class Row:
     """Whether the output is compared element by element, over a wide range of inputs, and nothing else."""
     slices: str = ""
     """What FUSEBLOCK_SLICES is."""
+    seeds: int = 2
+    """Draws of random numbers over which errors are pooled."""
 
     @property
     def name(self) -> str:
@@ -118,7 +120,9 @@ def random_rows() -> list[Row]:
     found = []
     for turn, case in enumerate(read_cases(ROOT / "tests" / "gpu" / "random.cases")):
         layouts = LAYOUTS if _rank(case) in (4, 5) else ("contiguous", "strided")
-        found.append(Row(case, DTYPES[turn % 4], layouts[turn // 4 % len(layouts)]))
+        # Some of their tensors have one or two numbers, whose true value may be 0: of so few roundings the
+        # largest error is a matter of luck, PyTorch's as ours.
+        found.append(Row(case, DTYPES[turn % 4], layouts[turn // 4 % len(layouts)], seeds=8))
     return found
 
 

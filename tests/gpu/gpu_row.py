@@ -17,7 +17,7 @@ import math
 import os
 import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,6 @@ from gpu_cases import Row, with_casts_to
 from torch import Tensor
 from torch.nn import functional
 
-SEEDS = (1, 2)
 F64_TOLERANCE = 1e-10
 TORCH_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
 _GUARD = 64  # elements before and behind an output
@@ -240,7 +239,7 @@ def _wide(seed: int, info: TensorInfo, device: str) -> Tensor:
     return torch.cat([even, sizes * signs]).reshape(info.extents).to(device=device, dtype=info.dtype)
 
 
-def _each_element(row: Row, plan: Plan, seeds: tuple[int, ...]) -> dict[str, Any]:
+def _each_element(row: Row, plan: Plan, seeds: Iterable[int]) -> dict[str, Any]:
     """The record of a pointwise operation, its outputs compared one by one."""
     dtype = TORCH_DTYPES[row.dtype]
     (info,) = plan.inputs
@@ -287,9 +286,9 @@ def _each_element(row: Row, plan: Plan, seeds: tuple[int, ...]) -> dict[str, Any
 def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
     dtype = TORCH_DTYPES[row.dtype]
     plan = make_plan(row, device)
+    seeds = range(1, 2 if device == "emulated" else 1 + row.seeds)
     if row.each_element:
-        return [_each_element(row, plan, SEEDS[:1] if device == "emulated" else SEEDS)]
-    seeds = SEEDS[:1] if device == "emulated" else SEEDS
+        return [_each_element(row, plan, seeds)]
     device = plan.device
     document = json.loads(plan.explain_json())
     axes = {each["name"]: each["axes"] for each in document["inputs"] + document["parameters"]}

@@ -4,6 +4,7 @@
 
 #include "cuda/emit/columns_sums.h"
 #include "cuda/emit/position_steps.h"
+#include "cuda/emit/rounded_products.h"
 #include "plan/narrator.h"
 
 namespace fuseblock::cuda {
@@ -217,6 +218,7 @@ class ColumnsWriter : ColumnsSumsWriter {
     const PositionSteps split = split_by_channels(
         which.steps, static_cast<int>(which.inputs.size()),
         [&](int input) { return !at_positions(which.inputs[at(input)]); }, taken);
+    const std::vector<bool> rounded = rounded_products(schedule_, which);
     text.line("// Sweep " + number_text(i) + ": " + narrator_.source(which));
     for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
     for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
@@ -235,7 +237,7 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.line("Positions result;");
     std::vector<std::string> names = write_statements(
         text, split.position, [&](int input) { return position_text(which.inputs[at(input)]); }, "real",
-        single_);
+        single_, rounded_at(rounded, split.position_places));
     for (std::size_t k = 0; k < split.results.size(); ++k)
       text.line("result.q" + std::to_string(k) + " = " + names[at(split.results[k])] + ";");
     text.line("return result;");
@@ -254,7 +256,7 @@ class ColumnsWriter : ColumnsSumsWriter {
           if (input >= split.first_result) return "position.q" + number_text(input - split.first_result);
           return element_text(which.inputs[at(input)]);
         },
-        "real", single_);
+        "real", single_, rounded_at(rounded, split.places));
     text.line("Results results;");
     for (std::int32_t step : taken)
       text.line("results.r" + number_text(step) + " = " + names[at(split.places[at(step)])] + ";");

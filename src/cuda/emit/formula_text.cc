@@ -29,7 +29,6 @@ std::string operator_text(Primitive primitive) {
   switch (primitive) {
     case Primitive::kAdd: return " + ";
     case Primitive::kSub: return " - ";
-    case Primitive::kMul: return " * ";
     case Primitive::kDiv: return " / ";
     case Primitive::kLess: return " < ";
     case Primitive::kLessEqual: return " <= ";
@@ -74,8 +73,13 @@ std::string literal(double value, bool single) {
 
 std::vector<std::string> write_statements(Text& text, std::span<const Formula::Step> steps,
                                           const std::function<std::string(int)>& input,
-                                          const std::string& type, bool single) {
+                                          const std::string& type, bool single,
+                                          const std::vector<bool>& rounded) {
   std::vector<std::string> names;
+  const auto product = [&](const std::string& a, const std::string& b) {
+    if (names.size() >= rounded.size() || !rounded[names.size()]) return a + " * " + b;
+    return std::string(single ? "__fmul_rn(" : "__dmul_rn(").append(a).append(", ").append(b).append(")");
+  };
   for (const Formula::Step& step : steps) {
     auto name = [&](std::int32_t id) { return names[static_cast<std::size_t>(id)]; };
     std::string value;
@@ -95,11 +99,12 @@ std::vector<std::string> write_statements(Text& text, std::span<const Formula::S
         // A product with the reciprocal of a constant; its error is one rounding more.
         const double reciprocal = 1 / divisor.constant;
         if (divisor.primitive == Primitive::kConstant && std::isnormal(reciprocal) && single)
-          value = name(step.a) + " * " + literal(reciprocal, single);
+          value = product(name(step.a), literal(reciprocal, single));
         else
           value = name(step.a) + " / " + name(step.b);
         break;
       }
+      case Primitive::kMul: value = product(name(step.a), name(step.b)); break;
       default: {
         const std::string op = operator_text(step.primitive);
         if (is_comparison(step.primitive))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/emit/rounded_products.h"
 #include "cuda/emit/sums_text.h"
 #include "cuda/emit/unit_text.h"
 
@@ -284,7 +285,7 @@ class RowsWriter : UnitWriter {
           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
                  ", unit.n, unit.first_channel + c, at)])";
         },
-        "real", single_);
+        "real", single_, rounded_products(schedule_, which));
     text.line("Results results;");
     std::vector<std::int32_t> done;
     for (const Sink& sink : which.sinks) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/emit/position_steps.h"
+#include "cuda/emit/rounded_products.h"
 #include "cuda/emit/unit_text.h"
 
 namespace fuseblock::cuda {
@@ -299,6 +300,7 @@ class SlicesWriter : UnitWriter {
   void write_sweep(Text& text, int i) {
     const Sweep& which = sweep(i);
     const PositionSteps& program = programs_[at(i)];
+    const std::vector<bool> rounded = rounded_products(schedule_, which);
     const std::string name = number_text(i);
     text.line("// Sweep " + name + ": " + narrator_.source(which));
     for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
@@ -325,7 +327,7 @@ class SlicesWriter : UnitWriter {
       text.line("const Channel channel = channels[c];");
       const std::vector<std::string> names = write_statements(
           text, program.position, [](int input) { return "channel.i" + std::to_string(input); }, "real",
-          single_);
+          single_, rounded_at(rounded, program.position_places));
       for (std::size_t k = 0; k < program.results.size(); ++k)
         text.line("result.h" + std::to_string(k) + " = " + names[at(program.results[k])] + ";");
     }
@@ -349,7 +351,7 @@ class SlicesWriter : UnitWriter {
           if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], v)";
           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, c, at)])";
         },
-        "real", single_);
+        "real", single_, rounded_at(rounded, program.places));
     text.line("Results results;");
     std::vector<std::int32_t> done;
     for (const Sink& sink : which.sinks) {

@@ -59,13 +59,39 @@ TEST(RoundedProducts, AreWrittenAsSuch) {
   steps[2] = {Primitive::kMul, 0, 1, -1, -1, 0};
   const auto written = [&](bool single, const std::vector<bool>& rounded) {
     Text text;
-    write_statements(
-        text, steps, [](int input) { return "i" + std::to_string(input); }, "real", single, rounded);
+    write_statements(text, steps, [](int input) { return "i" + std::to_string(input); }, "real", single,
+                     {rounded, false});
     return text.str();
   };
   EXPECT_EQ(written(true, {}), "const real t2 = i0 * i1;\n");
   EXPECT_EQ(written(true, {false, false, true}), "const real t2 = __fmul_rn(i0, i1);\n");
   EXPECT_EQ(written(false, {false, false, true}), "const real t2 = __dmul_rn(i0, i1);\n");
+}
+
+// gelu: 1 + erf(t) of a rounded product and its rest.
+TEST(ExactSums, AreWrittenWhereTheyAreAskedFor) {
+  std::vector<Formula::Step> steps(6);
+  steps[0].primitive = Primitive::kInput;
+  steps[0].input = 0;
+  steps[1].constant = 0.7071067811865476;
+  steps[2] = {Primitive::kMul, 1, 0, -1, -1, 0};
+  steps[3] = {Primitive::kErf, 2, -1, -1, -1, 0};
+  steps[4].constant = 1;
+  steps[5] = {Primitive::kAdd, 4, 3, -1, -1, 0};
+  const auto written = [&](bool single, bool exact) {
+    Text text;
+    const std::vector<std::string> names =
+        write_statements(text, steps, [](int) { return "x"; }, "real", single, {{}, exact});
+    EXPECT_EQ(names.back(), "t5");
+    return text.str();
+  };
+  EXPECT_EQ(written(true, true),
+            "const real t2 = __fmul_rn(0.70710677f, x);\n"
+            "const real t3 = error_function(t2);\n"
+            "const real rest2 = fmaf(0.70710677f, x, -t2) + 1.21016175e-08f * x;\n"
+            "const real t5 = one_plus_error_function(t2, rest2);\n");
+  EXPECT_NE(written(true, false).find("const real t5 = 1.0f + t3;"), std::string::npos);
+  EXPECT_NE(written(false, true).find("const real t5 = 1.0 + t3;"), std::string::npos);
 }
 
 }  // namespace

@@ -48,6 +48,8 @@ ROWS = (
     "gpu_max_pool f32 channels_last",
     "gpu_avg_pool bf16 contiguous",
     "gpu_layer_norm_rows f32 contiguous",
+    "each_gelu f32 contiguous",
+    "each_gelu_tanh f32 contiguous",
 )
 KEYS = tuple(row.key for row in gpu_cases.rows()) if os.environ.get("FUSEBLOCK_LONG") else ROWS
 

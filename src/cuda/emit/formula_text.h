@@ -18,12 +18,18 @@ std::string element_name(DType dtype);
 // A constant in the arithmetic of `type` (`real` or `double`).
 std::string literal(double value, bool single);
 
+// What is rounded otherwise than the compiler likes.
+struct Rounding {
+  std::vector<bool> products = {};  // by step: products with a rounding of their own (rounded_products.h)
+  // Whether 1 + erf(t) and 1 + tanh(t) are exact where they nearly cancel (device/one_plus.cuh), in float.
+  bool exact_sums = false;
+};
+
 // Writes a statement for each step and returns the name or the constant that stands for each. `input` gives the
-// expression of an input by its number; `type` is `real` or `double`, `single` whether that is float. Products of steps
-// that are `rounded` (rounded_products.h) are not made one instruction with what takes them.
+// expression of an input by its number; `type` is `real` or `double`, `single` whether that is float.
 std::vector<std::string> write_statements(Text& text, std::span<const Formula::Step> steps,
                                           const std::function<std::string(int)>& input,
                                           const std::string& type, bool single,
-                                          const std::vector<bool>& rounded = {});
+                                          const Rounding& rounding = {});
 
 }  // namespace fuseblock::cuda

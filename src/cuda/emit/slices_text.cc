@@ -84,7 +84,8 @@ class SlicesWriter : UnitWriter {
                              "copies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
-    text += "\n" + device_file("slices.cuh") + "\n" + programs.str() + "\n" + device_file("slices.cu");
+    text += "\n" + device_file("slices.cuh") + "\n" + with_functions(programs.str()) + "\n" +
+            device_file("slices.cu");
     SlicesText result;
     result.kernel = finish("slices", std::move(text));
     result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;
@@ -327,7 +328,7 @@ class SlicesWriter : UnitWriter {
       text.line("const Channel channel = channels[c];");
       const std::vector<std::string> names = write_statements(
           text, program.position, [](int input) { return "channel.i" + std::to_string(input); }, "real",
-          single_, rounded_at(rounded, program.position_places));
+          single_, {rounded_at(rounded, program.position_places), !writes_16_bit()});
       for (std::size_t k = 0; k < program.results.size(); ++k)
         text.line("result.h" + std::to_string(k) + " = " + names[at(program.results[k])] + ";");
     }
@@ -351,7 +352,7 @@ class SlicesWriter : UnitWriter {
           if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], v)";
           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, c, at)])";
         },
-        "real", single_, rounded_at(rounded, program.places));
+        "real", single_, {rounded_at(rounded, program.places), !writes_16_bit()});
     text.line("Results results;");
     std::vector<std::int32_t> done;
     for (const Sink& sink : which.sinks) {

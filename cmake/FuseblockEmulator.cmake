@@ -26,7 +26,7 @@ add_custom_command(TARGET fuseblock_emulated_cuda POST_BUILD
   WORKING_DIRECTORY "${PROJECT_BINARY_DIR}/tests/emulator")
 
 # Its own tests, and those of launches once more, on it.
-add_executable(emulator_test tests/emulator/emulator_test.cc tests/cpp/jit_launch_test.cc)
+add_executable(emulator_test tests/emulator/emulator_test.cc tests/emulator/captures_test.cc tests/cpp/jit_launch_test.cc)
 fuseblock_own_code(emulator_test)
 target_include_directories(emulator_test PRIVATE src tests/cpp)
 target_link_libraries(emulator_test PRIVATE fuseblock GTest::gtest_main)

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Load-sourced blocks on a GPU beside PyTorch, eager and compiled, and beside the floor.
 
-    python3 benchmarks/gpu/bench.py [--filter TEXT] [--skip TEXT] [--layouts NAMES] [--no-compile]
+    python3 benchmarks/gpu/bench.py [--filter TEXT ...] [--skip TEXT ...] [--layouts NAMES] [--no-compile]
+    python3 benchmarks/gpu/bench.py --directions forward --missing     # what the record has no figures of yet
 
 Needs the build folder, a GPU and torch. A row is a block, a shape, a layout and a direction: the median of
 ten runs, L2 emptied before each, weights and biases random, the error of the outputs checked in the same
-run. What needs compilation is compiled beforehand, by several processes. The floor is what the block must
+run. What needs compilation is compiled beforehand, by a process for each case and layout, as many at once as
+there are cores: compilation by PyTorch is most of the time that this takes. The floor is what the block must
 read and write, each once, at the speed at which PyTorch copies 268 MB here. Rows of other cases that the
 file has stay in it.
 """
@@ -20,6 +22,7 @@ import os
 import platform
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +38,8 @@ from torch.nn import functional  # noqa: E402
 
 RUNS = 10
 DEVICE = "cuda"
+FORWARD, TRAINING = DIRECTIONS = ("forward", "forward+backward")
+COMPILED = "torch.compile"
 
 
 @dataclass(frozen=True)
@@ -212,15 +217,20 @@ def make_plan(case: Case, arguments: list[Tensor]) -> Plan:
     return Plan.make(case.notation, type_text(arguments[0]), types, DEVICE)
 
 
-def compile_ahead(number: int, layout: str, with_compile: bool) -> None:
+def compile_ahead(number: int, layout: str, directions: list[str], with_compile: bool) -> None:
     """Leaves what a case needs in the caches on disk: its kernels, and what torch.compile makes of it."""
     case = cases()[number]
     try:
         arguments = draw_arguments(case, layout)
-        make_plan(case, arguments).for_training()
+        plan = make_plan(case, arguments)
+        if TRAINING in directions:
+            plan.for_training()
         if not with_compile:
             return
-        torch.compile(case.by_torch, dynamic=False)(*arguments)
+        if FORWARD in directions:
+            torch.compile(case.by_torch, dynamic=False)(*arguments)
+        if TRAINING not in directions:
+            return
         leaves = [each.detach().requires_grad_() for each in arguments]
         result = torch.compile(case.by_torch, dynamic=False)(*leaves)
         torch.autograd.grad(result, leaves, torch.ones_like(result))
@@ -228,51 +238,63 @@ def compile_ahead(number: int, layout: str, with_compile: bool) -> None:
         pass  # the case itself says so, or has the memory for itself
 
 
-def run(case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: bool) -> list[dict[str, Any]]:
-    """The rows of a case in one layout: forward, and forward with backward."""
-    arguments = draw_arguments(case, layout)
-    x = arguments[0]
-    inputs = dict(zip(["x", *case.parameters, *case.extra], arguments, strict=True))
-    rows = []
-
-    plan = make_plan(case, arguments)
-    call = plan.bind(inputs)
-    call()
-    expected = case.by_torch(*arguments)
-    output = next(iter(call.outputs.values()))
-    error, peer_error = errors(case, arguments, output, expected)
-    head = {
+def head_of(case: Case, layout: str, direction: str) -> dict[str, Any]:
+    """What a row begins with."""
+    return {
         "case": case.name,
         "shape": list(case.shape),
         "dtype": str(case.dtype).removeprefix("torch."),
         "layout": layout,
         "mode": "f32 arithmetic",
+        "direction": direction,
     }
+
+
+def named(case: Case, arguments: list[Tensor]) -> dict[str, Tensor]:
+    """Arguments by their names."""
+    return dict(zip(["x", *case.parameters, *case.extra], arguments, strict=True))
+
+
+def run_forward(
+    case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: bool
+) -> dict[str, Any]:
+    """The row of a case forward."""
+    arguments = draw_arguments(case, layout)
+    plan = make_plan(case, arguments)
+    call = plan.bind(named(case, arguments))
+    call()
+    expected = case.by_torch(*arguments)
+    output = next(iter(call.outputs.values()))
+    error, peer_error = errors(case, arguments, output, expected)
     peers = {"eager": timer(lambda: case.by_torch(*arguments))[0]}
     if with_compile:
         compiled = torch.compile(case.by_torch, dynamic=False)
-        peers["torch.compile"] = timer(lambda: compiled(*arguments))[0]
+        peers[COMPILED] = timer(lambda: compiled(*arguments))[0]
     ms, spread = timer(call)
-    floor = (x.nbytes + output.nbytes) / copy_rate * 1e3
     kernels = [
         {name: kernel[name] for name in ("name", "source_digest")}
         for kernel in json.loads(plan.explain_json()).get("kernels", [])
     ]
-    rows.append(
-        {
-            **head,
-            "direction": "forward",
-            "fuseblock_ms": ms,
-            "spread_ms": spread,
-            "peers": peers,
-            "floor_ms": floor,
-            "error": error,
-            "peer_error": peer_error,
-            "kernels": kernels,
-        }
-    )
+    return {
+        **head_of(case, layout, FORWARD),
+        "fuseblock_ms": ms,
+        "spread_ms": spread,
+        "peers": peers,
+        "floor_ms": (arguments[0].nbytes + output.nbytes) / copy_rate * 1e3,
+        "error": error,
+        "peer_error": peer_error,
+        "kernels": kernels,
+    }
 
-    forward, backward = plan.for_training()
+
+def run_training(
+    case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: bool
+) -> dict[str, Any]:
+    """The row of a case forward and backward."""
+    arguments = draw_arguments(case, layout)
+    x = arguments[0]
+    inputs = named(case, arguments)
+    forward, backward = make_plan(case, arguments).for_training()
     first = forward.bind(inputs)
     first()
     result = next(iter(first.outputs.values()))
@@ -292,22 +314,17 @@ def run(case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: b
     peers = {"eager": timer(eager)[0]}
     if with_compile:
         trained = torch.compile(case.by_torch, dynamic=False)
-        peers["torch.compile"] = timer(lambda: torch.autograd.grad(trained(*leaves), leaves, gradient))[0]
+        peers[COMPILED] = timer(lambda: torch.autograd.grad(trained(*leaves), leaves, gradient))[0]
     ms, spread = timer(both)
     alone, _ = timer(second)
-    floor += (x.nbytes * 2 + gradient.nbytes) / copy_rate * 1e3
-    rows.append(
-        {
-            **head,
-            "direction": "forward+backward",
-            "fuseblock_ms": ms,
-            "spread_ms": spread,
-            "backward_ms": alone,
-            "peers": peers,
-            "floor_ms": floor,
-        }
-    )
-    return rows
+    return {
+        **head_of(case, layout, TRAINING),
+        "fuseblock_ms": ms,
+        "spread_ms": spread,
+        "backward_ms": alone,
+        "peers": peers,
+        "floor_ms": (3 * x.nbytes + result.nbytes + gradient.nbytes) / copy_rate * 1e3,
+    }
 
 
 def key(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -334,41 +351,81 @@ def case_text(case: Case) -> str:
     return f"{case.name} {case.shape}"
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A case in one layout, and the directions of it that are timed."""
+
+    number: int
+    layout: str
+    directions: list[str]
+
+
+def choose(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[Wanted]:
+    """What the options ask for; `rows` are those of the file."""
+    peers = {"eager"} if options.no_compile else {"eager", COMPILED}
+    complete = {key(row) for row in rows if peers <= set(row["peers"])}
+    found = []
+    for layout in options.layouts:
+        for number, case in enumerate(cases()):
+            text = case_text(case)
+            if not any(each in text for each in options.filter) or any(each in text for each in options.skip):
+                continue
+            directions = [
+                each
+                for each in options.directions
+                if not options.missing or key(head_of(case, layout, each)) not in complete
+            ]
+            if directions:
+                found.append(Wanted(number, layout, directions))
+    return found
+
+
 def main() -> int:
     """Times the cases and writes the results."""
     parser = argparse.ArgumentParser(description="Load-sourced blocks on a GPU beside PyTorch and the floor")
-    parser.add_argument("--filter", default="", help="only cases whose name and shape contain the text")
-    parser.add_argument("--skip", default="", help="but not those that contain this one")
+    parser.add_argument(
+        "--filter", nargs="+", default=[""], help="only cases whose name and shape contain one of the texts"
+    )
+    parser.add_argument("--skip", nargs="+", default=[], help="but not those that contain one of these")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "h200" / "norms.json")
     parser.add_argument("--layouts", nargs="+", default=["contiguous", "channels_last"])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile ahead")
+    parser.add_argument("--directions", nargs="+", default=list(DIRECTIONS), choices=DIRECTIONS)
+    parser.add_argument(
+        "--missing", action="store_true", help="only rows that the file has not, or not whole"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that compile ahead")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
     options = parser.parse_args()
+    start = time.monotonic()
 
-    chosen = [
-        (number, case, layout)
-        for layout in options.layouts
-        for number, case in enumerate(cases())
-        if options.filter in case_text(case) and (not options.skip or options.skip not in case_text(case))
-    ]
+    rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    chosen = choose(options, rows)
     if not chosen:
         print("no case is chosen", file=sys.stderr)
         return 2
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     with multiprocessing.get_context("spawn").Pool(min(options.jobs, len(chosen))) as pool:
-        ahead = [(number, layout, not options.no_compile) for number, _, layout in chosen]
-        pool.starmap(compile_ahead, ahead, chunksize=1)
-    timer = Timer()
+        ahead = [(each.number, each.layout, each.directions, not options.no_compile) for each in chosen]
+        compiling = pool.starmap_async(compile_ahead, ahead, chunksize=1)
+        timer = Timer()  # beside them: a process's first use of a GPU takes seconds
+        compiling.get()
+    print(f"compiled ahead after {time.monotonic() - start:.0f} s", flush=True)
     copy_rate = measured_copy_rate(timer)
     print(f"{torch.cuda.get_device_name()}: copies at {copy_rate / 1e12:.2f} TB/s", flush=True)
-    rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    for _, case, layout in chosen:
+    runs = {FORWARD: run_forward, TRAINING: run_training}
+    for each in chosen:
+        case = cases()[each.number]
+        with_compile = not options.no_compile
         try:
-            found = run(case, layout, timer, copy_rate, not options.no_compile)
+            found = [
+                runs[direction](case, each.layout, timer, copy_rate, with_compile)
+                for direction in each.directions
+            ]
         except NotImplementedError as refused:
-            print(f"{case.name} {case.shape} {layout}: {refused}")
+            print(f"{case.name} {case.shape} {each.layout}: {refused}")
             continue
-        rows = [row for row in rows if all(key(row) != key(each) for each in found)] + found
+        fresh = {key(row) for row in found}
+        rows = [row for row in rows if key(row) not in fresh] + found
         print(table(found).split("\n", 1)[1], flush=True)
         document = {
             "device": torch.cuda.get_device_name(),
@@ -386,6 +443,7 @@ def main() -> int:
         options.out.write_text(json.dumps(document, indent=1) + "\n")
         torch._dynamo.reset()
     print(table(rows))
+    print(f"{time.monotonic() - start:.0f} s in all")
     return 0
 
 

@@ -98,11 +98,35 @@ inline float __log2f(float x) { return log2f(x); }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
+// What the compiler must not make one rounding of with another operation.
+#if defined(__x86_64__)
+#define FUSEBLOCK_EMULATED_ROUNDED(value) asm("" : "+x"(value))
+#elif defined(__aarch64__)
+#define FUSEBLOCK_EMULATED_ROUNDED(value) asm("" : "+w"(value))
+#else
+#define FUSEBLOCK_EMULATED_ROUNDED(value) asm("" : "+m"(value))
+#endif
+inline float __fadd_rn(float a, float b) {
+  float y = a + b;
+  FUSEBLOCK_EMULATED_ROUNDED(y);
+  return y;
+}
+inline float __fmul_rn(float a, float b) {
+  float y = a * b;
+  FUSEBLOCK_EMULATED_ROUNDED(y);
+  return y;
+}
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline double __dadd_rn(double a, double b) { return a + b; }
-inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __dadd_rn(double a, double b) {
+  double y = a + b;
+  FUSEBLOCK_EMULATED_ROUNDED(y);
+  return y;
+}
+inline double __dmul_rn(double a, double b) {
+  double y = a * b;
+  FUSEBLOCK_EMULATED_ROUNDED(y);
+  return y;
+}
 inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
 inline bool isnan(float x) { return x != x; }
 inline bool isnan(double x) { return x != x; }

@@ -1,5 +1,5 @@
 // The functions of libcuda.so.1 that src/cuda/jit/driver.cc opens, for one GPU that does not exist. Launches run at once, in
-// the thread that asks for them, one at a time; streams and events are names only.
+// the thread that asks for them, one at a time, unless their stream is captured (captures.h); events are names only.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "captures.h"
 #include "cuda/jit/cuda_types.h"
 #include "grid.h"
 #include "memory.h"
@@ -29,7 +30,6 @@ using fuseblock_emulated::KernelCode;
 namespace fuseblock::jit {
 
 struct CUctx_st {};
-struct CUstream_st {};
 struct CUevent_st {
   std::chrono::steady_clock::time_point time;
 };
@@ -71,6 +71,12 @@ constexpr Known kResults[] = {
     {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {kInvalidImage, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
     {kNotFound, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {fuseblock_emulated::kCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
+    {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
     {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {kTooLarge, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"},
 };
@@ -85,6 +91,13 @@ CUresult refuse(CUresult result, std::string words) {
   refused = result;
   refusal = std::move(words);
   return result;
+}
+
+// Whether a call that belongs into no capture may go on; refused else.
+CUresult outside_of_captures(const char* function) {
+  const CUresult result = fuseblock_emulated::admit_outside_of_captures();
+  return result == CUDA_SUCCESS ? result
+                                : refuse(result, std::string(function) + " while a stream is captured");
 }
 
 int multiprocessors() {
@@ -238,6 +251,7 @@ FUSEBLOCK_EXPORT cuCtxGetDevice(CUdevice* device) {
 
 // A shared object of x86 or another processor that says itself how long it is: up to the end of its section headers.
 FUSEBLOCK_EXPORT cuModuleLoadData(CUmodule* module, const void* image) {
+  if (const CUresult result = outside_of_captures("cuModuleLoadData"); result != CUDA_SUCCESS) return result;
   constexpr char kMagic[] = {0x7f, 'E', 'L', 'F', 2};
   const auto* bytes = static_cast<const char*>(image);
   if (std::memcmp(bytes, kMagic, sizeof(kMagic)) != 0) return refuse(kInvalidImage, "not a shared object");
@@ -339,6 +353,9 @@ FUSEBLOCK_EXPORT cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction funct
   if (shape.cooperative && product(shape.grid) > static_cast<std::uint64_t>(fit))
     return refuse(kTooLarge, std::to_string(product(shape.grid)) + " blocks, " + std::to_string(fit) +
                                  " run at the same time");
+  const fuseblock_emulated::Admission admission = fuseblock_emulated::admit(config->hStream);
+  if (admission.result != CUDA_SUCCESS) return refuse(admission.result, admission.words);
+  if (!admission.runs) return CUDA_SUCCESS;
   std::string wrong = run_grid(function->code, shape, parameters);
   if (const std::string words = fuseblock_emulated::broken_guards(); wrong.empty() && !words.empty())
     wrong = "the kernel " + function->code.name + ": " + words;
@@ -362,6 +379,7 @@ FUSEBLOCK_EXPORT cuOccupancyMaxActiveClusters(int* clusters, CUfunction function
 
 FUSEBLOCK_EXPORT cuMemAlloc_v2(CUdeviceptr* pointer, std::size_t bytes) {
   if (bytes == 0) return refuse(kInvalidValue, "no bytes");
+  if (const CUresult result = outside_of_captures("cuMemAlloc"); result != CUDA_SUCCESS) return result;
   void* memory = fuseblock_emulated::allocate(bytes);
   if (memory == nullptr) return refuse(CUDA_ERROR_OUT_OF_MEMORY, std::to_string(bytes) + " bytes");
   *pointer = reinterpret_cast<CUdeviceptr>(memory);
@@ -370,11 +388,20 @@ FUSEBLOCK_EXPORT cuMemAlloc_v2(CUdeviceptr* pointer, std::size_t bytes) {
 
 FUSEBLOCK_EXPORT cuMemFree_v2(CUdeviceptr pointer) {
   if (pointer == 0) return CUDA_SUCCESS;
+  if (const CUresult result = outside_of_captures("cuMemFree"); result != CUDA_SUCCESS) return result;
   if (!fuseblock_emulated::release(pointer_of(pointer)))
     return refuse(kInvalidValue, "an address that cuMemAlloc did not give");
   if (const std::string words = fuseblock_emulated::broken_guards(); !words.empty())
     return refuse(kLaunchFailed, words);
   return CUDA_SUCCESS;
+}
+
+// Does what `work` says at once, or makes it a node of the graph that the stream is captured into.
+template <class Work>
+static CUresult in_stream(CUstream stream, const Work& work) {
+  const fuseblock_emulated::Admission admission = fuseblock_emulated::admit(stream);
+  if (admission.result != CUDA_SUCCESS) return refuse(admission.result, admission.words);
+  return admission.runs ? work() : CUDA_SUCCESS;
 }
 
 static CUresult copy(void* to, const void* from, std::size_t bytes) {
@@ -386,43 +413,55 @@ static CUresult copy(void* to, const void* from, std::size_t bytes) {
 }
 
 FUSEBLOCK_EXPORT cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes) {
-  return copy(pointer_of(to), from, bytes);
+  const CUresult result = outside_of_captures("cuMemcpyHtoD");
+  return result == CUDA_SUCCESS ? copy(pointer_of(to), from, bytes) : result;
 }
 FUSEBLOCK_EXPORT cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
-  return copy(to, pointer_of(from), bytes);
+  const CUresult result = outside_of_captures("cuMemcpyDtoH");
+  return result == CUDA_SUCCESS ? copy(to, pointer_of(from), bytes) : result;
 }
-FUSEBLOCK_EXPORT cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes,
-                                      CUstream /*stream*/) {
-  return copy(pointer_of(to), from, bytes);
+FUSEBLOCK_EXPORT cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
+  return in_stream(stream, [&] { return copy(pointer_of(to), from, bytes); });
 }
-FUSEBLOCK_EXPORT cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream /*stream*/) {
-  return copy(to, pointer_of(from), bytes);
+FUSEBLOCK_EXPORT cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return in_stream(stream, [&] { return copy(to, pointer_of(from), bytes); });
 }
-FUSEBLOCK_EXPORT cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
-                                      CUstream /*stream*/) {
-  return copy(pointer_of(to), pointer_of(from), bytes);
+FUSEBLOCK_EXPORT cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return in_stream(stream, [&] { return copy(pointer_of(to), pointer_of(from), bytes); });
 }
-FUSEBLOCK_EXPORT cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes,
-                                 CUstream /*stream*/) {
-  void* memory = pointer_of(to);
-  if (const std::string words = fuseblock_emulated::outside(memory, bytes); !words.empty())
-    return refuse(kInvalidValue, words);
-  std::memset(memory, value, bytes);
-  return CUDA_SUCCESS;
+FUSEBLOCK_EXPORT cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
+  return in_stream(stream, [&] {
+    void* memory = pointer_of(to);
+    if (const std::string words = fuseblock_emulated::outside(memory, bytes); !words.empty())
+      return refuse(kInvalidValue, words);
+    std::memset(memory, value, bytes);
+    return CUDA_SUCCESS;
+  });
 }
 
-FUSEBLOCK_EXPORT cuStreamCreate(CUstream* stream, unsigned int /*flags*/) {
+FUSEBLOCK_EXPORT cuStreamCreate(CUstream* stream, unsigned int flags) {
   *stream = new CUstream_st;
+  (*stream)->blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
   return CUDA_SUCCESS;
 }
 FUSEBLOCK_EXPORT cuStreamDestroy_v2(CUstream stream) {
   delete stream;
   return CUDA_SUCCESS;
 }
-FUSEBLOCK_EXPORT cuStreamSynchronize(CUstream /*stream*/) { return CUDA_SUCCESS; }
-FUSEBLOCK_EXPORT cuStreamIsCapturing(CUstream /*stream*/, CUstreamCaptureStatus* status) {
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return CUDA_SUCCESS;
+FUSEBLOCK_EXPORT cuStreamSynchronize(CUstream stream) { return fuseblock_emulated::admit_waiting(stream); }
+FUSEBLOCK_EXPORT cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  return fuseblock_emulated::capture_status(stream, *status);
+}
+// In the global mode, whatever is asked for.
+FUSEBLOCK_EXPORT cuStreamBeginCapture_v2(CUstream stream, int /*mode*/) {
+  return fuseblock_emulated::begin_capture(stream);
+}
+// A graph is the number of its nodes, which nobody runs.
+FUSEBLOCK_EXPORT cuStreamEndCapture(CUstream stream, std::uintptr_t* graph) {
+  unsigned int nodes = 0;
+  const CUresult result = fuseblock_emulated::end_capture(stream, nodes);
+  *graph = nodes;
+  return result;
 }
 
 FUSEBLOCK_EXPORT cuEventCreate(CUevent* event, unsigned int /*flags*/) {

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/jit/cuda_types.h"
@@ -45,10 +46,28 @@ std::string file_bytes(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+// Whether products and sums become one instruction with one rounding, as NVIDIA's compiler makes them.
+bool contracts() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here sets variables
+  const char* text = std::getenv("FUSEBLOCK_EMULATED_CONTRACT");
+  return text != nullptr && std::strcmp(text, "1") == 0;
+}
+
+// The compiler's options for rounding. Its first level of optimisation does not contract.
+std::vector<std::string> rounding_options() {
+  if (!contracts()) return {"-O1", "-ffp-contract=off"};
+#if defined(__x86_64__)
+  return {"-O2", "-ffp-contract=fast", "-mfma"};
+#else
+  return {"-O2", "-ffp-contract=fast"};
+#endif
+}
+
 // The part of the version that tells one emulator from another, so that the cache keeps their kernels apart.
 int minor_version() {
   static const int kMinor = [] {
-    std::string all = file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "cuda_language.h") +
+    std::string all = std::string(contracts() ? "contracted" : "") +
+                      file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "cuda_language.h") +
                       file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "matrix.h") +
                       file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "runtime.h");
     Dl_info info = {};
@@ -123,11 +142,23 @@ nvrtcResult compile(_nvrtcProgram& program) {
                            "fuseblock_emulated_text[] = R\"fuseblock("
                         << program.text << ")fuseblock\";\n";
   const std::filesystem::path compiled = scratch.path() / "kernel.o";
-  int status =
-      run_program({FUSEBLOCK_EMULATOR_COMPILER, "-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-c",
-                   "-fvisibility=hidden", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-exceptions",
-                   "-fno-rtti", "-fsanitize=alignment,bounds", "-o", compiled.string(), source.string()},
-                  log);
+  std::vector<std::string> words = {FUSEBLOCK_EMULATOR_COMPILER,
+                                    "-x",
+                                    "c++",
+                                    "-std=c++17",
+                                    "-w",
+                                    "-fPIC",
+                                    "-c",
+                                    "-fvisibility=hidden",
+                                    "-fno-strict-aliasing",
+                                    "-fno-exceptions",
+                                    "-fno-rtti",
+                                    "-fsanitize=alignment,bounds",
+                                    "-o",
+                                    compiled.string(),
+                                    source.string()};
+  for (std::string& option : rounding_options()) words.push_back(std::move(option));
+  int status = run_program(words, log);
   // Without -fsanitize, whose functions are those of cuda_language.h.
   if (status == 0)
     status = run_program(

@@ -57,6 +57,8 @@ class Row:
     """Of f32 convolutions: strict or tf32."""
     integers: bool = False
     """Whether the arguments are small integers, and results exact."""
+    seeds: int = 2
+    """Draws of random numbers over which errors are pooled."""
 
     @property
     def name(self) -> str:
@@ -141,7 +143,9 @@ def random_rows() -> list[Row]:
     for name in ("random.cases", "random_conv.cases"):
         for turn, case in enumerate(read_cases(ROOT / "tests" / "gpu" / name)):
             layouts = LAYOUTS if _rank(case) in (4, 5) else ("contiguous", "strided")
-            found.append(Row(case, DTYPES[turn % 4], layouts[turn // 4 % len(layouts)]))
+            # Some of their tensors have one or two numbers, whose true value may be 0: of so few roundings the
+            # largest error is a matter of luck, PyTorch's as ours.
+            found.append(Row(case, DTYPES[turn % 4], layouts[turn // 4 % len(layouts)], seeds=8))
     return found
 
 

@@ -6,8 +6,10 @@ import argparse
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from benchmarks.cpu import bench, report
 from benchmarks.cpu.cases import DIRECTIONS, Case, cases
 from benchmarks.cpu.contenders import FuseblockContender, exact_results, output_gradient, relative_error
 from benchmarks.cpu.timing import MachineRates, Times
+from benchmarks.gpu import bench as gpu_bench
 from benchmarks.reference_blocks import BLOCKS, TAILS
 
 # What programs that read results files rely on.
@@ -110,3 +113,55 @@ def test_the_command_lists_its_rows() -> None:
         env=environment,
     )
     assert done.stdout.splitlines() == [f"{name} forward f32 contiguous" for name in TAILS]
+
+
+def gpu_options(**changes: Any) -> argparse.Namespace:
+    defaults: dict[str, Any] = {
+        "filter": [""],
+        "skip": [],
+        "layouts": ["contiguous", "channels_last"],
+        "directions": list(gpu_bench.DIRECTIONS),
+        "missing": False,
+        "no_compile": False,
+    }
+    return argparse.Namespace(**{**defaults, **changes})
+
+
+def test_rows_of_the_gpu_benchmark_can_be_chosen() -> None:
+    everything = gpu_bench.choose(gpu_options(), [])
+    assert len(everything) == 2 * len(gpu_bench.cases())
+    few = gpu_bench.choose(
+        gpu_options(filter=["layer_norm", "adagn"], skip=["256"], layouts=["contiguous"]), []
+    )
+    names = [gpu_bench.case_text(gpu_bench.cases()[each.number]) for each in few]
+    assert names == ["layer_norm (2, 320, 64, 64)", "adagn_silu (2, 320, 64, 64)"]
+    # A row that was timed beside eager PyTorch alone is missing; one that is whole is not.
+    case = gpu_bench.cases()[few[0].number]
+    rows = [
+        {**gpu_bench.head_of(case, "contiguous", "forward"), "peers": {"eager": 1.0, "torch.compile": 1.0}},
+        {**gpu_bench.head_of(case, "contiguous", "forward+backward"), "peers": {"eager": 1.0}},
+    ]
+    options = gpu_options(filter=["layer_norm (2,"], layouts=["contiguous"], missing=True)
+    assert [each.directions for each in gpu_bench.choose(options, rows)] == [["forward+backward"]]
+
+
+def test_rows_of_the_gpu_benchmark_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU engine, with a timer that only calls."""
+    monkeypatch.setattr(gpu_bench, "DEVICE", "cpu")
+
+    class Timer(gpu_bench.Timer):
+        def __init__(self) -> None:
+            pass
+
+        def __call__(self, function: Callable[[], object]) -> tuple[float, float]:
+            function()
+            return 1.0, 0.0
+
+    for number in (0, 9, 10, 11, 12):
+        case = gpu_bench.cases()[number]
+        case = replace(case, shape=(2, case.shape[1], 4, 5))
+        for run in (gpu_bench.run_forward, gpu_bench.run_training):
+            row = run(case, "contiguous", Timer(), 1e12, False)
+            assert ROW_KEYS - set(row) <= {"error", "peer_error", "peak_bytes", "peer_peak_bytes"}
+            assert set(row["peers"]) == {"eager"}
+            assert row.get("error", 0) <= 0.1

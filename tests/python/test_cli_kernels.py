@@ -247,6 +247,20 @@ def test_source_prints_what_is_compiled() -> None:
     assert fuseblock_json("source", *ON_GPU, "--backward")["kernels"] != source["kernels"]
 
 
+@pytest.mark.parametrize("block", ["group_norm(32) | silu", "layer_norm(c) | silu"])
+@pytest.mark.parametrize("layout", ["", ":cl"])
+@pytest.mark.parametrize(("dtype", "is_16_bit"), [("f32", 0), ("bf16", 1)])
+def test_functions_of_16_bits_serve_results_of_16_bits(
+    block: str, layout: str, dtype: str, is_16_bit: int
+) -> None:
+    """The gradient of a weight in f32 is a sum of exact values, whatever x is."""
+    name = block.split("(")[0]
+    types = [f"bf16[2,320,64,64]{layout}", *(f"{name}.{each}={dtype}[320]" for each in ("weight", "bias"))]
+    words = [word for each in types for word in ("--input", each)]
+    text = fuseblock("source", block, *words, "--device", "h200", "--backward").stdout
+    assert f"constexpr int k16Bit = {is_16_bit};" in text
+
+
 def test_compile_for_every_architecture(tmp_path: Path) -> None:
     names = [kernel["name"] for kernel in fuseblock_json("source", *ON_GPU)["kernels"]]
     built = fuseblock_json("compile", *ON_GPU, "--arch", "all", cache=tmp_path)["kernels"]

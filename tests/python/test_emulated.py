@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +61,16 @@ ROWS = (
     "gpu_wide_conv2d_groups bf16 channels_last",
     "gpu_wide_conv1d f16 contiguous",
     "gpu_wide_conv3d_planes f32 strided",
+    "each_gelu f32 contiguous",
+    "each_gelu_tanh f32 contiguous",
 )
 KEYS = tuple(row.key for row in gpu_cases.rows()) if os.environ.get("FUSEBLOCK_LONG") else ROWS
 
 
-@pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """The records of all rows by their keys."""
-    folder = tmp_path_factory.mktemp("emulated")
+def run_rows(
+    folder: Path, name: str, keys: Sequence[str], options: Sequence[str] = (), **variables: str
+) -> dict[str, list[dict[str, Any]]]:
+    """The records of rows by their keys."""
     emulator = BUILD / "tests" / "emulator" / "libcuda.so.1"
     assert emulator.exists(), f"there is no {emulator}: build the target fuseblock_emulated_cuda"
     environment = {
@@ -74,17 +78,24 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
         "FUSEBLOCK_BUILD": str(BUILD),
         "FUSEBLOCK_CACHE_DIR": str(folder / "cache"),
         "OMP_NUM_THREADS": "1",
+        **variables,
     }
-    out = folder / "tests.json"
+    out = folder / f"{name}.json"
     program = [f"{ROOT}/tools/emulated", sys.executable, f"{ROOT}/tests/gpu/test_cases.py"]
-    options = ["--device", "emulated", "--out", str(folder)]
-    options += [word for key in KEYS for word in ("--row", key)]
-    done = subprocess.run([*program, *options], env=environment, capture_output=True, text=True, check=False)
+    words = ["--device", "emulated", "--out", str(folder), *options]
+    words += [word for key in keys for word in ("--row", key)]
+    done = subprocess.run([*program, *words], env=environment, capture_output=True, text=True, check=False)
     assert out.exists(), done.stdout + done.stderr
     found: dict[str, list[dict[str, Any]]] = {}
     for record in json.loads(out.read_text())["rows"]:
         found.setdefault(f"{record['case']} {record['dtype']} {record['layout']}", []).append(record)
     return found
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """The records of all rows by their keys."""
+    return run_rows(tmp_path_factory.mktemp("emulated"), "tests", KEYS)
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -114,3 +125,20 @@ def test_precision(precision: str, channels: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (output,) = json.loads(done.stdout)["outputs"]
     assert (output["max_abs_error"] > 1e-6) == (precision == "tf32")
+
+
+def can_contract() -> bool:
+    """Whether the processor has fused multiply-adds."""
+    if platform.machine() != "x86_64":
+        return True
+    information = Path("/proc/cpuinfo")
+    return information.exists() and " fma " in information.read_text()
+
+
+@pytest.mark.skipif(not can_contract(), reason="the processor has no fused multiply-adds")
+def test_contracted(tmp_path: Path) -> None:
+    """What is 0 in groups of one element is 0 where products and sums are contracted, too."""
+    key = "random_62 bf16 contiguous"
+    found = run_rows(tmp_path, "random", [key], ["--random"], FUSEBLOCK_EMULATED_CONTRACT="1")[key]
+    assert [record.get("message", "") for record in found if record["status"] != "passed"] == []
+    assert found

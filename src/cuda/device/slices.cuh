@@ -133,7 +133,7 @@ template <class Sweep>
 __device__ inline void visit_piece(const Arguments& a, const Unit& unit, const Place& place, Count row,
                                    long long offset, const Inputs& inputs, int piece,
                                    const typename Sweep::Hoisted (&channels)[kVector],
-                                   typename Sweep::VectorSums& sums, const Ring& ring) {
+                                   typename Sweep::VectorSums& sums) {
   typename Sweep::Results results[kVector];
 #pragma unroll
   for (int v = 0; v < kVector; ++v)
@@ -193,7 +193,7 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece)
         visit_piece<Sweep>(a, unit, place, row + piece * kStride, offset + piece * kStrideElements, inputs,
-                           piece, channels, sums, ring);
+                           piece, channels, sums);
     } else {
       // The unit ends inside the chunk.
       taken = 0;
@@ -201,7 +201,7 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
       for (int piece = 0; piece + 1 < kPieces; ++piece) {
         if (row + piece * kStride >= shares.end) continue;
         visit_piece<Sweep>(a, unit, place, row + piece * kStride, offset + piece * kStrideElements, inputs,
-                           piece, channels, sums, ring);
+                           piece, channels, sums);
         ++taken;
       }
     }
@@ -272,25 +272,12 @@ __device__ inline void merge_block(const Team& team, const Sums* list, Sums* tot
   }
 }
 
-// Waits for a value of another block; all its words are asked for at once.
+// Waits for a value of another block.
 template <class Value>
 __device__ inline Value await(const uint2* place, unsigned int tag) {
-  Value value;
-  unsigned int* words = reinterpret_cast<unsigned int*>(&value);
-  bool there;
-  do {
-    there = true;
-#pragma unroll
-    for (int i = 0; i < team::kWordsOf<Value>; ++i) {
-      unsigned int found;
-      asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(words[i]), "=r"(found)
-                   : "l"(place + i)
-                   : "memory");
-      there = there && found == tag;
-    }
-  } while (!there);
-  return value;
+  Value values[1];
+  team::take(place, 0, 1, tag, values);
+  return values[0];
 }
 
 // The totals of this block's channels out of the parts of all blocks, 32 parts a warp, and to the team. `list` is the

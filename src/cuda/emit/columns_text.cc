@@ -4,6 +4,7 @@
 
 #include "cuda/emit/columns_sums.h"
 #include "cuda/emit/position_steps.h"
+#include "cuda/emit/rounded_products.h"
 #include "plan/narrator.h"
 
 namespace fuseblock::cuda {
@@ -83,7 +84,8 @@ class ColumnsWriter : ColumnsSumsWriter {
       text += totals_text.str() + "\n" + device_file("columns_sums.cuh");
     else
       text += "struct Gathered {};\n";
-    text += "\n" + device_file("columns.cuh") + "\n" + positions.str() + "\n" + programs.str() + "\n" +
+    text += "\n" + device_file("columns.cuh") + "\n" + positions.str() + "\n" +
+            with_functions(programs.str()) + "\n" +
             device_file(numbers() > 0 ? "columns_gathering.cu" : "columns.cu");
     ColumnsText result;
     result.kernel = finish("columns", std::move(text));
@@ -217,6 +219,7 @@ class ColumnsWriter : ColumnsSumsWriter {
     const PositionSteps split = split_by_channels(
         which.steps, static_cast<int>(which.inputs.size()),
         [&](int input) { return !at_positions(which.inputs[at(input)]); }, taken);
+    const std::vector<bool> rounded = rounded_products(schedule_, which);
     text.line("// Sweep " + number_text(i) + ": " + narrator_.source(which));
     for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
     for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
@@ -235,7 +238,7 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.line("Positions result;");
     std::vector<std::string> names = write_statements(
         text, split.position, [&](int input) { return position_text(which.inputs[at(input)]); }, "real",
-        single_);
+        single_, {rounded_at(rounded, split.position_places), !writes_16_bit()});
     for (std::size_t k = 0; k < split.results.size(); ++k)
       text.line("result.q" + std::to_string(k) + " = " + names[at(split.results[k])] + ";");
     text.line("return result;");
@@ -248,13 +251,13 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.line(
         "                                  int step, const Positions& position, const Channels& channels,");
     text.line("                                  const Inputs& inputs, int p, int e) {");
-    names = write_statements(
-        text, split.element,
-        [&](int input) -> std::string {
-          if (input >= split.first_result) return "position.q" + number_text(input - split.first_result);
-          return element_text(which.inputs[at(input)]);
-        },
-        "real", single_);
+    names = write_statements(text, split.element,
+                             [&](int input) -> std::string {
+                               if (input >= split.first_result)
+                                 return "position.q" + number_text(input - split.first_result);
+                               return element_text(which.inputs[at(input)]);
+                             },
+                             "real", single_, {rounded_at(rounded, split.places), !writes_16_bit()});
     text.line("Results results;");
     for (std::int32_t step : taken)
       text.line("results.r" + number_text(step) + " = " + names[at(split.places[at(step)])] + ";");

@@ -8,6 +8,8 @@ namespace {
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
+const Rounding kBranchless = {.branchless = true};
+
 }  // namespace
 
 ConvSweepWriter::ConvSweepWriter(const Schedule& schedule, const KernelCut& cut)
@@ -111,7 +113,7 @@ void ConvSweepWriter::write_sweep(Text& text) {
   text.line("channel.bias = " + (which.bias < 0 ? "0" : per_channel(which.bias, "0")) + ";");
   const std::vector<std::string> names = write_statements(
       text, split_.position, [&](int input) { return per_channel(which.inputs[at(input)], "unit.n"); },
-      "real", single_, Functions::kBranchless);
+      "real", single_, kBranchless);
   for (std::size_t k = 0; k < split_.results.size(); ++k)
     text.line("channel.q" + std::to_string(k) + " = " + names[at(split_.results[k])] + ";");
   text.close();
@@ -205,7 +207,7 @@ void ConvSweepWriter::write_program(Text& text) {
         const int from = which.inputs[at(input)];
         return from < 0 ? "value" : "to_real(" + placed(from) + ")";
       },
-      "real", single_, Functions::kBranchless);
+      "real", single_, kBranchless);
   text.line("Results results;");
   std::vector<int> done;
   for (const Sink& sink : which.sinks) {
@@ -258,7 +260,7 @@ void ConvSweepWriter::write_end(Text& text) {
           return own ? reduced(from)
                      : "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, 0, at)])";
         },
-        "real", single_, Functions::kBranchless);
+        "real", single_, kBranchless);
     for (const Sink& sink : epilogue.sinks) store(sink.slots[0], names[at(sink.step)]);
   }
   text.close();

@@ -1,7 +1,9 @@
 #include "cuda/emit/formula_text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "fuseblock/error.h"
 
@@ -27,9 +29,7 @@ std::string function_name(Primitive primitive) {
 
 std::string operator_text(Primitive primitive) {
   switch (primitive) {
-    case Primitive::kAdd: return " + ";
     case Primitive::kSub: return " - ";
-    case Primitive::kMul: return " * ";
     case Primitive::kDiv: return " / ";
     case Primitive::kLess: return " < ";
     case Primitive::kLessEqual: return " <= ";
@@ -97,56 +97,169 @@ std::string literal(double value, bool single) {
   return value < 0 || std::signbit(value) ? "(" + text + ")" : text;
 }
 
-std::vector<std::string> write_statements(Text& text, std::span<const Formula::Step> steps,
-                                          const std::function<std::string(int)>& input,
-                                          const std::string& type, bool single, Functions functions) {
-  const bool branchless = functions == Functions::kBranchless && single;
-  std::vector<std::string> names;
-  for (const Formula::Step& step : steps) {
-    auto name = [&](std::int32_t id) { return names[static_cast<std::size_t>(id)]; };
-    std::string value;
-    switch (step.primitive) {
-      case Primitive::kInput: names.push_back(input(step.input)); continue;
-      case Primitive::kConstant: names.push_back(literal(step.constant, single)); continue;
-      case Primitive::kNeg: value = "-" + name(step.a); break;
-      case Primitive::kSelect: {
-        const std::int32_t operand = branchless ? hardswish_operand(steps, step) : -1;
-        value = operand >= 0 ? "branchless::hardswish(" + name(operand) + ")"
-                             : name(step.a) + " != 0 ? " + name(step.b) + " : " + name(step.c);
-        break;
-      }
-      case Primitive::kDiv: {
-        const Formula::Step& dividend = steps[static_cast<std::size_t>(step.a)];
-        const Formula::Step& divisor = steps[static_cast<std::size_t>(step.b)];
-        if (dividend.primitive == Primitive::kConstant && dividend.constant == 1 &&
-            divisor.primitive == Primitive::kSqrt) {
-          value = "reciprocal_root(" + name(divisor.a) + ")";
-          break;
-        }
-        // A product with the reciprocal of a constant; its error is one rounding more.
-        const double reciprocal = 1 / divisor.constant;
-        if (divisor.primitive == Primitive::kConstant && std::isnormal(reciprocal) && single)
-          value = name(step.a) + " * " + literal(reciprocal, single);
-        else
-          value = name(step.a) + " / " + name(step.b);
-        break;
-      }
-      default: {
-        const std::string op = operator_text(step.primitive);
-        if (is_comparison(step.primitive))
-          value = name(step.a) + op + name(step.b) + " ? 1 : 0";
-        else if (!op.empty())
-          value = name(step.a) + op + name(step.b);
-        else
-          value = (branchless && step.primitive == Primitive::kTanh ? "branchless::" : "") +
-                  function_name(step.primitive) + "(" + name(step.a) +
-                  (step.b >= 0 ? ", " + name(step.b) : "") + ")";
+namespace {
+
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+// The step of erf or tanh whose sum with 1 a step is; -1 where it is none.
+std::int32_t summand_of_one(std::span<const Formula::Step> steps, const Formula::Step& step) {
+  if (step.primitive != Primitive::kAdd) return -1;
+  for (const auto& [one, other] : {std::pair(step.a, step.b), std::pair(step.b, step.a)}) {
+    const Primitive primitive = steps[at(other)].primitive;
+    if (steps[at(one)].primitive == Primitive::kConstant && steps[at(one)].constant == 1 &&
+        (primitive == Primitive::kErf || primitive == Primitive::kTanh))
+      return other;
+  }
+  return -1;
+}
+
+// Statements for the steps of a program, one after the other.
+class StatementWriter {
+ public:
+  StatementWriter(Text& text, std::span<const Formula::Step> steps, const std::string& type, bool single,
+                  const Rounding& rounding)
+      : text_(text), steps_(steps), type_(type), single_(single), rounding_(rounding) {
+    rounded_ = rounding.products;
+    rounded_.resize(steps.size(), false);
+    if (!rounding.exact_sums || !single) return;
+    for (const Formula::Step& step : steps)
+      if (const std::int32_t summand = summand_of_one(steps, step); summand >= 0) mark(steps[at(summand)].a);
+  }
+
+  std::vector<std::string> write(const std::function<std::string(int)>& input) {
+    for (const Formula::Step& step : steps_) {
+      if (step.primitive == Primitive::kInput) {
+        names_.push_back(input(step.input));
+      } else if (step.primitive == Primitive::kConstant) {
+        names_.push_back(literal(step.constant, single_));
+      } else {
+        const std::string value = value_of(step);
+        const std::string name = "t" + std::to_string(names_.size());
+        text_.line("const " + type_ + " " + name + " = " + value + ";");
+        names_.push_back(name);
       }
     }
-    names.push_back("t" + std::to_string(names.size()));
-    text.line("const " + type + " " + names.back() + " = " + value + ";");
+    return std::move(names_);
   }
-  return names;
+
+ private:
+  const std::string& name(std::int32_t id) const { return names_[at(id)]; }
+
+  // The products and sums that an argument is made of: each is rounded on its own, so that its rest can be told.
+  void mark(std::int32_t number) {
+    const Formula::Step& step = steps_[at(number)];
+    if (step.primitive != Primitive::kMul && step.primitive != Primitive::kAdd) return;
+    rounded_[at(number)] = true;
+    mark(step.a);
+    mark(step.b);
+  }
+
+  std::string product(const std::string& a, const std::string& b) const {
+    if (!rounded_[names_.size()]) return a + " * " + b;
+    return call(single_ ? "__fmul_rn" : "__dmul_rn", a, b);
+  }
+
+  static std::string call(const std::string& function, const std::string& a, const std::string& b) {
+    return function + "(" + a + ", " + b + ")";
+  }
+
+  // A name for what a step's value leaves out, empty for nothing; a statement for each step on the way.
+  std::string rest_of(std::int32_t number) {
+    const Formula::Step& step = steps_[at(number)];
+    if (step.primitive == Primitive::kConstant) {
+      const double rest = step.constant - static_cast<double>(static_cast<float>(step.constant));
+      return rest == 0 || !std::isfinite(rest) ? "" : literal(rest, single_);
+    }
+    if (step.primitive != Primitive::kMul && step.primitive != Primitive::kAdd) return "";
+    const std::string result = "rest" + std::to_string(number);
+    if (std::find(rests_.begin(), rests_.end(), number) != rests_.end()) return result;
+    const std::string a_rest = rest_of(step.a);
+    const std::string b_rest = rest_of(step.b);
+    const std::string& own = name(number);
+    const std::string& a = name(step.a);
+    const std::string& b = name(step.b);
+    std::string value;
+    if (step.primitive == Primitive::kMul) {
+      value = "fmaf(" + a + ", " + b + ", -" + own + ")";
+      if (!a_rest.empty()) value += " + " + a_rest + " * " + b;
+      if (!b_rest.empty()) value += " + " + a + " * " + b_rest;
+    } else {
+      const std::string part = "part" + std::to_string(number);
+      text_.line("const " + type_ + " " + part + " = " + own + " - " + a + ";");
+      value = "(" + a + " - (" + own + " - " + part + ")) + (" + b + " - " + part + ")";
+      if (!a_rest.empty()) value += " + " + a_rest;
+      if (!b_rest.empty()) value += " + " + b_rest;
+    }
+    text_.line("const " + type_ + " " + result + " = " + value + ";");
+    rests_.push_back(number);
+    return result;
+  }
+
+  std::string quotient(const Formula::Step& step) const {
+    const Formula::Step& dividend = steps_[at(step.a)];
+    const Formula::Step& divisor = steps_[at(step.b)];
+    if (dividend.primitive == Primitive::kConstant && dividend.constant == 1 &&
+        divisor.primitive == Primitive::kSqrt)
+      return "reciprocal_root(" + name(divisor.a) + ")";
+    // A product with the reciprocal of a constant; its error is one rounding more.
+    const double reciprocal = 1 / divisor.constant;
+    if (divisor.primitive == Primitive::kConstant && std::isnormal(reciprocal) && single_)
+      return product(name(step.a), literal(reciprocal, single_));
+    return name(step.a) + " / " + name(step.b);
+  }
+
+  std::string sum(const Formula::Step& step) {
+    if (rounding_.exact_sums && single_)
+      if (const std::int32_t summand = summand_of_one(steps_, step); summand >= 0) {
+        const std::int32_t argument = steps_[at(summand)].a;
+        const std::string rest = rest_of(argument);
+        return call("one_plus_" + function_name(steps_[at(summand)].primitive), name(argument),
+                    rest.empty() ? "0.0f" : rest);
+      }
+    if (rounded_[names_.size()]) return call("__fadd_rn", name(step.a), name(step.b));
+    return name(step.a) + " + " + name(step.b);
+  }
+
+  bool branchless() const { return rounding_.branchless && single_; }
+
+  std::string choice(const Formula::Step& step) const {
+    const std::int32_t operand = branchless() ? hardswish_operand(steps_, step) : -1;
+    if (operand >= 0) return "branchless::hardswish(" + name(operand) + ")";
+    return name(step.a) + " != 0 ? " + name(step.b) + " : " + name(step.c);
+  }
+
+  std::string value_of(const Formula::Step& step) {
+    switch (step.primitive) {
+      case Primitive::kNeg: return "-" + name(step.a);
+      case Primitive::kSelect: return choice(step);
+      case Primitive::kDiv: return quotient(step);
+      case Primitive::kMul: return product(name(step.a), name(step.b));
+      case Primitive::kAdd: return sum(step);
+      default: break;
+    }
+    const std::string op = operator_text(step.primitive);
+    if (is_comparison(step.primitive)) return name(step.a) + op + name(step.b) + " ? 1 : 0";
+    if (!op.empty()) return name(step.a) + op + name(step.b);
+    return (branchless() && step.primitive == Primitive::kTanh ? "branchless::" : "") +
+           function_name(step.primitive) + "(" + name(step.a) + (step.b >= 0 ? ", " + name(step.b) : "") + ")";
+  }
+
+  Text& text_;
+  std::span<const Formula::Step> steps_;
+  const std::string& type_;
+  bool single_;
+  const Rounding& rounding_;
+  std::vector<bool> rounded_;
+  std::vector<std::string> names_;
+  std::vector<std::int32_t> rests_;  // steps whose rest has a name
+};
+
+}  // namespace
+
+std::vector<std::string> write_statements(Text& text, std::span<const Formula::Step> steps,
+                                          const std::function<std::string(int)>& input,
+                                          const std::string& type, bool single, const Rounding& rounding) {
+  return StatementWriter(text, steps, type, single, rounding).write(input);
 }
 
 }  // namespace fuseblock::cuda

@@ -19,10 +19,12 @@ std::string element_name(DType dtype);
 // A constant in the arithmetic of `type` (`real` or `double`).
 std::string literal(double value, bool single);
 
-// Which forms of functions are called where there are several.
-enum class Functions : std::uint8_t {
-  kPlain,       // device/functions.cuh
-  kBranchless,  // device/branchless.cuh, in float only
+// What is written otherwise than the compiler and device/functions.cuh would have it.
+struct Rounding {
+  std::vector<bool> products = {};  // by step: products with a rounding of their own (rounded_products.h)
+  // Whether 1 + erf(t) and 1 + tanh(t) are exact where they nearly cancel (device/one_plus.cuh), in float.
+  bool exact_sums = false;
+  bool branchless = false;  // functions of device/branchless.cuh where it has them, in float
 };
 
 // Writes a statement for each step and returns the name or the constant that stands for each. `input` gives the
@@ -30,6 +32,6 @@ enum class Functions : std::uint8_t {
 std::vector<std::string> write_statements(Text& text, std::span<const Formula::Step> steps,
                                           const std::function<std::string(int)>& input,
                                           const std::string& type, bool single,
-                                          Functions functions = Functions::kPlain);
+                                          const Rounding& rounding = {});
 
 }  // namespace fuseblock::cuda

@@ -271,4 +271,9 @@ void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts,
   text.close();
 }
 
+std::string with_functions(const std::string& programs) {
+  const bool sums = programs.find("one_plus_") != std::string::npos;
+  return sums ? device_file("one_plus.cuh") + "\n" + programs : programs;
+}
+
 }  // namespace fuseblock::cuda

@@ -66,4 +66,7 @@ class KernelWriter {
 // The text of a device file, by its name in src/cuda/device.
 const std::string& device_file(const std::string& name);
 
+// Programs, behind the functions that only some of them call.
+std::string with_functions(const std::string& programs);
+
 }  // namespace fuseblock::cuda

@@ -40,7 +40,8 @@ PositionSteps split_by_channels(const std::vector<Formula::Step>& steps, int inp
   PositionSteps split;
   split.first_result = inputs;
   split.places.assign(steps.size(), -1);
-  std::vector<std::int32_t> position_places(steps.size(), -1);
+  std::vector<std::int32_t>& position_places = split.position_places;
+  position_places.assign(steps.size(), -1);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (levels[i] != Level::kElement) {
       position_places[i] = static_cast<std::int32_t>(split.position.size());

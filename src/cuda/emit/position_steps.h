@@ -14,7 +14,8 @@ struct PositionSteps {
   std::vector<std::int32_t> results;    // of these the ones that `element` takes, as steps of `position`
   // The others. An input whose number is `first_result + k` is result k.
   std::vector<Formula::Step> element;
-  std::vector<std::int32_t> places;  // by step of the program: its place in `element`, -1 for none
+  std::vector<std::int32_t> places;           // by step of the program: its place in `element`, -1 for none
+  std::vector<std::int32_t> position_places;  // the same in `position`
   std::int32_t first_result = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/emit/rounded_products.h"
 #include "cuda/emit/sums_text.h"
 #include "cuda/emit/unit_text.h"
 
@@ -74,7 +75,8 @@ class RowsWriter : UnitWriter {
                              "team.cuh", "crew.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
-    text += "\n" + device_file("rows.cuh") + "\n" + programs.str() + "\n" + device_file("rows.cu");
+    text += "\n" + device_file("rows.cuh") + "\n" + with_functions(programs.str()) + "\n" +
+            device_file("rows.cu");
     RowsText result;
     result.kernel = finish("rows", std::move(text));
     result.ring_inputs = static_cast<int>(ring_.size());
@@ -262,16 +264,16 @@ class RowsWriter : UnitWriter {
     if (placed)
       text.line("const Position at = position_at(position, " + scalar("long long", "height") + ", " +
                 scalar("long long", "width") + ");");
-    const std::vector<std::string> names = write_statements(
-        text, which.steps,
-        [&](int input) -> std::string {
-          const int from = which.inputs[at(input)];
-          if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], i)";
-          if (!is_direct(from)) return "channel.i" + number_text(input);
-          return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
-                 ", unit.n, unit.first_channel + c, at)])";
-        },
-        "real", single_);
+    const std::vector<std::string> names =
+        write_statements(text, which.steps,
+                         [&](int input) -> std::string {
+                           const int from = which.inputs[at(input)];
+                           if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], i)";
+                           if (!is_direct(from)) return "channel.i" + number_text(input);
+                           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
+                                  ", unit.n, unit.first_channel + c, at)])";
+                         },
+                         "real", single_, {rounded_products(schedule_, which), !writes_16_bit()});
     text.line("Results results;");
     std::vector<std::int32_t> done;
     for (const Sink& sink : which.sinks) {

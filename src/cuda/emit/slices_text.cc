@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/emit/position_steps.h"
+#include "cuda/emit/rounded_products.h"
 #include "cuda/emit/unit_text.h"
 
 namespace fuseblock::cuda {
@@ -83,7 +84,8 @@ class SlicesWriter : UnitWriter {
                              "copies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
-    text += "\n" + device_file("slices.cuh") + "\n" + programs.str() + "\n" + device_file("slices.cu");
+    text += "\n" + device_file("slices.cuh") + "\n" + with_functions(programs.str()) + "\n" +
+            device_file("slices.cu");
     SlicesText result;
     result.kernel = finish("slices", std::move(text));
     result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;
@@ -299,6 +301,7 @@ class SlicesWriter : UnitWriter {
   void write_sweep(Text& text, int i) {
     const Sweep& which = sweep(i);
     const PositionSteps& program = programs_[at(i)];
+    const std::vector<bool> rounded = rounded_products(schedule_, which);
     const std::string name = number_text(i);
     text.line("// Sweep " + name + ": " + narrator_.source(which));
     for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
@@ -325,7 +328,7 @@ class SlicesWriter : UnitWriter {
       text.line("const Channel channel = channels[c];");
       const std::vector<std::string> names = write_statements(
           text, program.position, [](int input) { return "channel.i" + std::to_string(input); }, "real",
-          single_);
+          single_, {rounded_at(rounded, program.position_places), !writes_16_bit()});
       for (std::size_t k = 0; k < program.results.size(); ++k)
         text.line("result.h" + std::to_string(k) + " = " + names[at(program.results[k])] + ";");
     }
@@ -349,7 +352,7 @@ class SlicesWriter : UnitWriter {
           if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], v)";
           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, c, at)])";
         },
-        "real", single_);
+        "real", single_, {rounded_at(rounded, program.places), !writes_16_bit()});
     text.line("Results results;");
     std::vector<std::int32_t> done;
     for (const Sink& sink : which.sinks) {

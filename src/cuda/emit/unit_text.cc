@@ -108,7 +108,15 @@ bool UnitWriter::writes_16_bit() const {
       any = true;
       if (byte_size(element_type(sink.slots[0])) != 2) return false;
     }
-  return any && single_;
+  const std::vector<int> outputs = statistic_outputs({}, false);
+  return any && single_ && std::all_of(outputs.begin(), outputs.end(), [&](int output) {
+           return byte_size(element_type(output)) == 2 || is_saved(output);
+         });
+}
+
+bool UnitWriter::is_saved(int output) const {
+  const std::size_t first = schedule_.outputs.size() - schedule_.saved.size();
+  return !schedule_.reads_saved && slot(output).kind == SlotKind::kOutput && at(slot(output).number) >= first;
 }
 
 int UnitWriter::state_numbers(Statistic statistic) {

@@ -55,7 +55,7 @@ class UnitWriter : public KernelWriter {
   std::string channel_value(int input);
   // Whether a slot is a statistic that this kernel works out.
   bool made_here(int input) const;
-  // Whether all elements that the sweeps write are rounded to 16 bits.
+  // Whether all elements that the sweeps write are rounded to 16 bits, and the outputs that are statistics, too.
   bool writes_16_bit() const;
   // The numbers that a statistic is while it is merged.
   static int state_numbers(Statistic statistic);
@@ -67,6 +67,8 @@ class UnitWriter : public KernelWriter {
   std::vector<bool> unit_sums_;  // by sweeps; empty where no one is asked for
 
  private:
+  // Whether an output is saved for backward.
+  bool is_saved(int output) const;
   // Groups' numbers at their channels, or the other way round.
   std::string regroup_text(int number);
   // The statistics of a step that are outputs, or that somebody outside of the unit needs.

@@ -1,6 +1,7 @@
 #include "cuda/conv_sum.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "plan/slot_memory.h"
 
@@ -17,6 +18,19 @@ ConvGeometry ConvSum::window() const {
   if (!gathers)
     for (std::size_t i = 0; i < 3; ++i)
       result.pad[i] = (geometry.filter[i] - 1) * geometry.dilation[i] - geometry.pad[i];
+  return result;
+}
+
+bool can_fold(const ConvSum& conv) {
+  return conv.in[0] == 1 && conv.out[0] == 1 && conv.geometry.filter[0] == 1 && conv.geometry.pad[0] == 0;
+}
+
+ConvSum folded(const ConvSum& conv) {
+  ConvSum result = conv;
+  ConvGeometry& geometry = result.geometry;
+  for (Spatial* extents : {&result.in, &result.out, &geometry.in, &geometry.out, &geometry.filter,
+                           &geometry.stride, &geometry.dilation, &geometry.pad})
+    std::swap((*extents)[0], (*extents)[1]);
   return result;
 }
 

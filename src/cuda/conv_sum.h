@@ -29,6 +29,10 @@ struct ConvSum {
   ConvGeometry window() const;
 };
 
+// One of two dimensions with its rows as depths; the others as they are.
+bool can_fold(const ConvSum& conv);
+ConvSum folded(const ConvSum& conv);
+
 // `node` is a convolution of the block, or a gradient of one by its input.
 ConvSum conv_sum(const TypedBlock& block, int node);
 // `part` is of the kind kConv.

@@ -333,7 +333,7 @@ TEST(CudaKernels, HardswishIsOneFunction) {
     Text text;
     write_statements(
         text, schedule.steps[0].sweep.steps, [](int) { return std::string("x"); }, "real", true,
-        Functions::kBranchless);
+        Rounding{.branchless = true});
     return text.str();
   };
   EXPECT_NE(statements("hardswish").find("= branchless::hardswish(x);"), std::string::npos);

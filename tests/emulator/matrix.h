@@ -74,6 +74,61 @@ inline void multiply_matrices(MatrixKind kind, int line, float& d0, float& d1, f
   d0 = after[0], d1 = after[1], d2 = after[2], d3 = after[3];
 }
 
+// A factor of a warpgroup's product in shared memory, without a swizzle: core matrices of eight rows of 16 bytes.
+struct MatrixPlace {
+  unsigned int begin, along_depth, along_rows;
+
+  explicit MatrixPlace(unsigned long long descriptor)
+      : begin((unsigned int)(descriptor & 0x3fff) << 4),
+        along_depth((unsigned int)(descriptor >> 16 & 0x3fff) << 4),
+        along_rows((unsigned int)(descriptor >> 32 & 0x3fff) << 4) {}
+
+  // Descriptors have no bits for the block's number in its cluster.
+  static unsigned int own_block(int line) {
+    return (unsigned int)fuseblock_emulated_runtime->shared_address(fuseblock_emulated_thread->static_shared,
+                                                                    line) &
+           ~0x3ffffu;
+  }
+
+  const char* row(int number, int half, int line) const {
+    return of_block(own_block(line) + begin + (unsigned int)(number / 8) * along_rows +
+                        (unsigned int)(number % 8) * 16 + (unsigned int)half * along_depth,
+                    16, line);
+  }
+};
+
+inline double matrix_value(MatrixKind kind, const char* row, int k) {
+  unsigned int bits = 0;
+  if (kind == MatrixKind::kTf32) {
+    __builtin_memcpy(&bits, row + 4 * k, 4);
+    return tf32_value(bits);
+  }
+  __builtin_memcpy(&bits, row + 2 * k, 2);
+  return half_value(bits, 0, kind == MatrixKind::kBf16);
+}
+
+// sums = a * b + (keep ? sums : 0), 64 x N: a lane takes its own, straight out of shared memory. Copies that are not
+// published by a barrier are found as threads run in different orders.
+template <int kSums>
+inline void multiply_by_warpgroup(MatrixKind kind, int line, float* const (&sums)[kSums],
+                                  unsigned long long a, unsigned long long b, bool keep) {
+  const int lane = (int)fuseblock_emulated_thread->lane;
+  const int warp = (int)threadIdx.x / 32 % 4;
+  const int half = kind == MatrixKind::kTf32 ? 4 : 8;
+  const MatrixPlace rows(a), columns(b);
+  for (int i = 0; i < kSums; ++i) {
+    const int row = warp * 16 + lane / 4 + i / 2 % 2 * 8;
+    const int column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    double sum = keep ? *sums[i] : 0;
+    for (int h = 0; h < 2; ++h) {
+      const char* first = rows.row(row, h, line);
+      const char* second = columns.row(column, h, line);
+      for (int k = 0; k < half; ++k) sum += matrix_value(kind, first, k) * matrix_value(kind, second, k);
+    }
+    *sums[i] = (float)sum;
+  }
+}
+
 // Eight rows of 16 bytes for each of four matrices, the address of one from each lane: word lane % 4 of row
 // lane / 4 of each.
 inline void read_matrices(int line, const unsigned int* row, unsigned int& d0, unsigned int& d1,

@@ -57,6 +57,10 @@ constexpr std::array kInstructions = {
     Instruction{"barrier.cluster.arrive*", "fuseblock_emulated_runtime->arrive_cluster(__LINE__)"},
     Instruction{"barrier.cluster.wait*", "fuseblock_emulated_runtime->wait_cluster(__LINE__)"},
     Instruction{"mapa.shared::cluster.u32", "$0 = fuseblock_emulated_runtime->map_shared($1, $2, __LINE__)"},
+    Instruction{"setp.ne.b32", "$0 = ($1) != ($2)"},
+    Instruction{"wgmma.fence*", "(void)0"},
+    Instruction{"wgmma.commit_group*", "(void)0"},
+    Instruction{"wgmma.wait_group*", "(void)0"},
     Instruction{"fence.*", "(void)0"},
     Instruction{"membar.*", "(void)0"},
     Instruction{"prefetch.*", "(void)0"},
@@ -124,6 +128,8 @@ class Translator {
     if (parts_[0] == "st") return store();
     if (parts_[0] == "atom" || parts_[0] == "red") return atomic();
     if (parts_[0] == "mma") return product();
+    if (name_.starts_with("wgmma.mma_async")) return warpgroup_product();
+    if (name_ == ".reg") return predicate();
     if (parts_[0] == "ldmatrix") return matrices();
     if (name_.starts_with("cp.async.ca") || name_.starts_with("cp.async.cg")) return copy();
     for (const Instruction& known : kInstructions) {
@@ -291,6 +297,32 @@ class Translator {
     return result + ");";
   }
 
+  // A product by a warpgroup: sums, the descriptors of both factors, whether the sums are kept, and signs.
+  std::string warpgroup_product() const {
+    const std::size_t columns = name_.find("m64n");
+    const std::size_t depth = name_.find('k', columns);
+    const std::string types =
+        columns == std::string::npos || depth == std::string::npos ? "" : name_.substr(depth);
+    static const std::map<std::string, std::string, std::less<>> kKinds = {
+        {"k8.f32.tf32.tf32", "kTf32"}, {"k16.f32.bf16.bf16", "kBf16"}, {"k16.f32.f16.f16", "kF16"}};
+    const auto kind = kKinds.find(types);
+    if (kind == kKinds.end() || operands_.size() < 6 || operands_[4] != "1" || operands_[5] != "1")
+      unknown("");
+    std::string sums;
+    for (const std::string& name : split(operands_[0].substr(1, operands_[0].size() - 2), ','))
+      sums += (sums.empty() ? "&" : ", &") + expression(name);
+    return "{ float* fuseblock_sums[] = {" + sums +
+           "}; fuseblock_emulated::multiply_by_warpgroup(fuseblock_emulated::MatrixKind::" + kind->second +
+           ", __LINE__, fuseblock_sums, " + expression(operands_[1]) + ", " + expression(operands_[2]) +
+           ", " + expression(operands_[3]) + "); }";
+  }
+
+  // `.reg .pred p`
+  std::string predicate() const {
+    if (operands_.size() != 1 || !operands_[0].starts_with(".pred ")) unknown("");
+    return "bool " + trimmed(operands_[0].substr(6)) + " = false;";
+  }
+
   // Four matrices of 16-byte rows out of shared memory: registers, the address of the lane's row.
   std::string matrices() const {
     if (name_ != "ldmatrix.sync.aligned.m8n8.x4.shared.b16" || operands_.size() != 2) unknown("");
@@ -320,6 +352,10 @@ class Translator {
 }  // namespace
 
 std::string cpp_of_ptx(const std::string& instructions, const std::vector<std::string>& operands) {
+  // A scope of its own, for registers.
+  const std::string whole = trimmed(instructions);
+  if (whole.starts_with('{') && whole.ends_with('}'))
+    return "{ " + cpp_of_ptx(whole.substr(1, whole.size() - 2), operands) + "} ";
   std::string result;
   for (const std::string& instruction : split(instructions, ';'))
     if (!instruction.empty()) result += Translator(instruction, operands).cpp() + " ";

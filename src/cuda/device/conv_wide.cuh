@@ -55,7 +55,7 @@ __device__ inline int last_block(const Arguments& a, int span) {
 // The program and the sinks, for the sums of a tile.
 template <class Sweep>
 __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Tile& tile, Shared& shared,
-                                 const float (&sums)[kMTiles][kNTiles][4], real& count) {
+                                 const float (&sums)[kMTiles][kNTiles][4], int& count) {
   const int block = channel_block_of(tile.span);
   const int first = first_channel_of(block), channels = channels_of(block);
   typename Sweep::Places places[kRows];
@@ -81,12 +81,11 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
     constexpr unsigned int kAll = (1u << kRows) - 1;
     if constexpr (Sweep::kStatistics) {
       typename Sweep::Kept& kept = shared.kept0[e][threadIdx.x];
-      typename Sweep::Sums total = Sweep::whole(kept, count);
+      if (count == 0) kept.begin(results, inside);
       if (inside == kAll)
-        total.add(results, kAll);
+        kept.add(results, kAll);
       else
-        total.add(results, inside);
-      kept = Sweep::kept(total);
+        kept.add(results, inside);
     }
     if (there && inside == kAll) {
 #pragma unroll
@@ -102,17 +101,15 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
 
 template <class Sweep>
 __device__ inline void begin_span(const Arguments& a, const Unit& unit, int span, Shared& shared,
-                                  real& count) {
+                                  int& count) {
   const int block = channel_block_of(span);
   const int first = first_channel_of(block), channels = channels_of(block);
   __syncthreads();
   for (int c = (int)threadIdx.x; c < channels; c += kThreads)
     Sweep::read_channel(a, unit, first + c, unit.values->channels0[first + c]);
   if constexpr (Sweep::kStatistics) {
-    typename Sweep::Sums nothing;
-    nothing.clear();
 #pragma unroll
-    for (int e = 0; e < kColumns; ++e) shared.kept0[e][threadIdx.x] = Sweep::kept(nothing);
+    for (int e = 0; e < kColumns; ++e) shared.kept0[e][threadIdx.x].clear();
   }
   count = 0;
   __syncthreads();
@@ -120,12 +117,12 @@ __device__ inline void begin_span(const Arguments& a, const Unit& unit, int span
 
 // Merges the block's statistics of a span, and those of the whole sample where it is the last to come.
 template <class Sweep>
-__device__ inline void end_span(const Arguments& a, const Unit& unit, int span, Shared& shared, real count) {
+__device__ inline void end_span(const Arguments& a, const Unit& unit, int span, Shared& shared, int count) {
   typedef typename Sweep::Sums Sums;
   const int channels = channels_of(channel_block_of(span));
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) {
-    Sums total = Sweep::whole(shared.kept0[e][threadIdx.x], count);
+    Sums total = shared.kept0[e][threadIdx.x].whole(count);
 #pragma unroll
     for (int distance = 4; distance < 32; distance *= 2) {
       const Sums other = from_lane_at(total, distance);
@@ -193,7 +190,7 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
   const unsigned int images = (unsigned int)__cvta_generic_to_shared(image);
   const unsigned int columns = (unsigned int)__cvta_generic_to_shared(ring) + column_offset();
   int slot = 0, buffer = 0;
-  real count = 0;
+  int count = 0;
 #pragma unroll 1
   for (int number = begin; number < end; ++number) {
     const Tile& tile = shared.tiles[number % kTiles];

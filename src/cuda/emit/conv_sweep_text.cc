@@ -56,14 +56,81 @@ void ConvSweepWriter::write_structs(Text& text) {
   write_sums_struct(text, "Sums0", "Results0", taken_);
   for (const Sink* sink : taken_) {
     numbers_ += state_numbers(part(sink->part).statistic);
-    kept_numbers_ += component_count(part(sink->part).statistic);
+    kept_numbers_ +=
+        part(sink->part).statistic == Statistic::kMoments ? 3 : component_count(part(sink->part).statistic);
   }
-  text.line("// Statistics without the count of their elements.");
+  write_kept(text);
+}
+
+// Moments are sums around one of the thread's own elements: where that is far from the mean, so is the variance
+// large of which it is a part, so that nothing is lost to the difference of two large numbers.
+void ConvSweepWriter::write_kept(Text& text) const {
+  auto name = [](const Sink* sink) { return "s" + number_text(sink->part); };
+  auto is_moments = [&](const Sink* sink) { return part(sink->part).statistic == Statistic::kMoments; };
+  text.line("// Statistics without the count of their elements; moments as sums around one of them.");
   text.open("struct Kept0 {");
-  if (taken_.empty()) text.line("int nothing;");
-  for (const Sink* sink : taken_)
-    for (int k = 0; k < component_count(part(sink->part).statistic); ++k)
-      text.line("real s" + number_text(sink->part) + (k == 0 ? "_first;" : "_second;"));
+  const std::vector<const Sink*> taken = over_channels_ ? std::vector<const Sink*>() : taken_;
+  if (taken.empty()) text.line("int nothing;");
+  for (const Sink* sink : taken)
+    if (is_moments(sink))
+      text.line("real " + name(sink) + "_pivot, " + name(sink) + "_sum, " + name(sink) + "_squares;");
+    else
+      text.line((part(sink->part).statistic == Statistic::kExpSum ? "branchless::" : "") +
+                statistic_type(sink->part, "real") + " " + name(sink) + ";");
+  text.open("__device__ void clear() {");
+  for (const Sink* sink : taken)
+    text.line(is_moments(sink)
+                  ? name(sink) + "_pivot = " + name(sink) + "_sum = " + name(sink) + "_squares = 0;"
+                  : name(sink) + ".clear();");
+  text.close();
+  text.line("// Before the first elements are added: those of `inside`, of which there may be none.");
+  text.open("__device__ void begin(const Results0 (&results)[kRows], unsigned int inside) {");
+  for (const Sink* sink : taken) {
+    if (!is_moments(sink)) continue;
+    text.line("#pragma unroll");
+    text.line("for (int i = kRows - 1; i >= 0; --i)");
+    text.line("  if (inside >> i & 1) " + name(sink) + "_pivot = results[i].r" + number_text(sink->step) +
+              ";");
+  }
+  text.close();
+  text.open("__device__ void add(const Results0 (&results)[kRows], unsigned int inside) {");
+  for (const Sink* sink : taken) {
+    const std::string value = "results[i].r" + number_text(sink->step);
+    if (is_moments(sink)) {
+      text.line("#pragma unroll");
+      text.open("for (int i = 0; i < kRows; ++i) {");
+      text.line("const real distance = inside >> i & 1 ? " + value + " - " + name(sink) +
+                "_pivot : (real)0;");
+      text.line(name(sink) + "_sum += distance;");
+      text.line(name(sink) + "_squares += distance * distance;");
+      text.close();
+    } else {
+      text.open("{");
+      text.line("real values[kRows];");
+      text.line("#pragma unroll");
+      text.line("for (int i = 0; i < kRows; ++i) values[i] = " + value + ";");
+      text.line(name(sink) + ".add(values, inside);");
+      text.close();
+    }
+  }
+  text.close();
+  text.open("__device__ Sums0 whole(int count) const {");
+  text.line("Sums0 sums;");
+  text.line("sums.clear();");
+  for (const Sink* sink : taken) {
+    if (!is_moments(sink)) {
+      text.line("sums." + name(sink) + " = " + name(sink) + ";");
+      continue;
+    }
+    text.open("if (count != 0) {");
+    text.line("const real mean = " + name(sink) + "_sum / count;");
+    text.line("const real squares = " + name(sink) + "_squares - " + name(sink) + "_sum * mean;");
+    text.line("sums." + name(sink) + " = {" + name(sink) +
+              "_pivot + mean, squares < 0 ? (real)0 : squares, (real)count};");
+    text.close();
+  }
+  text.line("return sums;");
+  text.close();
   text.close("};");
 }
 
@@ -89,6 +156,13 @@ void ConvSweepWriter::write_input(Text& text) {
   text.open(
       "__device__ inline long long input_offset(const Arguments& a, int n, int c, int d, int h, int w) {");
   text.line("return offset_at(" + input + ", n, c, {d, h, w});");
+  text.close();
+}
+
+void ConvSweepWriter::write_weight(Text& text) {
+  const std::string weight = tensor(sweep(0).weight);
+  text.open("__device__ inline float weight_at(const Arguments& a, int k, int c, const Position& tap) {");
+  text.line("return to_real(" + weight + ".data[offset_at(" + weight + ", k, c, tap)]);");
   text.close();
 }
 
@@ -118,37 +192,11 @@ void ConvSweepWriter::write_sweep(Text& text) {
     text.line("channel.q" + std::to_string(k) + " = " + names[at(split_.results[k])] + ";");
   text.close();
   text.line("static __device__ real bias(const Channel& channel) { return channel.bias; }");
-  write_kept(text);
   write_places(text);
   write_program(text);
   write_store(text);
   write_end(text);
   text.close("};");
-}
-
-void ConvSweepWriter::write_kept(Text& text) const {
-  auto copy = [&](const std::string& form) {
-    for (const Sink* sink : taken_)
-      for (int k = 0; k < component_count(part(sink->part).statistic); ++k) {
-        const std::string name = "s" + number_text(sink->part);
-        const std::string field = k == 0 ? "first" : "second";
-        text.line(form == "kept" ? "kept." + name + "_" + field + " = sums." + name + "." + field + ";"
-                                 : "sums." + name + "." + field + " = kept." + name + "_" + field + ";");
-      }
-  };
-  text.open("static __device__ Kept kept(const Sums& sums) {");
-  text.line("Kept kept;");
-  copy("kept");
-  text.line("return kept;");
-  text.close();
-  text.open("static __device__ Sums whole(const Kept& kept, real count) {");
-  text.line("Sums sums;");
-  copy("sums");
-  for (const Sink* sink : taken_)
-    if (part(sink->part).statistic == Statistic::kMoments)
-      text.line("sums.s" + number_text(sink->part) + ".count = count;");
-  text.line("return sums;");
-  text.close();
 }
 
 std::vector<int> ConvSweepWriter::placed_slots() const {
@@ -272,6 +320,26 @@ void ConvSweepWriter::write_finalise_calls(Text& text) const {
   for (int i = cut_.first; i <= cut_.last; ++i)
     if (step(i).kind == StepKind::kFinalise || writes_totals(i))
       text.line("finalise_" + number_text(i) + "<Block>(a, unit, team);");
+}
+
+void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) const {
+  text.line("// A run of tiles of one sample, and behind the sample's last the plan's finalise steps.");
+  text.open("__device__ inline void run_item(const Arguments& a, long long item, Shared& shared, " + stages +
+            " stages) {");
+  text.line("const int n = (int)(item / a.sample_items);");
+  text.line("const int run = (int)(item - n * a.sample_items);");
+  text.line("const Unit unit = {n, 0, &shared.values};");
+  text.line("const int first = (int)(run * a.tiles / a.sample_items);");
+  text.line("const int end = (int)((run + 1) * a.tiles / a.sample_items);");
+  text.line("sweep_item<Sweep0>(a, unit, first, end, shared, stages, unit.values->totals0);");
+  if (totals()) {
+    text.line(
+        "if (!join_items(a, run, a.list0 + n * a.sample_items * kChannels, a.arrived + n, "
+        "unit.values->totals0)) return;");
+    write_finalise_calls(text);
+  }
+  text.line("__syncthreads();");
+  text.close();
 }
 
 }  // namespace fuseblock::cuda

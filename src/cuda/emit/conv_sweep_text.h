@@ -23,10 +23,14 @@ class ConvSweepWriter : public UnitWriter {
   int write_values(Text& text) const;
   // input_data and input_offset: the tensor that is convolved.
   void write_input(Text& text);
+  // weight_at.
+  void write_weight(Text& text);
   // The struct Sweep0: the program, stores, and what follows reductions over channels.
   void write_sweep(Text& text);
   // Calls of the finalise steps, for `unit`.
   void write_finalise_calls(Text& text) const;
+  // run_item, of a kernel whose stages are `stages`.
+  void write_run_item(Text& text, const std::string& stages) const;
 
   ConvSum conv_;
   int input_;  // slot

@@ -33,7 +33,7 @@ class ConvWriter : ConvSweepWriter {
       scalar("unsigned int*", "arrived");
       scalar("Sums0*", "list0");
     }
-    write_run_item(programs);
+    write_run_item(programs, "Element*");
 
     std::string text = head(constants());
     text += "typedef int Count;\n\n" + device_file("types.cuh");
@@ -43,8 +43,9 @@ class ConvWriter : ConvSweepWriter {
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str();
     for (const char* file : {"conv_tile.cuh", "conv_mma.cuh"}) text += "\n" + device_file(file);
-    text += "\n" + values.str() + "\n" + device_file("conv_sums.cuh") + "\n" + device_file("conv.cuh") +
-            "\n" + programs.str() + "\n" + device_file("conv.cu");
+    text += "\n" + values.str() + "\n" + device_file("conv_sums.cuh") + "\n" +
+            device_file("conv_program.cuh") + "\n" + device_file("conv.cuh") + "\n" + programs.str() + "\n" +
+            device_file("conv.cu");
     ConvText result;
     result.kernel = finish("conv", std::move(text));
     result.shared_bytes = shared_bytes_;
@@ -83,7 +84,9 @@ class ConvWriter : ConvSweepWriter {
         {"kVolume", number_text(c.volume)},
         {"kSharedBytes", number_text(shared_bytes_)},
         {"kTail", cut_.remaining.empty() && statistic_outputs(cut_.remaining, true).empty() ? "0" : "1"},
-        {"k16Bit", writes_16_bit() ? "1" : "0"}};
+        {"k16Bit", c.mode == ConvMode::kTf32 ? "2"
+                   : writes_16_bit()         ? "1"
+                                             : "0"}};
     add_window(result, conv_.geometry);
     constexpr const char* kAxes = "DHW";
     for (std::size_t i = 0; i < 3; ++i) {
@@ -96,10 +99,7 @@ class ConvWriter : ConvSweepWriter {
 
   void write_tensors(Text& text) {
     write_input(text);
-    const std::string weight = tensor(sweep(0).weight);
-    text.open("__device__ inline float weight_at(const Arguments& a, int k, int c, const Position& tap) {");
-    text.line("return to_real(" + weight + ".data[offset_at(" + weight + ", k, c, tap)]);");
-    text.close();
+    write_weight(text);
   }
 
   void write_unit_values(Text& text) {
@@ -117,28 +117,6 @@ class ConvWriter : ConvSweepWriter {
     shared_bytes_ += steps * constants_.columns * 32 * 4 * (constants_.mode == ConvMode::kStrict ? 4 : 2);
     shared_bytes_ += 4 * steps * depth;
     shared_bytes_ = (shared_bytes_ + 64 + 127) / 128 * 128;
-  }
-
-  void write_run_item(Text& text) const {
-    text.line("// A run of tiles of one sample, and behind the sample's last the plan's finalise steps.");
-    text.open(
-        "__device__ inline void run_item(const Arguments& a, long long item, Shared& shared, Element* "
-        "stages) "
-        "{");
-    text.line("const int n = (int)(item / a.sample_items);");
-    text.line("const int run = (int)(item - n * a.sample_items);");
-    text.line("const Unit unit = {n, 0, &shared.values};");
-    text.line("const int first = (int)(run * a.tiles / a.sample_items);");
-    text.line("const int end = (int)((run + 1) * a.tiles / a.sample_items);");
-    text.line("sweep_item<Sweep0>(a, unit, first, end, shared, stages, unit.values->totals0);");
-    if (totals()) {
-      text.line(
-          "if (!join_items(a, run, a.list0 + n * a.sample_items * kChannels, a.arrived + n, "
-          "unit.values->totals0)) return;");
-      write_finalise_calls(text);
-    }
-    text.line("__syncthreads();");
-    text.close();
   }
 
   ConvConstants constants_;

@@ -113,11 +113,12 @@ std::array<std::int64_t, 3> conv_tiles(const ConvConstants& constants, const Con
   return tiles;
 }
 
-ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks) {
+ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks, double of_item) {
   ConvItems best;
   for (std::int64_t items = 1; items <= std::min(tiles, 4 * blocks); ++items) {
     const std::int64_t rounds = (samples * items + blocks - 1) / blocks;
-    const std::int64_t longest = rounds * ((tiles + items - 1) / items);
+    const double longest =
+        static_cast<double>(rounds) * (static_cast<double>((tiles + items - 1) / items) + of_item);
     if (best.longest == 0 || longest < best.longest) best = {items, longest};
   }
   return best;
@@ -220,7 +221,7 @@ void try_tiles(ConvConstants trial, const ConvWork& work, const Gpu& gpu, int ro
     const double all = static_cast<double>(samples * tiles);
     if (least != 0 && cost_of_tile * all / static_cast<double>(blocks) >= least) continue;
     // What the block with most tiles takes.
-    const double cost = cost_of_tile * static_cast<double>(conv_items(samples, tiles, blocks).longest);
+    const double cost = cost_of_tile * conv_items(samples, tiles, blocks).longest;
     if (least != 0 && cost >= least) continue;
     least = cost;
     best = trial;

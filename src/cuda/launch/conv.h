@@ -17,8 +17,9 @@ struct ConvWork {
   int element_bytes = 4;
   int channel_numbers = 1;  // numbers that a thread keeps for each of its channels
   bool over_channels =
-      false;          // reductions over channels: the program's results of a position are held at once
-  bool dense = true;  // rows of the input can be copied in vectors where they are long enough
+      false;            // reductions over channels: the program's results of a position are held at once
+  bool stores = false;  // tensors are read or written at each position
+  bool dense = true;    // rows of the input can be copied in vectors where they are long enough
   ConvWishes wishes;
 };
 
@@ -30,11 +31,12 @@ ConvConstants divide_conv(const Gpu& gpu, const ConvWork& work, int shared_bytes
 
 // Tiles by d, h, w.
 std::array<std::int64_t, 3> conv_tiles(const ConvConstants& constants, const ConvSum& conv);
-// Items of a sample, and the tiles of the block that has most, for the blocks that run at once.
+// Items of a sample, and what the block with most of them takes, in tiles, for the blocks that run at once. An item takes
+// `of_item` tiles by itself.
 struct ConvItems {
   std::int64_t of_sample = 1;
-  std::int64_t longest = 0;
+  double longest = 0;
 };
-ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks);
+ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks, double of_item = 4);
 
 }  // namespace fuseblock::cuda

@@ -1,15 +1,84 @@
-// A kernel `conv` made ready: with vectors where the input is dense, and for any views where a run brings others.
+// A kernel `conv` or `conv_roll` made ready: for inputs that are dense, and for any views where a run brings others.
 #include <algorithm>
 #include <map>
 #include <optional>
 
 #include "cuda/launch/conv.h"
+#include "cuda/launch/conv_roll.h"
 #include "cuda/launch/kernel.h"
 
 namespace fuseblock::cuda {
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// A kernel and its division.
+struct Variant {
+  ConvText text;
+  int threads = 0;
+  int blocks = 1;  // a multiprocessor
+  int vector = 1;  // elements that rows of the input are copied by
+  std::int64_t tiles = 1;
+  std::string division;                         // in words, what a tile is
+  double of_item = 4;                           // tiles that an item takes by itself
+  std::map<std::string, std::int64_t> numbers;  // scalars that depend on the division
+  std::int64_t sample_items = 1;
+  std::optional<LoadedKernel> kernel;
+};
+
+std::map<std::string, std::int64_t> extents_of(const ConvSum& conv) {
+  return {{"in_d", conv.in[0]},   {"in_h", conv.in[1]},   {"in_w", conv.in[2]},
+          {"out_d", conv.out[0]}, {"out_h", conv.out[1]}, {"out_w", conv.out[2]}};
+}
+
+std::unique_ptr<Variant> conv_variant(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu,
+                                      const ConvWork& work) {
+  // What shared memory holds beside the stages does not depend on the tiles.
+  const ConvConstants trial = divide_conv(gpu, work, 0);
+  const ConvConstants constants = divide_conv(gpu, work, conv_text(schedule, cut, trial).shared_bytes);
+  const auto tiles = conv_tiles(constants, work.conv);
+  auto variant = std::make_unique<Variant>();
+  variant->text = conv_text(schedule, cut, constants);
+  variant->threads = constants.threads;
+  variant->blocks = constants.blocks;
+  variant->vector = constants.vector;
+  variant->tiles = tiles[0] * tiles[1] * tiles[2];
+  variant->division = "tiles of " + std::to_string(constants.tile[0]) + " x " +
+                      std::to_string(constants.tile[1]) + " x " + std::to_string(constants.tile[2]) +
+                      " positions";
+  variant->numbers = extents_of(work.conv);
+  variant->numbers.insert({{"tiles_h", tiles[1]}, {"tiles_w", tiles[2]}});
+  const int stage = static_cast<int>(work.conv.in_channels) * constants.volume * work.element_bytes;
+  variant->kernel.emplace(source_of(variant->text.kernel, schedule),
+                          variant->text.shared_bytes + stage * constants.stages);
+  return variant;
+}
+
+std::unique_ptr<Variant> conv_roll_variant(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu,
+                                           const ConvWork& work) {
+  // What shared memory holds beside the stages depends on the form and the threads alone.
+  std::map<std::pair<bool, int>, int> known;
+  const ConvRollConstants constants = divide_conv_roll(gpu, work, [&](const ConvRollConstants& trial) {
+    const auto [found, is_new] = known.try_emplace({trial.folded, trial.threads}, 0);
+    if (is_new) found->second = conv_roll_text(schedule, cut, trial).shared_bytes;
+    return found->second;
+  });
+  const auto tiles = conv_roll_tiles(constants, work.conv);
+  auto variant = std::make_unique<Variant>();
+  variant->text = conv_roll_text(schedule, cut, constants);
+  variant->threads = constants.threads;
+  variant->blocks = constants.blocks;
+  variant->vector = constants.vector;
+  variant->tiles = tiles[0] * tiles[1] * tiles[2];
+  variant->division = "strips of " + std::to_string(constants.threads / 2 * constants.rows) +
+                      " positions and " + counted(constants.depths, constants.folded ? "row" : "depth");
+  variant->of_item = conv_roll_item(constants, work.conv);
+  variant->numbers = extents_of(constants.folded ? folded(work.conv) : work.conv);
+  variant->numbers.insert({{"strips", tiles[0]}, {"segments", tiles[2]}, {"depths", constants.depths}});
+  variant->kernel.emplace(source_of(variant->text.kernel, schedule),
+                          variant->text.shared_bytes + constants.stage_bytes);
+  return variant;
+}
 
 class ConvLaunch : public KernelLaunch {
  public:
@@ -23,11 +92,14 @@ class ConvLaunch : public KernelLaunch {
     work_.wishes = ConvWishes::of_environment();
     for (const Sink& sink : sweep().sinks)
       if (sink.kind == SinkKind::kStatistic) add_statistic(schedule.graph[sink.part]);
+    work_.stores =
+        std::ranges::any_of(sweep().sinks, [](const Sink& sink) { return sink.kind == SinkKind::kStore; });
     const Slot& slot = schedule.slots[at(input_)];
     const Layout layout =
         slot.kind == SlotKind::kArgument ? schedule.inputs[at(slot.number)].type.layout : slot.layout;
-    if (layout == Layout::kContiguous) dense_ = make_variant(true);
-    if (dense_ && dense_->constants.vector == 1) {
+    rolls_ = work_.wishes.roll.value_or(1) != 0 && conv_rolls(gpu_, work_);
+    if (layout == Layout::kContiguous && (!rolls_ || conv_roll_near(work_.conv))) dense_ = make_variant(true);
+    if (dense_ && dense_->vector == 1 && !rolls_) {
       strided_ = std::move(dense_);
     } else {
       strided_ = make_variant(false);
@@ -38,18 +110,15 @@ class ConvLaunch : public KernelLaunch {
 
   std::vector<PlannedKernel> planned() const override {
     const Variant& variant = first_variant();
-    const auto tiles = conv_tiles(variant.constants, work_.conv);
     const std::int64_t items = sweep().domain[0] * variant.sample_items;
     PlannedKernel kernel = planned_kernel(schedule_, cut_, variant.text.kernel);
-    kernel.blocks = std::min(items, blocks_of(variant.constants));
-    kernel.threads = variant.constants.threads;
+    kernel.blocks = std::min(items, blocks_of(variant));
+    kernel.threads = variant.threads;
     kernel.shared_bytes = variant.kernel->dynamic_shared_bytes();
-    kernel.numbers = {{"tiles", tiles[0] * tiles[1] * tiles[2]}, {"items", items}};
-    kernel.division = {
-        "tiles of " + std::to_string(variant.constants.tile[0]) + " x " +
-        std::to_string(variant.constants.tile[1]) + " x " + std::to_string(variant.constants.tile[2]) +
-        " positions, " + std::to_string(tiles[0] * tiles[1] * tiles[2]) + " a sample, in " +
-        counted(variant.sample_items, "run") + " a sample; products in " + conv_mode_name(work_.mode)};
+    kernel.numbers = {{"tiles", variant.tiles}, {"items", items}};
+    kernel.division = {variant.division + ", " + std::to_string(variant.tiles) + " a sample, in " +
+                       counted(variant.sample_items, "run") + " a sample; products in " +
+                       conv_mode_name(work_.mode)};
     return {kernel};
   }
 
@@ -76,21 +145,13 @@ class ConvLaunch : public KernelLaunch {
 
   void launch(const RunContext& run, std::byte* counters) const override {
     const Variant& variant = dense_ && fits(*run.views) ? *dense_ : *strided_;
-    const auto tiles = conv_tiles(variant.constants, work_.conv);
     const std::int64_t items = sweep().domain[0] * variant.sample_items;
-    const std::map<std::string, std::int64_t> numbers = {
+    std::map<std::string, std::int64_t> numbers = {
         {"items", items},
         {"sample_items", variant.sample_items},
-        {"tiles", tiles[0] * tiles[1] * tiles[2]},
-        {"tiles_h", tiles[1]},
-        {"tiles_w", tiles[2]},
-        {"in_d", work_.conv.in[0]},
-        {"in_h", work_.conv.in[1]},
-        {"in_w", work_.conv.in[2]},
-        {"out_d", work_.conv.out[0]},
-        {"out_h", work_.conv.out[1]},
-        {"out_w", work_.conv.out[2]},
+        {"tiles", variant.tiles},
     };
+    numbers.insert(variant.numbers.begin(), variant.numbers.end());
     Parameters parameters(variant.text.kernel);
     parameters.add_tensors(variant.text.kernel, *run.views);
     for (const std::string& name : variant.text.kernel.scalars) {
@@ -101,19 +162,12 @@ class ConvLaunch : public KernelLaunch {
         parameters.add(counters + places_.at(name));
     }
     variant.kernel->launch(run,
-                           {static_cast<unsigned int>(std::min(items, blocks_of(variant.constants))),
-                            static_cast<unsigned int>(variant.constants.threads)},
+                           {static_cast<unsigned int>(std::min(items, blocks_of(variant))),
+                            static_cast<unsigned int>(variant.threads)},
                            parameters);
   }
 
  private:
-  struct Variant {
-    ConvConstants constants;
-    ConvText text;
-    std::int64_t sample_items = 1;
-    std::optional<LoadedKernel> kernel;
-  };
-
   void add_statistic(const Part& part) {
     work_.over_channels = part.axes == AxisSet{Axis::kC};
     work_.channel_numbers += work_.over_channels ? 1 : component_count(part.statistic);
@@ -123,35 +177,29 @@ class ConvLaunch : public KernelLaunch {
   const Variant& first_variant() const { return dense_ ? *dense_ : *strided_; }
 
   // Those that run at once.
-  std::int64_t blocks_of(const ConvConstants& constants) const {
-    return std::int64_t{gpu_.multiprocessors} * constants.blocks;
+  std::int64_t blocks_of(const Variant& variant) const {
+    return std::int64_t{gpu_.multiprocessors} * variant.blocks;
   }
 
   std::unique_ptr<Variant> make_variant(bool dense) {
     work_.dense = dense;
-    auto variant = std::make_unique<Variant>();
-    // What shared memory holds beside the stages does not depend on the tiles.
-    ConvConstants trial = divide_conv(gpu_, work_, 0);
-    variant->constants = divide_conv(gpu_, work_, conv_text(schedule_, cut_, trial).shared_bytes);
-    variant->text = conv_text(schedule_, cut_, variant->constants);
-    const auto tiles = conv_tiles(variant->constants, work_.conv);
+    auto variant =
+        rolls_ ? conv_roll_variant(schedule_, cut_, gpu_, work_) : conv_variant(schedule_, cut_, gpu_, work_);
     variant->sample_items =
-        conv_items(sweep().domain[0], tiles[0] * tiles[1] * tiles[2], blocks_of(variant->constants))
-            .of_sample;
-    const int stage =
-        static_cast<int>(work_.conv.in_channels) * variant->constants.volume * work_.element_bytes;
-    variant->kernel.emplace(source_of(variant->text.kernel, schedule_),
-                            variant->text.shared_bytes + stage * variant->constants.stages);
+        conv_items(sweep().domain[0], variant->tiles, blocks_of(*variant), variant->of_item).of_sample;
     return variant;
   }
 
-  // Whether rows of the input can be copied in vectors.
+  // Whether the input can be read by the dense kernel.
   bool fits(const std::vector<SlotView>& views) const {
     const SlotView& view = views[at(input_)];
-    const int vector = dense_->constants.vector;
+    const int vector = dense_->vector;
     if (reinterpret_cast<std::uintptr_t>(view.data) % (at(vector) * at(work_.element_bytes)) != 0)
       return false;
     if (view.strides[4] != 1) return false;
+    if (rolls_ && (view.strides[3] != work_.conv.in[2] ||
+                   view.strides[1] != work_.conv.in[0] * work_.conv.in[1] * work_.conv.in[2]))
+      return false;
     return std::all_of(view.strides.begin(), view.strides.end() - 1,
                        [&](std::int64_t stride) { return stride % vector == 0; });
   }
@@ -161,6 +209,7 @@ class ConvLaunch : public KernelLaunch {
   Gpu gpu_;
   int input_;  // slot
   ConvWork work_;
+  bool rolls_ = false;
   std::unique_ptr<Variant> dense_;
   std::unique_ptr<Variant> strided_;
   std::map<std::string, std::size_t> places_;

@@ -25,7 +25,8 @@ ConvWishes ConvWishes::parse(const std::string& text) {
   ConvWishes wishes;
   const std::map<std::string, std::optional<int>*> fields = {
       {"threads", &wishes.threads}, {"blocks", &wishes.blocks},   {"rows", &wishes.rows},
-      {"stages", &wishes.stages},   {"promote", &wishes.promote}, {"down", &wishes.down}};
+      {"stages", &wishes.stages},   {"promote", &wishes.promote}, {"down", &wishes.down},
+      {"roll", &wishes.roll},       {"fold", &wishes.fold}};
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t equals = part.find('=');
@@ -37,8 +38,9 @@ ConvWishes ConvWishes::parse(const std::string& text) {
       continue;
     }
     if (name != "tile")
-      throw UserError("FUSEBLOCK_CONV: expected threads, blocks, rows, stages, promote, down or tile, got `" +
-                      name.substr(0, 40) + "`");
+      throw UserError(
+          "FUSEBLOCK_CONV: expected threads, blocks, rows, stages, promote, down, roll, fold or tile, got `" +
+          name.substr(0, 40) + "`");
     std::array<int, 3> tile = {1, 1, 1};
     std::istringstream extents(value);
     std::string extent;

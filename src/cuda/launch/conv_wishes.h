@@ -15,9 +15,11 @@ struct ConvWishes {
   std::optional<int> stages;
   std::optional<int> promote;
   std::optional<int> down;
+  std::optional<int> roll;  // 0: `conv` where `conv_roll` would take it
+  std::optional<int> fold;  // rows of the image are depths
   std::optional<std::array<int, 3>> tile;
 
-  // `threads=256,blocks=2,rows=4,stages=1,promote=4,down=0,tile=1x8x30`, each where it is wished. A UserError names what it
+  // `threads=256,blocks=2,rows=4,stages=1,promote=4,down=0,roll=0,fold=1,tile=1x8x30`, each where it is wished. A UserError names what it
   // is not.
   static ConvWishes parse(const std::string& text);
   static ConvWishes of_environment();

@@ -1,0 +1,194 @@
+#include "cuda/emit/conv_roll_text.h"
+
+#include "cuda/emit/conv_sweep_text.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+// `sums[0], sums[1], ...` in the form that `each` gives them.
+template <class Each>
+std::string listed(int count, const Each& each) {
+  std::string list;
+  for (int i = 0; i < count; ++i) list += (i == 0 ? "" : ", ") + each(i);
+  return list;
+}
+
+class ConvRollWriter : ConvSweepWriter {
+ public:
+  ConvRollWriter(const Schedule& schedule, const KernelCut& cut, const ConvRollConstants& constants)
+      : ConvSweepWriter(schedule, cut),
+        constants_(constants),
+        form_(constants.folded ? folded(conv_) : conv_),
+        columns_(static_cast<int>((conv_.channels + 7) / 8)),
+        sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {}
+
+  ConvText run() {
+    Text structs;
+    write_structs(structs);
+    Text tensors;
+    write_tensors(tensors);
+    Text products;
+    write_products(products);
+    Text values;
+    write_unit_values(values);
+    Text programs;
+    write_sweep(programs);
+    if (totals()) write_finalise_units(programs);
+    const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
+    const bool tail = !cut_.remaining.empty() || !outputs.empty();
+    write_finalise_all(programs, cut_.remaining, outputs);
+    for (const char* name : {"items", "sample_items", "tiles", "strips", "segments", "depths", "in_d", "in_h",
+                             "in_w", "out_d", "out_h", "out_w"})
+      scalar("long long", name);
+    scalar("unsigned int*", "finished");
+    if (totals()) {
+      scalar("unsigned int*", "arrived");
+      scalar("Sums0*", "list0");
+    }
+    write_run_item(programs, "char*");
+
+    std::string text = head(constants(tail));
+    text += "typedef int Count;\n";
+    text += constants_.dense ? "typedef int Offset;\n\n" : "typedef long long Offset;\n\n";
+    text += device_file("types.cuh");
+    text += "\ntypedef " + element_name(element_type(input_)) + " Element;\n";
+    for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "crew.cuh", "team.cuh",
+                             "mma.cuh", "warpgroup.cuh"})
+      text += "\n" + device_file(file);
+    text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
+            "\n" + device_file("conv_roll_tile.cuh") + "\n" +
+            device_file(constants_.windows ? "conv_roll_windows.cuh" : "conv_roll_rows.cuh") + "\n" +
+            device_file("conv_roll_weights.cuh") + "\n" + values.str();
+    for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh", "conv_roll.cuh"})
+      text += "\n" + device_file(file);
+    text += "\n" + programs.str() + "\n" + device_file("conv_roll.cu");
+    ConvText result;
+    result.kernel = finish("conv_roll", std::move(text));
+    result.shared_bytes = shared_bytes_;
+    result.list_numbers = totals() ? numbers_ : 0;
+    result.tail = tail;
+    return result;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> constants(bool tail) const {
+    const ConvRollConstants& c = constants_;
+    std::vector<std::pair<std::string, std::string>> result = {
+        {"kThreads", number_text(c.threads)},
+        {"kWarps", "kThreads / 32"},
+        {"kBlocks", number_text(c.blocks)},
+        {"kMode", number_text(static_cast<int>(c.mode))},
+        {"kVector", "1"},
+        {"kInChannels", number_text(conv_.in_channels)},
+        {"kChannels", number_text(conv_.channels)},
+        {"kUnitChannels", "kChannels"},
+        {"kTiles", number_text(c.rows)},
+        {"kMTiles", "1"},
+        {"kNTiles", number_text(columns_)},
+        {"kRows", "2 * kMTiles"},
+        {"kColumns", "2 * kNTiles"},
+        {"kPackC", number_text(c.pack[0])},
+        {"kPackH", number_text(c.pack[1])},
+        {"kPackW", number_text(c.pack[2])},
+        {"kTileW", number_text(c.width)},
+        {"kFolded", c.folded ? "1" : "0"},
+        {"kQuadVectors", c.vector == 4 ? "1" : "0"},
+        {"kOverPositions", over_channels_ ? "0" : "1"},
+        {"kElements", over_channels_ ? "kColumns" : "kRows"},
+        {"kFirstDistance", "1"},
+        {"kEndDistance", over_channels_ ? "4" : "32"},
+        {"kSharedBegin", number_text(c.stage_bytes)},
+        {"kTail", tail ? "1" : "0"},
+        {"k16Bit", constants_.mode == ConvMode::kTf32 ? "2"
+                   : writes_16_bit()                  ? "1"
+                                                      : "0"}};
+    add_window(result, form_.geometry);
+    return result;
+  }
+
+  void write_tensors(Text& text) {
+    const std::string input = tensor(input_);
+    text.line("// " + narrator_.source(sweep(0)));
+    text.open("__device__ inline const Element* input_data(const Arguments& a) {");
+    text.line("return " + input + ".data;");
+    text.close();
+    text.open("__device__ inline long long input_offset(const Arguments& a, int n, int d) {");
+    text.line("return offset_at(" + input +
+              (constants_.folded ? ", n, 0, {0, d, 0});" : ", n, 0, {d, 0, 0});"));
+    text.close();
+    text.line("// How far apart neighbours lie by channel, row and column.");
+    text.open("struct InputSteps {");
+    text.line("Offset c, h, w;");
+    text.close("};");
+    text.open("__device__ inline InputSteps input_steps(const Arguments& a) {");
+    if (constants_.dense)
+      text.line("return {" + number_text(conv_.in[0] * conv_.in[1] * conv_.in[2]) + ", " +
+                number_text(conv_.in[2]) + ", 1};");
+    else
+      text.line("return {" + input + ".c, " + input + ".h, " + input + ".w};");
+    text.close();
+    write_weight(text);
+  }
+
+  // The products of warpgroups, whose sums are operands one by one.
+  void write_products(Text& text) const {
+    const bool narrow = constants_.mode == ConvMode::k16Bits;
+    const std::string type = !narrow ? "tf32" : element_type(input_) == DType::kBF16 ? "bf16" : "f16";
+    const std::string registers = listed(sums_, [](int i) { return "%" + number_text(i); });
+    const std::string numbers = listed(sums_, [](int i) { return "\"+f\"(sums[" + number_text(i) + "])"; });
+    text.open("namespace warpgroup {");
+    text.open("__device__ inline void multiply(float (&sums)[" + number_text(sums_) +
+              "], unsigned long long a, unsigned long long b) {");
+    text.line("asm volatile(\"{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" +
+              number_text(2 * sums_) + (narrow ? "k16" : "k8") + ".f32." + type + "." + type + " \"");
+    text.line("             \"{" + registers + "}, \"");
+    text.line("             \"%" + number_text(sums_) + ", %" + number_text(sums_ + 1) + ", p, 1, 1" +
+              (narrow ? ", 0, 0" : "") + "; }\"");
+    text.line("             : " + numbers);
+    text.line("             : \"l\"(a), \"l\"(b));");
+    text.close();
+    text.line("// Between instructions and products that have the sums.");
+    text.open("__device__ inline void hold(float (&sums)[" + number_text(sums_) + "]) {");
+    text.line("asm volatile(\"\" : " + numbers + "::\"memory\");");
+    text.close();
+    text.close("}  // namespace warpgroup");
+  }
+
+  void write_unit_values(Text& text) {
+    const ConvGeometry& geometry = form_.geometry;
+    const int channels = static_cast<int>(conv_.channels);
+    shared_bytes_ = write_values(text);
+    text.open("struct Shared {");
+    text.line("Prepared prepared;");
+    text.line("UnitValues values;");
+    text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
+    text.close("};");
+    shared_bytes_ += totals() ? 4 * channels * numbers_ * constants_.threads / 32 : 4 * numbers_;
+    auto chunks = [](std::int64_t extent, int pack) { return (extent + pack - 1) / pack; };
+    const std::int64_t all = chunks(conv_.in_channels, constants_.pack[0]) *
+                             chunks(geometry.filter[1], constants_.pack[1]) *
+                             chunks(geometry.filter[2], constants_.pack[2]);
+    const std::int64_t rows = (2 * geometry.filter[0] - 1) * columns_ * 8;
+    const std::int64_t parts = constants_.mode == ConvMode::kStrict ? 2 : 1;
+    shared_bytes_ += static_cast<int>(parts * 2 * ((all + 1) / 2) * rows * 16 + (all % 2 + 1) * 64 * 16);
+    shared_bytes_ = (shared_bytes_ + 64 + 127) / 128 * 128;
+    text.line("static_assert(sizeof(Shared) <= " + number_text(shared_bytes_) +
+              ", \"the planner's count of shared memory\");");
+  }
+
+  ConvRollConstants constants_;
+  ConvSum form_;  // as the kernel takes it
+  int columns_;   // of eight channels
+  int sums_;      // of a lane in one product
+  int shared_bytes_ = 0;
+};
+
+}  // namespace
+
+ConvText conv_roll_text(const Schedule& schedule, const KernelCut& cut, const ConvRollConstants& constants) {
+  return ConvRollWriter(schedule, cut, constants).run();
+}
+
+}  // namespace fuseblock::cuda

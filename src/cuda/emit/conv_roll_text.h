@@ -1,0 +1,27 @@
+// The text of a kernel `conv_roll` (device/conv_roll.cuh): constants, products, program and finalise steps around the
+// device files.
+#pragma once
+
+#include "cuda/emit/conv_text.h"
+
+namespace fuseblock::cuda {
+
+struct ConvRollConstants {
+  ConvMode mode = ConvMode::kStrict;
+  int threads = 256;                    // warpgroups of 128
+  int blocks = 1;                       // a multiprocessor
+  int rows = 1;                         // products of 64 positions that a warpgroup has at once
+  bool folded = false;                  // rows of the image are depths
+  int width = 1;                        // columns of a band
+  std::array<int, 3> pack = {1, 1, 4};  // elements of a row of 16 bytes, by channels, rows and columns
+  bool windows = false;                 // rows are staged four at a time, device/conv_roll_windows.cuh
+  bool dense = true;                    // samples of the input are contiguous
+  int vector = 1;                       // of which so many are read at once
+  int depths = 1;                       // of a segment
+  int stage_bytes = 0;                  // of two planes
+};
+
+// What `shared_bytes` counts here are the statistics and the weights.
+ConvText conv_roll_text(const Schedule& schedule, const KernelCut& cut, const ConvRollConstants& constants);
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,271 @@
+#include "cuda/launch/conv_roll.h"
+
+#include <algorithm>
+
+namespace fuseblock::cuda {
+namespace {
+
+constexpr int kRowBytes = 16;
+constexpr int kWarpgroup = 128;
+constexpr int kProductRows = 64;
+// What the device code keeps beside the planner's count.
+constexpr int kStaticBytes = 256;
+constexpr int kOtherRegisters = 32;
+constexpr int kReducing = 45;  // more for reductions over channels
+constexpr int kMostRegisters = 255;
+constexpr int kRegisters = 65536;  // of a multiprocessor
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+struct Chunks {
+  std::int64_t c, h, w;
+
+  std::int64_t steps() const { return ceil_div(c * h * w, 2); }
+};
+
+Chunks chunks_of(const ConvSum& conv, const std::array<int, 3>& pack) {
+  return {ceil_div(conv.in_channels, pack[0]), ceil_div(conv.geometry.filter[1], pack[1]),
+          ceil_div(conv.geometry.filter[2], pack[2])};
+}
+
+// Columns of a product.
+int columns_of(const ConvSum& conv) {
+  return static_cast<int>(conv.geometry.filter[0] * ceil_div(conv.channels, 8) * 8);
+}
+
+std::int64_t pitch_of(const ConvRollConstants& constants, const ConvSum& conv) {
+  return constants.width +
+         (chunks_of(conv, constants.pack).w - 1) * constants.pack[2] * conv.geometry.dilation[2];
+}
+
+std::int64_t strip_of(const ConvRollConstants& constants) {
+  return std::int64_t{constants.threads} / kWarpgroup * constants.rows * kProductRows;
+}
+
+// Rows of 16 bytes of one staged plane.
+std::int64_t stage_rows(const ConvRollConstants& constants, const ConvSum& conv) {
+  const Chunks chunks = chunks_of(conv, constants.pack);
+  const std::int64_t of_chunk =
+      strip_of(constants) +
+      (chunks.h - 1) * constants.pack[1] * conv.geometry.dilation[1] * pitch_of(constants, conv) +
+      (chunks.w - 1) * constants.pack[2] * conv.geometry.dilation[2];
+  return chunks.c * of_chunk;
+}
+
+// What a thread fetches at a time for a plane, and how often.
+struct Fetches {
+  std::int64_t number;
+  int registers, instructions;
+};
+
+Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
+  if (!constants.windows)
+    return {ceil_div(stage_rows(constants, work.conv), constants.threads), 6,
+            12 + 2 * 16 / work.element_bytes};
+  const Chunks chunks = chunks_of(work.conv, constants.pack);
+  const std::int64_t pitch = pitch_of(constants, work.conv);
+  const std::int64_t rows = (strip_of(constants) + pitch - 2) / pitch + 1 +
+                            (chunks.h - 1) * constants.pack[1] * work.conv.geometry.dilation[1];
+  return {ceil_div(chunks.c * rows * ceil_div(constants.width, 4), constants.threads), 12, 60};
+}
+
+// Clocks of a multiprocessor for a strip's plane, on blocks that share it: of the tensor cores with what they read of shared
+// memory, of instructions, and what one after the other takes at least.
+double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
+  constexpr double kPlaneInstructions = 80;
+  constexpr double kStripInstructions = 100;  // of a strip that begins, and for each fetch
+  constexpr double kStripFetch = 40;
+  constexpr double kLatency = 700;
+  // Warps of a scheduler that give half of the instructions there could be.
+  constexpr double kHalf = 2;
+  const double columns = columns_of(work.conv);
+  const double warpgroups = constants.threads / static_cast<double>(kWarpgroup);
+  const double step = std::max(columns / 2, 16 + columns / 4) * (work.mode == ConvMode::kStrict ? 3 : 1);
+  const double tensor =
+      warpgroups * constants.rows * static_cast<double>(chunks_of(work.conv, constants.pack).steps()) * step;
+  const Fetches fetches = fetches_of(constants, work);
+  const double elements = constants.rows * 4 * static_cast<double>(ceil_div(work.conv.channels, 8));
+  const double warps = warpgroups * constants.blocks;
+  const auto planes = static_cast<double>(constants.depths + work.conv.geometry.filter[0] - 1);
+  const double strip = (kStripInstructions + kStripFetch * static_cast<double>(fetches.number)) / planes;
+  const double issue =
+      warpgroups * (kPlaneInstructions + strip + static_cast<double>(fetches.number) * fetches.instructions +
+                    elements * (work.over_channels ? 30 : 10));
+  return std::max({constants.blocks * tensor, constants.blocks * issue * (warps + kHalf) / warps,
+                   tensor + issue + kLatency});
+}
+
+int registers_of(const ConvRollConstants& constants, const ConvWork& work) {
+  const int sums = columns_of(work.conv) / 2 * constants.rows * (work.mode == ConvMode::kStrict ? 2 : 1);
+  const Fetches fetches = fetches_of(constants, work);
+  const auto columns = static_cast<int>(ceil_div(work.conv.channels, 8)) * 2;
+  return sums + static_cast<int>(fetches.number) * fetches.registers / 2 +
+         (work.over_channels ? columns + kReducing : columns * (work.channel_numbers + 1)) + kOtherRegisters;
+}
+
+}  // namespace
+
+std::optional<std::array<int, 3>> conv_roll_pack(const ConvSum& conv, int element_bytes) {
+  const int elements = kRowBytes / element_bytes;
+  const Spatial& filter = conv.geometry.filter;
+  auto whole = [](std::int64_t extent, int pack) { return extent <= pack || extent % pack == 0; };
+  std::optional<std::array<int, 3>> best;
+  std::int64_t least = 0;
+  for (int w = elements; w >= 1; w /= 2)
+    for (int h = elements / w; h >= 1; h /= 2) {
+      const std::array<int, 3> pack = {elements / w / h, h, w};
+      if (!whole(filter[1], h) || !whole(filter[2], w)) continue;
+      // Of equals the one with the fewest rows.
+      const Chunks chunks = chunks_of(conv, pack);
+      const std::int64_t cost = chunks.steps() * 1024 + chunks.c;
+      if (best && cost >= least) continue;
+      best = pack;
+      least = cost;
+    }
+  return best;
+}
+
+namespace {
+
+constexpr int kMostColumns = 256;
+
+// The form that a division takes.
+ConvSum form_of(const ConvRollConstants& constants, const ConvSum& conv) {
+  return constants.folded ? folded(conv) : conv;
+}
+
+bool takes(const ConvSum& form, const ConvWork& work) {
+  constexpr std::int64_t kMostWeights = 64 * 1024;
+  if (form.geometry.filter[0] > 1 && form.geometry.dilation[0] != 1) return false;
+  if (columns_of(form) > kMostColumns) return false;
+  const auto pack = conv_roll_pack(form, work.element_bytes);
+  if (!pack) return false;
+  const std::int64_t rows = (2 * form.geometry.filter[0] - 1) * ceil_div(form.channels, 8) * 8;
+  const std::int64_t weights =
+      2 * chunks_of(form, *pack).steps() * rows * kRowBytes * (work.mode == ConvMode::kStrict ? 2 : 1);
+  return weights <= kMostWeights;
+}
+
+// Looks for the division that takes least.
+class Divider {
+ public:
+  Divider(const Gpu& gpu, const ConvWork& work, const ConvRollBytes& shared_bytes)
+      : gpu_(gpu), work_(work), shared_bytes_(shared_bytes) {}
+
+  ConvRollConstants run() {
+    for (const bool fold : {false, true}) {
+      if (fold && !can_fold(work_.conv)) continue;
+      if (fold != (work_.wishes.fold.value_or(fold ? 1 : 0) != 0)) continue;
+      ConvWork work = work_;
+      if (fold) work.conv = folded(work_.conv);
+      if (takes(work.conv, work)) try_form(work, fold);
+    }
+    const ConvWishes& wishes = work_.wishes;
+    if (least_ == 0 && (wishes.threads || wishes.blocks || wishes.rows))
+      throw NotSupportedError("FUSEBLOCK_CONV: a convolution has no division like that");
+    if (least_ == 0) throw InternalError("a convolution whose smallest strip does not fit a multiprocessor");
+    return best_;
+  }
+
+ private:
+  void try_form(const ConvWork& work, bool fold) {
+    constexpr std::int64_t kMostWidth = 512;
+    const ConvGeometry& geometry = work.conv.geometry;
+    ConvRollConstants trial;
+    trial.mode = work.mode;
+    trial.folded = fold;
+    trial.pack = conv_roll_pack(work.conv, work.element_bytes).value();
+    trial.dense = work.dense;
+    const bool quads =
+        trial.pack[2] == 4 && geometry.filter[2] <= 4 && geometry.dilation[2] == 1 && !work.stores;
+    bool found = false;
+    for (std::int64_t bands = ceil_div(work.conv.out[2], kMostWidth); !found && bands <= work.conv.out[2];
+         bands *= 2) {
+      trial.width = static_cast<int>(ceil_div(work.conv.out[2], bands));
+      trial.windows = quads && trial.width >= 4 && (bands == 1 || trial.width % 4 == 0);
+      trial.vector =
+          trial.windows && work.dense && work.conv.in[2] % 4 == 0 && geometry.pad[2] % 4 == 0 ? 4 : 1;
+      for (const int threads : {128, 256, 384, 512})
+        for (const int rows : {1, 2, 4})
+          for (int blocks = 1; blocks <= 8; ++blocks) {
+            trial.threads = threads;
+            trial.rows = rows;
+            trial.blocks = blocks;
+            found = try_blocks(work, trial) || found;
+          }
+    }
+  }
+
+  // Whether it fits a multiprocessor.
+  bool try_blocks(const ConvWork& work, ConvRollConstants trial) {
+    const ConvWishes& wishes = work.wishes;
+    const jit::Architecture& limits = *gpu_.architecture;
+    if (trial.threads != wishes.threads.value_or(trial.threads) ||
+        trial.rows != wishes.rows.value_or(trial.rows) ||
+        trial.blocks != wishes.blocks.value_or(trial.blocks))
+      return false;
+    const int registers = std::min(kMostRegisters, kRegisters / (trial.threads * trial.blocks) / 8 * 8);
+    if (registers_of(trial, work) > (wishes.blocks ? 2 * registers : registers)) return false;
+    const std::int64_t stages =
+        ceil_div(2 * stage_rows(trial, work.conv) * (work.mode == ConvMode::kStrict ? 2 : 1), 8) * 8 *
+        kRowBytes;
+    if (stages + shared_bytes_(trial) + kStaticBytes >
+        std::min(limits.shared_bytes_block,
+                 limits.shared_bytes_multiprocessor / trial.blocks - limits.shared_bytes_reserved))
+      return false;
+    trial.stage_bytes = static_cast<int>(stages);
+    const std::int64_t blocks = std::int64_t{gpu_.multiprocessors} * trial.blocks;
+    // A segment that begins meets planes that others have met.
+    for (std::int64_t segments = 1; segments == 1 || segments * 2 <= work.conv.out[0]; segments *= 2) {
+      trial.depths = static_cast<int>(ceil_div(work.conv.out[0], segments));
+      const auto tiles = conv_roll_tiles(trial, work_.conv);
+      const double longest = conv_items(work.conv.geometry.batch, tiles[0] * tiles[1] * tiles[2], blocks,
+                                        conv_roll_item(trial, work_.conv))
+                                 .longest;
+      const double cost = longest * static_cast<double>(trial.depths + work.conv.geometry.filter[0] - 1) *
+                          plane_clocks(trial, work);
+      if (least_ != 0 && cost >= least_) continue;
+      least_ = cost;
+      best_ = trial;
+    }
+    return true;
+  }
+
+  const Gpu& gpu_;
+  const ConvWork& work_;
+  const ConvRollBytes& shared_bytes_;
+  ConvRollConstants best_;
+  double least_ = 0;
+};
+
+}  // namespace
+
+std::array<std::int64_t, 3> conv_roll_tiles(const ConvRollConstants& constants, const ConvSum& conv) {
+  const ConvSum form = form_of(constants, conv);
+  return {ceil_div(form.out[1] * pitch_of(constants, form), strip_of(constants)),
+          ceil_div(form.out[2], constants.width), ceil_div(form.out[0], constants.depths)};
+}
+
+double conv_roll_item(const ConvRollConstants& constants, const ConvSum& conv) {
+  constexpr double kPlanes = 8;
+  return kPlanes / static_cast<double>(constants.depths + form_of(constants, conv).geometry.filter[0] - 1);
+}
+
+bool conv_rolls(const Gpu& gpu, const ConvWork& work) {
+  const ConvGeometry& geometry = work.conv.geometry;
+  if (gpu.architecture->compute_major != 9 || !gpu.architecture->exact) return false;
+  if (!work.conv.gathers || geometry.groups != 1 || geometry.stride != Spatial{1, 1, 1}) return false;
+  return takes(work.conv, work) || (can_fold(work.conv) && takes(folded(work.conv), work));
+}
+
+bool conv_roll_near(const ConvSum& conv) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  // Rows of padding count too.
+  return conv.in_channels * conv.in[0] * (conv.in[1] + conv.out[1]) * (conv.in[2] + conv.out[2]) < kMost;
+}
+
+ConvRollConstants divide_conv_roll(const Gpu& gpu, const ConvWork& work, const ConvRollBytes& shared_bytes) {
+  return Divider(gpu, work, shared_bytes).run();
+}
+
+}  // namespace fuseblock::cuda

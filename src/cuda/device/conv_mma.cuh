@@ -150,7 +150,7 @@ __device__ inline void multiply_step(const char* staged, const int (&bases)[kRow
         if (kMode == kStrict) {
           const float rounded = to_tf32(x);
           a[m][i] = __float_as_uint(rounded);
-          small[m][i] = __float_as_uint(x - rounded);
+          small[m][i] = rest_of(x, rounded);
         } else {
           a[m][i] = __float_as_uint(x);
         }
@@ -181,7 +181,7 @@ __device__ inline void multiply_down(const char* staged, const int (&bases)[kRow
       const float x = to_real(element_behind(staged + bases[i] + offset, y * kPitch * kBytes));
       const float rounded = kMode == kStrict ? to_tf32(x) : x;
       a[y][i] = __float_as_uint(rounded);
-      small[y][i] = __float_as_uint(x - rounded);
+      small[y][i] = rest_of(x, rounded);
     }
 #pragma unroll
   for (int s = 0; s + 1 < kFilterH; s += 2)

@@ -63,7 +63,7 @@ __device__ inline unsigned int bits_of(float x) { return __float_as_uint(x); }
 __device__ inline void take_apart(unsigned int word, unsigned int& large, unsigned int& small) {
   const float x = __uint_as_float(word), rounded = to_tf32(x);
   large = __float_as_uint(rounded);
-  small = __float_as_uint(x - rounded);
+  small = rest_of(x, rounded);
 }
 
 __device__ inline void put_row(char* stage, int row, const unsigned int (&large)[4],

@@ -49,3 +49,7 @@ __device__ inline float to_tf32(float x) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
   return __uint_as_float(y);
 }
+
+// What the nearest tf32 leaves out of x, rounded by the hardware's ignoring the lower bits. A NaN may become a number:
+// `rounded` is one then.
+__device__ inline unsigned int rest_of(float x, float rounded) { return __float_as_uint(x - rounded) + 0x1000; }

@@ -26,6 +26,7 @@ struct Variant {
   bool backward = false;
   KernelResidency residency = KernelResidency::kByCost;
   std::string slices = {};  // FUSEBLOCK_SLICES
+  std::string conv = {};    // FUSEBLOCK_CONV
   Precision precision = Precision::kStrict;
 };
 
@@ -40,6 +41,7 @@ const std::vector<Variant>& variants() {
   const std::string channels = "kAlongChannels = 1;";
   const std::string any_views = "kVector = 1;";
   const std::string two_sums = "kSums = 2;";
+  const std::string rows = "kStageRows + kThreads - 1";  // device/conv_roll_rows.cuh
   const std::string modulated = "layer_norm(c, affine=false) | mul(scale) | add(shift)";
   static const std::vector<Variant> kVariants = {
       {"rows_ring", "rows", {"kAgain = 0;"}, "group_norm(32) | silu", "[2,320,64,64]", {}},
@@ -228,26 +230,76 @@ const std::vector<Variant>& variants() {
       {.name = "conv_mean",
        .kernel = "conv",
        .block = "conv3d(24, k=3) | group_norm(8) | mean(c,d,h,w)",
-       .input = "[8,3,24,32,32]"},
+       .input = "[8,3,24,32,32]",
+       .conv = "roll=0"},
       {.name = "conv_mean_tf32",
        .kernel = "conv",
        .block = "conv3d(16, k=4) | hardswish | group_norm(4) | mean(d,h,w)",
        .input = "[8,3,16,32,32]",
+       .conv = "roll=0",
        .precision = Precision::kTf32},
       {.name = "conv_lse",
        .kernel = "conv",
        .marks = {"branchless::ExpSum<real> "},
        .block = "conv2d(64, k=3) as y | group_norm(16) | tanh | hardswish | add(y) | logsumexp(c, keepdim)",
-       .input = "[8,8,64,64]"},
+       .input = "[8,8,64,64]",
+       .conv = "roll=0"},
       {.name = "conv_lse_tf32",
        .kernel = "conv",
        .block = "conv2d(64, k=3) as y | group_norm(16) | tanh | hardswish | add(y) | logsumexp(c, keepdim)",
        .input = "[8,8,64,64]",
+       .conv = "roll=0",
        .precision = Precision::kTf32},
       {.name = "conv_strided",
        .kernel = "conv",
        .block = "conv2d(20, k=(3,5), stride=(2,1), pad=(1,2), dilation=(1,2)) | silu",
        .input = "[2,5,23,19]"},
+      {.name = "conv_roll_windows",
+       .kernel = "conv_roll",
+       .marks = {"kQuads", "kOverPositions = 1;", "kFolded = 0;"},
+       .block = "conv3d(16, k=4) | hardswish | group_norm(4) | mean(d,h,w)",
+       .input = "[8,3,16,32,32]"},
+      {.name = "conv_roll_windows_tf32",
+       .kernel = "conv_roll",
+       .marks = {"kQuads", "kQuadVectors = 0;"},
+       .block = "conv3d(16, k=4, pad=1) | hardswish | group_norm(4) | mean(d,h,w)",
+       .input = "[8,3,16,32,32]",
+       .precision = Precision::kTf32},
+      {.name = "conv_roll_rows",
+       .kernel = "conv_roll",
+       .marks = {rows, "kOverPositions = 1;"},
+       .block = "conv3d(16, k=3) | group_norm(8) | mean(c,d,h,w)",
+       .input = "[8,8,12,32,32]"},
+      {.name = "conv_roll_rows_tf32",
+       .kernel = "conv_roll",
+       .marks = {rows},
+       .block = "conv3d(20, k=(2,3,5), pad=(1,1,2), dilation=(1,2,1)) | silu",
+       .input = "[2,5,9,23,19]:cl",
+       .precision = Precision::kTf32},
+      {.name = "conv_roll_folded",
+       .kernel = "conv_roll",
+       .marks = {"kFolded = 1;"},
+       .block = "conv2d(24, k=3, pad=1) | group_norm(3) | mean(h,w)",
+       .input = "[8,8,64,64]",
+       .conv = "fold=1"},
+      {.name = "conv_roll_folded_tf32",
+       .kernel = "conv_roll",
+       .marks = {"kFolded = 1;"},
+       .block = "conv2d(5, k=3, pad=1) | softmax(c)",
+       .input = "[1,1,64,2000]",
+       .conv = "fold=1",
+       .precision = Precision::kTf32},
+      {.name = "conv_roll_lse",
+       .kernel = "conv_roll",
+       .marks = {"branchless::ExpSum<real> ", "kOverPositions = 0;"},
+       .block = "conv2d(64, k=3) as y | group_norm(16) | tanh | hardswish | add(y) | logsumexp(c, keepdim)",
+       .input = "[8,8,64,64]"},
+      {.name = "conv_roll_lse_tf32",
+       .kernel = "conv_roll",
+       .marks = {"branchless::ExpSum<real> ", "kOverPositions = 0;"},
+       .block = "conv2d(64, k=3) as y | group_norm(16) | tanh | hardswish | add(y) | logsumexp(c, keepdim)",
+       .input = "[8,8,64,64]",
+       .precision = Precision::kTf32},
       {.name = "conv_wide",
        .kernel = "conv_wide",
        .block = "conv_transpose3d(128, k=3, bias=false) | relu | group_norm(8)",
@@ -311,6 +363,7 @@ std::vector<KernelText> kernels_of(const Variant& variant, const std::string& ty
       TypedBlock::infer(Block::parse(variant.block), TensorType::parse(type + variant.input), others);
   if (variant.backward) block = block.backward();
   setenv("FUSEBLOCK_SLICES", variant.slices.c_str(), 1);
+  setenv("FUSEBLOCK_CONV", variant.conv.c_str(), 1);
   return kernel_sources(block, Device::by_name("h200"),
                         {.kernels = {.residency = variant.residency}, .precision = variant.precision},
                         architecture);
@@ -318,6 +371,7 @@ std::vector<KernelText> kernels_of(const Variant& variant, const std::string& ty
 
 std::string command_of(const Variant& variant, const std::string& type, std::string_view architecture) {
   std::string text = variant.slices.empty() ? "" : "FUSEBLOCK_SLICES=" + variant.slices + " ";
+  text += variant.conv.empty() ? "" : "FUSEBLOCK_CONV=" + variant.conv + " ";
   text += "build/fuseblock compile '" + variant.block + "' --input '" + type + variant.input + "'";
   for (const std::string& other : variant.others) {
     const std::size_t after = other.find('=') + 1;
@@ -349,12 +403,16 @@ constexpr bool kSanitized = false;
 
 class CudaCompile : public testing::TestWithParam<Variant> {};
 
-// The plan for an H200 has the kernel that the variant is about, in every type; tensor cores take no f64.
+// Those that a variant's kernel takes: tensor cores take no f64.
+std::vector<std::string> types_of(const Variant& variant) {
+  const bool products = variant.kernel.starts_with("conv") && variant.kernel != "conv_direct";
+  return {kTypes.begin(), kTypes.end() - (products ? 1 : 0)};
+}
+
+// The plan for an H200 has the kernel that the variant is about, in every type.
 TEST_P(CudaCompile, IsThatVariant) {
   const Variant& variant = GetParam();
-  const bool products = variant.kernel.starts_with("conv") && variant.kernel != "conv_direct";
-  for (const std::string type : kTypes) {
-    if (products && type == "f64") continue;
+  for (const std::string& type : types_of(variant)) {
     const std::vector<KernelText> kernels = kernels_of(variant, type, "sm_90a");
     EXPECT_TRUE(std::any_of(kernels.begin(), kernels.end(), [&](const KernelText& kernel) {
       return kernel.name == variant.kernel &&
@@ -371,7 +429,10 @@ TEST_P(CudaCompile, NeedsNoLocalMemory) {
     const auto place = std::find_if(variants().begin(), variants().end(),
                                     [](const Variant& variant) { return variant.name == GetParam().name; });
     const auto number = static_cast<std::size_t>(place - variants().begin());
-    compile(GetParam(), kTypes[number % kTypes.size()], architectures[number % architectures.size()]);
+    const std::vector<std::string> types = types_of(GetParam());
+    // Other architectures have `conv` in place of `conv_roll`.
+    compile(GetParam(), types[number % types.size()],
+            GetParam().kernel == "conv_roll" ? "sm_90a" : architectures[number % architectures.size()]);
     return;
   }
   // Side by side: each takes a second or so.

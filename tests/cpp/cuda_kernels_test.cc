@@ -9,6 +9,7 @@
 #include "cuda/emit/formula_text.h"
 #include "cuda/kernels.h"
 #include "cuda/launch/conv.h"
+#include "cuda/launch/conv_roll.h"
 #include "cuda/launch/conv_wide.h"
 
 namespace fuseblock::cuda {
@@ -295,6 +296,92 @@ TEST(CudaKernels, WishesForTheDivisionOfConvolutions) {
   for (const char* text : {"warps=4", "rows", "rows=", "rows=x", "rows=0", "threads=100", "stages=3",
                            "tile=3x4", "tile=0x1x1", "tile="})
     EXPECT_THROW(ConvWishes::parse(text), UserError) << text;
+}
+
+ConvWork work_of(const std::string& block, const std::string& input, ConvMode mode) {
+  const Schedule schedule = arranged_schedule(typed(block, input));
+  ConvWork work;
+  work.conv = conv_sum(schedule, schedule.steps[0].sweep.source);
+  work.mode = mode;
+  work.element_bytes = mode == ConvMode::k16Bits ? 2 : 4;
+  return work;
+}
+
+// Which convolutions roll over the depth, by rows of which elements; strips that fit.
+TEST(CudaKernels, ConvolutionsThatRoll) {
+  using Pack = std::array<int, 3>;
+  struct Case {
+    std::string block;
+    std::string input;
+    ConvMode mode;
+    Pack pack;  // 0 where it does not
+  };
+  constexpr Pack kNot = {0, 0, 0};
+  const std::vector<Case> cases = {
+      {"conv3d(24, k=3)", "f32[8,3,24,32,32]", ConvMode::kTf32, {4, 1, 1}},
+      {"conv3d(24, k=3)", "bf16[8,3,24,32,32]", ConvMode::k16Bits, {2, 1, 4}},
+      {"conv3d(16, k=4)", "f32[8,3,16,32,32]", ConvMode::kStrict, {1, 1, 4}},
+      {"conv3d(16, k=4)", "f16[8,3,16,32,32]", ConvMode::k16Bits, {1, 2, 4}},
+      {"conv2d(64, k=3)", "f32[8,8,128,128]", ConvMode::kStrict, {4, 1, 1}},
+      {"conv2d(5, k=3, pad=1)", "f32[1,1,2000,3001]", ConvMode::kTf32, {1, 1, 4}},
+      // Rows of the image are as many as a row of bytes has elements.
+      {"conv2d(8, k=(4,5))", "f32[1,1,30,40]", ConvMode::kStrict, {1, 4, 1}},
+      {"conv3d(8, k=3, dilation=(1,2,3))", "f32[2,3,9,9,9]", ConvMode::kStrict, {4, 1, 1}},
+      // Strides, dilated depths, groups, flipped windows.
+      {"conv2d(24, k=3, stride=(1,2))", "f32[2,3,24,24]", ConvMode::kTf32, kNot},
+      {"conv3d(8, k=3, dilation=(2,1,1))", "f32[2,3,9,9,9]", ConvMode::kStrict, kNot},
+      {"conv2d(8, k=3, groups=2)", "f32[2,4,9,9]", ConvMode::kStrict, kNot},
+      {"conv_transpose2d(8, k=3)", "f32[2,4,9,9]", ConvMode::kStrict, kNot},
+      // More weights than there is room for, more sums than registers, an input too far apart.
+      {"conv2d(64, k=7)", "f32[2,3,64,64]", ConvMode::kStrict, kNot},
+      {"conv3d(64, k=3)", "f32[2,1,8,8,8]", ConvMode::kStrict, kNot},
+      {"conv3d(64, k=4)", "f32[2,1,8,8,8]", ConvMode::kStrict, kNot},
+      {"conv2d(8, k=5, dilation=(2,400), pad=(0,800))", "f32[1,1,20,40]", ConvMode::kStrict, kNot},
+  };
+  const Gpu gpu = {&jit::architecture("sm_90a"), 132};
+  for (const Case& each : cases) {
+    const ConvWork work = work_of(each.block, each.input, each.mode);
+    EXPECT_EQ(conv_rolls(gpu, work), each.pack != kNot) << each.block << " " << each.input;
+    for (const char* other : {"sm_80", "sm_89", "sm_100a", "sm_120"})
+      EXPECT_FALSE(conv_rolls({&jit::architecture(other), 132}, work)) << each.block << " " << other;
+    if (each.pack == kNot) continue;
+    EXPECT_EQ(conv_roll_pack(work.conv, work.element_bytes), each.pack) << each.block << " " << each.input;
+    constexpr int kShared = 70'000;
+    const ConvRollConstants constants =
+        divide_conv_roll(gpu, work, [](const ConvRollConstants&) { return kShared; });
+    const int bytes = constants.stage_bytes + kShared;
+    EXPECT_LE(bytes, gpu.architecture->shared_bytes_block) << each.block;
+    EXPECT_LE(bytes * constants.blocks, gpu.architecture->shared_bytes_multiprocessor) << each.block;
+    const auto tiles = conv_roll_tiles(constants, work.conv);
+    const ConvSum form = constants.folded ? folded(work.conv) : work.conv;
+    EXPECT_GE(tiles[0] * constants.threads / 2 * constants.rows, form.out[1] * constants.width) << each.block;
+    EXPECT_GE(tiles[1] * constants.width, form.out[2]) << each.block;
+    EXPECT_GE(tiles[2] * constants.depths, form.out[0]) << each.block;
+    EXPECT_LE(constants.width, 512);
+    EXPECT_TRUE(!constants.windows || constants.pack[2] == 4) << each.block;
+  }
+}
+
+// What FUSEBLOCK_CONV asks of strips.
+TEST(CudaKernels, WishesForStrips) {
+  const Gpu gpu = {&jit::architecture("sm_90a"), 132};
+  ConvWork work = work_of("conv2d(16, k=3)", "f32[8,8,128,128]", ConvMode::kTf32);
+  const auto divided = [&](const std::string& wishes) {
+    work.wishes = ConvWishes::parse(wishes);
+    return divide_conv_roll(gpu, work, [](const ConvRollConstants&) { return 20'000; });
+  };
+  EXPECT_FALSE(divided("fold=0").folded);
+  EXPECT_TRUE(divided("fold=1").folded);
+  const ConvRollConstants constants = divided("threads=256,rows=2,blocks=1");
+  EXPECT_EQ(constants.threads, 256);
+  EXPECT_EQ(constants.rows, 2);
+  EXPECT_EQ(constants.blocks, 1);
+  EXPECT_THROW(divided("threads=512,rows=4,blocks=8"), NotSupportedError);
+  EXPECT_THROW(divided("threads=96"), NotSupportedError);
+  // Depths are not rows of an image.
+  work = work_of("conv3d(16, k=3)", "f32[8,3,9,16,16]", ConvMode::kTf32);
+  EXPECT_THROW(divided("fold=1"), NotSupportedError);
+  EXPECT_EQ(ConvWishes::parse("roll=0").roll, 0);
 }
 
 // Four neighbouring taps of eight neighbouring positions are eleven neighbouring words.

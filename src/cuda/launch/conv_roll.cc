@@ -134,6 +134,21 @@ ConvSum form_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return constants.folded ? folded(conv) : conv;
 }
 
+// Whether the smallest strip fits: its stages beside the weights and what the program keeps, its sums in registers.
+bool fits(const ConvSum& form, const ConvWork& work, const std::array<int, 3>& pack) {
+  constexpr std::int64_t kMostStages = 96 * 1024;
+  ConvWork of_form = work;
+  of_form.conv = form;
+  ConvRollConstants smallest;
+  smallest.mode = work.mode;
+  smallest.threads = kWarpgroup;
+  smallest.width = 2;
+  smallest.pack = pack;
+  const std::int64_t stages =
+      2 * stage_rows(smallest, form) * kRowBytes * (work.mode == ConvMode::kStrict ? 2 : 1);
+  return stages <= kMostStages && registers_of(smallest, of_form) <= kMostRegisters;
+}
+
 bool takes(const ConvSum& form, const ConvWork& work) {
   constexpr std::int64_t kMostWeights = 64 * 1024;
   if (form.geometry.filter[0] > 1 && form.geometry.dilation[0] != 1) return false;
@@ -143,7 +158,7 @@ bool takes(const ConvSum& form, const ConvWork& work) {
   const std::int64_t rows = (2 * form.geometry.filter[0] - 1) * ceil_div(form.channels, 8) * 8;
   const std::int64_t weights =
       2 * chunks_of(form, *pack).steps() * rows * kRowBytes * (work.mode == ConvMode::kStrict ? 2 : 1);
-  return weights <= kMostWeights;
+  return weights <= kMostWeights && fits(form, work, *pack);
 }
 
 // Looks for the division that takes least.
@@ -161,7 +176,7 @@ class Divider {
       if (takes(work.conv, work)) try_form(work, fold);
     }
     const ConvWishes& wishes = work_.wishes;
-    if (least_ == 0 && (wishes.threads || wishes.blocks || wishes.rows))
+    if (least_ == 0 && (wishes.threads || wishes.blocks || wishes.rows || wishes.fold))
       throw NotSupportedError("FUSEBLOCK_CONV: a convolution has no division like that");
     if (least_ == 0) throw InternalError("a convolution whose smallest strip does not fit a multiprocessor");
     return best_;

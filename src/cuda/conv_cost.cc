@@ -1,5 +1,6 @@
 #include "cuda/conv_cost.h"
 
+#include "cuda/launch/conv_roll.h"
 #include "plan/slot_memory.h"
 
 namespace fuseblock::cuda {
@@ -13,10 +14,15 @@ struct Shares {
   double bits16;
 };
 
-// `conv`: the smaller ones that the reference blocks with few channels reach on an H200 (benchmarks/gpu/bench_conv.py).
+// Measured on an H200 (benchmarks/gpu/bench_conv.py), of the rates that its description has: the smallest that reference
+// blocks with few channels reach, conv3d_gn_mean, conv3d_hardswish_gn_mean with filters of 3 and 4, and
+// conv2d_gn_tanh_hardswish_residual_lse, which convolves twice. `conv` took them where `conv_roll` did not.
 constexpr Shares kConvShares = {0.15, 0.085, 0.09};
-// `conv_wide`: three quarters of what mma.sync can reach, which is 0.62 of the rate; strict takes three products for one.
-constexpr Shares kWideShares = {0.46, 0.15, 0.46};
+constexpr Shares kRollShares = {0.25, 0.13, 0.125};
+// `conv_wide`, there too, less the sweep of `rows` behind it by its bytes: conv2d(128, k=3, pad=1) on 1,128,256,256.
+// conv_transpose3d_relu_gn reaches more (0.32, 0.13, 0.24), conv3d(32, k=3, pad=1) on 2,32,64,64,64 less (0.19 in tf32, 0.15 in
+// 16 bits).
+constexpr Shares kWideShares = {0.25, 0.14, 0.17};
 // `conv_direct`: of the rate of plain arithmetic. An estimate: loads of single elements bound it.
 constexpr double kDirectShare = 0.05;
 
@@ -49,6 +55,18 @@ ConvKernel kernel_of(const Lowered& lowered, const Part& part) {
   return conv_kernel(conv, *input, false, false);
 }
 
+// Whether `conv` would be `conv_roll`.
+bool rolls(const ConvSum& conv, DType dtype, const DeviceDescription& device, Precision precision) {
+  ConvWork work;
+  work.conv = conv;
+  work.element_bytes = static_cast<int>(byte_size(dtype));
+  work.mode = byte_size(dtype) == 2           ? ConvMode::k16Bits
+              : precision == Precision::kTf32 ? ConvMode::kTf32
+                                              : ConvMode::kStrict;
+  work.wishes = ConvWishes::of_environment();
+  return work.wishes.roll.value_or(1) != 0 && conv_rolls(gpu_of(device), work);
+}
+
 }  // namespace
 
 OwnConvolution own_convolution(const Lowered& lowered, int number, const DeviceDescription& device,
@@ -59,7 +77,10 @@ OwnConvolution own_convolution(const Lowered& lowered, int number, const DeviceD
   const DType dtype = input_type(lowered, part.operands[0], arithmetic).value_or(arithmetic);
   const double rate = byte_size(dtype) == 2 ? device.f16_rate : device.tf32_rate;
   switch (kernel_of(lowered, part)) {
-    case ConvKernel::kConv: return {"conv", rate * share_of(kConvShares, dtype, precision)};
+    case ConvKernel::kConv:
+      return rolls(conv_sum(lowered.block, part.node), dtype, device, precision)
+                 ? OwnConvolution{"conv_roll", rate * share_of(kRollShares, dtype, precision)}
+                 : OwnConvolution{"conv", rate * share_of(kConvShares, dtype, precision)};
     case ConvKernel::kWide: return {"conv_wide", rate * share_of(kWideShares, dtype, precision)};
     case ConvKernel::kDirect: break;
   }

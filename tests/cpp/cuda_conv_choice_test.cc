@@ -62,7 +62,47 @@ TEST(CudaConvChoice, FewChannelsRunOnOwnKernels) {
       EXPECT_EQ(decision.alternatives[0].name, "own sweep");
       EXPECT_EQ(decision.alternatives[1].name, "host call");
       EXPECT_LT(decision.alternatives[0].seconds, decision.alternatives[1].seconds);
+      EXPECT_NE(decision.alternatives[0].detail.find("by conv_roll at"), std::string::npos)
+          << decision.alternatives[0].detail;
     }
+}
+
+// What cuDNN reaches on an H200 with many channels, in operations a second: more than conv_wide by tensor cores, less by
+// plain f32 arithmetic.
+TEST(CudaConvChoice, ManyChannelsAreTheHostsUnlessItIsStrict) {
+  struct Case {
+    const char* block;
+    const char* input;
+    double strict, tf32, bits16;
+  };
+  const std::vector<Case> cases = {
+      {"conv2d(128, k=3, pad=1) | group_norm(32) | silu", "[1,128,256,256]", 42e12, 168e12, 272e12},
+      {"conv_transpose3d(128, k=3, bias=false) | relu | group_norm(8)", "[16,64,32,32,32]", 23e12, 155e12,
+       210e12},
+  };
+  for (const Case& each : cases) {
+    PlanOptions strict = options_with(each.strict);
+    EXPECT_EQ(kernels_of(schedule_of(typed(each.block, "f32" + std::string(each.input)), strict)),
+              "conv_wide rows");
+    PlanOptions tf32 = options_with(each.tf32);
+    tf32.precision = Precision::kTf32;
+    EXPECT_EQ(kernels_of(schedule_of(typed(each.block, "f32" + std::string(each.input)), tf32)), "host rows");
+    for (const std::string type : {"bf16", "f16"})
+      EXPECT_EQ(kernels_of(schedule_of(typed(each.block, type + each.input), options_with(each.bits16))),
+                "host rows");
+  }
+}
+
+// `conv_roll` is for sm_90a and stride 1.
+TEST(CudaConvChoice, NamesTheKernelThatWouldRun) {
+  const auto detail = [](const char* block, const char* device) {
+    const Schedule schedule = make_schedule(typed(block, "bf16[8,3,64,64]"),
+                                            Device::by_name(device).description(), options_with(1e12));
+    return schedule.decisions.front().alternatives.front().detail;
+  };
+  EXPECT_NE(detail("conv2d(16, k=3) | relu", "h200").find("by conv_roll at"), std::string::npos);
+  EXPECT_NE(detail("conv2d(16, k=3) | relu", "a100").find("by conv at"), std::string::npos);
+  EXPECT_NE(detail("conv2d(16, k=3, stride=2) | relu", "h200").find("by conv at"), std::string::npos);
 }
 
 TEST(CudaConvChoice, AHostThatIsFasterIsTaken) {

@@ -318,6 +318,70 @@ TEST_F(Emulator, MatricesOutOfSharedMemory) {
   EXPECT_TRUE(has(failure(body("1")), "ldmatrix"));
 }
 
+// The same by a warpgroup: 64 rows and 16 columns in shared memory, as core matrices of eight rows of 16 bytes, one behind
+// the other along the rows; the halves of the depth are `next` apart, another distance for each factor.
+TEST_F(Emulator, ProductsOfWarpgroups) {
+  struct Kind {
+    std::string type;
+    int depth;
+    std::string element, from_float;
+    std::string ends;
+  };
+  const std::vector<Kind> kinds = {
+      {"tf32", 8, "float", "x", "p, 1, 1"},
+      {"bf16", 16, "unsigned short", "(unsigned short)(__float_as_uint(x) >> 16)", "p, 1, 1, 0, 0"}};
+  auto first = [](int row, int k) { return static_cast<float>((row * 5 + k * 3) % 11 - 4); };
+  auto second = [](int k, int column) { return static_cast<float>((k * 7 + column * 2) % 13 - 6); };
+  for (const Kind& kind : kinds) {
+    const std::string depth = std::to_string(kind.depth);
+    const std::string before = "constexpr int kDepth = " + depth + ";\ntypedef " + kind.element +
+                               " Element;\n__device__ inline Element element(float x) { return " +
+                               kind.from_float + "; }\n" + R"(
+__device__ inline float first(int row, int k) { return (float)((row * 5 + k * 3) % 11 - 4); }
+__device__ inline float second(int k, int column) { return (float)((k * 7 + column * 2) % 13 - 6); }
+__device__ inline unsigned long long place(const void* pointer) {
+  return ((unsigned int)__cvta_generic_to_shared(pointer) & 0x3ffff) >> 4;
+}
+)";
+    const std::string sums =
+        R"("+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]))";
+    const std::string body = R"(
+  __shared__ __align__(128) Element rows[2][72][kDepth / 2];
+  __shared__ __align__(128) Element columns[2][16][kDepth / 2];
+  for (int k = 0; k < kDepth; ++k) {
+    if (threadIdx.x < 64) rows[k / (kDepth / 2)][threadIdx.x][k % (kDepth / 2)] = element(first(threadIdx.x, k));
+    if (threadIdx.x < 16) columns[k / (kDepth / 2)][threadIdx.x][k % (kDepth / 2)] = element(second(k, threadIdx.x));
+  }
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  const unsigned long long core = 8ull << 32;
+  const unsigned long long a = core | 72ull << 16 | place(rows), b = core | 16ull << 16 | place(columns);
+  float d[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n16k)" +
+                             depth + ".f32." + kind.type + "." + kind.type +
+                             R"( {%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9, )" + kind.ends + R"(; }" : )" +
+                             sums + R"( : "l"(a), "l"(b));
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  // The sums of rows 0 to 15, those of the first warp.
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, warp = threadIdx.x / 32;
+  for (int i = 0; i < 8; ++i)
+    if (warp == WARP) out[(g + i / 2 % 2 * 8) * 16 + i / 4 * 8 + t * 2 + i % 2] = d[i];)";
+    for (const int warp : {0, 3}) {
+      const std::string own = "#undef WARP\n#define WARP " + std::to_string(warp) + "\n";
+      const std::vector<float> out = run(body, {.threads = 128}, own + before);
+      for (int row = 0; row < 16; ++row)
+        for (int column = 0; column < 16; ++column) {
+          auto expected = static_cast<float>(column / 8 * 4 + row / 8 * 2 + column % 2 + 1);
+          for (int i = 0; i < kind.depth; ++i) expected += first(warp * 16 + row, i) * second(i, column);
+          EXPECT_EQ(out[static_cast<std::size_t>(row * 16 + column)], expected)
+              << kind.type << " " << warp << " " << row << " " << column;
+        }
+    }
+  }
+}
+
 // What a GPU ignores of a tf32 operand, and how a number becomes one.
 TEST_F(Emulator, RoundingToTf32) {
   const std::vector<float> out = run(R"(

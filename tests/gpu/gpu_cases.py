@@ -27,6 +27,19 @@ SLICES = (
     ("gpu_slices_batch", "channels=16,team=2,pieces=1,ahead=1"),
     ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
 )
+# Wishes of convolutions (FUSEBLOCK_CONV) by the case that they fit: `conv`, as other architectures have it, where
+# `conv_roll` takes the convolution; rows of the image as depths and not; several products of a warpgroup.
+CONV = (
+    ("gpu_conv3d_gn_mean", "roll=0"),
+    ("gpu_conv3d_hardswish_gn_mean", "roll=0"),
+    ("gpu_conv2d_gn_lse", "roll=0"),
+    ("gpu_conv2d_residual", "roll=0"),
+    ("gpu_conv1d_tiles", "roll=0"),
+    ("gpu_roll_image", "fold=0"),
+    ("gpu_roll_image", "fold=1"),
+    ("gpu_roll_rows", "threads=128,rows=2"),
+    ("gpu_roll_windows", "threads=256,rows=4"),
+)
 # Gradients without a kernel on a GPU: by a convolution's weight, and through padding that repeats elements.
 _NO_KERNEL = re.compile(r"\b(conv\w*|linear)_grad_weight|_grad_input\(.*pad_mode")
 _CONVOLUTIONS = re.compile(r"\b(conv|linear)")
@@ -53,6 +66,8 @@ class Row:
     """Whether the output is compared element by element, over a wide range of inputs, and nothing else."""
     slices: str = ""
     """What FUSEBLOCK_SLICES is."""
+    conv: str = ""
+    """What FUSEBLOCK_CONV is."""
     mode: str = "strict"
     """Of f32 convolutions: strict or tf32."""
     integers: bool = False
@@ -63,8 +78,8 @@ class Row:
     @property
     def name(self) -> str:
         """The case, and the division and the mode where the row has one."""
-        mode = "" if self.mode == "strict" else f"[{self.mode}]"
-        return self.case.name + (f"[{self.slices}]" if self.slices else "") + mode
+        mode = "" if self.mode == "strict" else self.mode
+        return self.case.name + "".join(f"[{part}]" for part in (self.slices, self.conv, mode) if part)
 
     @property
     def key(self) -> str:
@@ -116,6 +131,11 @@ def rows() -> list[Row]:
         for name, slices in SLICES:
             if name == case.name:
                 found += [Row(case, dtype, "channels_last", slices=slices) for dtype in DTYPES]
+        for name, wishes in CONV:
+            if name == case.name:
+                pairs = itertools.product(("f32", "bf16", "f16"), layouts)
+                found += [Row(case, *pair, conv=wishes) for pair in pairs]
+                found.append(Row(case, "f32", "contiguous", conv=wishes, mode="tf32"))
         if _CONVOLUTIONS.search(case.block):
             found += _tf32_rows(case)
     for case in read_cases(ROOT / "tests" / "gpu" / "conv.cases"):

@@ -231,15 +231,16 @@ def divided(row: Row) -> Iterator[None]:
     """Plans that are made inside divide their work as the row says."""
     # PyTorch's in the row's mode. Where nothing is said of the mode, f32 is f32.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = row.mode == "tf32"
-    before = os.environ.pop("FUSEBLOCK_SLICES", None)
-    if row.slices:
-        os.environ["FUSEBLOCK_SLICES"] = row.slices
+    divisions = {"FUSEBLOCK_SLICES": row.slices, "FUSEBLOCK_CONV": row.conv}
+    before = {name: os.environ.pop(name, None) for name in divisions}
+    os.environ.update({name: division for name, division in divisions.items() if division})
     try:
         yield
     finally:
-        os.environ.pop("FUSEBLOCK_SLICES", None)
-        if before is not None:
-            os.environ["FUSEBLOCK_SLICES"] = before
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def run_row(row: Row, device: str) -> list[dict[str, Any]]:
@@ -353,7 +354,9 @@ def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
         found = torch_results(exact_graph, on_cpu, axes, wanted, torch.float64)
         exact = {name: tensor.to(device) for name, tensor in found.items()}
         peer_arguments = dict(arguments)
-        if row.mode == "tf32" and device == "cpu":  # whose convolutions do not round
+        # PyTorch does not round where a convolution is small or on the CPU, also where TF32 is allowed: the error
+        # of the mode is that of rounded factors.
+        if row.mode == "tf32":
             peer_arguments.update(
                 {name: rounded_to_tf32(each) for name, each in arguments.items() if each.dim() > 1}
             )

@@ -54,6 +54,15 @@ ROWS = (
     "gpu_conv2d_odd f32 strided",
     "gpu_conv2d_residual f64 contiguous",
     "gpu_conv1d_tiles f32 contiguous",
+    "gpu_conv2d_gn_lse[roll=0] f32 contiguous",
+    "gpu_conv3d_gn_mean[roll=0] bf16 strided",
+    "gpu_roll_image[fold=1] f32 contiguous",
+    "gpu_roll_windows bf16 strided",
+    "gpu_roll_windows_bands f32 contiguous",
+    "gpu_roll_rows f32 channels_last",
+    "gpu_roll_segments f16 contiguous",
+    "gpu_roll_dilated f32 contiguous",
+    "gpu_roll_many_in bf16 channels_last",
     "gpu_wide_transpose3d_relu_gn bf16 contiguous",
     "gpu_wide_conv3d_instance_norm f32 channels_last",
     "gpu_wide_conv2d_gn_mean f16 strided",
@@ -108,7 +117,7 @@ def test_row(key: str, records: dict[str, list[dict[str, Any]]]) -> None:
 def test_every_kernel_ran(records: dict[str, list[dict[str, Any]]]) -> None:
     """The rows take all kinds of kernels."""
     names = {kernel["name"] for each in records.values() for record in each for kernel in record["kernels"]}
-    convolutions = {"conv", "conv_wide", "conv_weights", "conv_direct"}
+    convolutions = {"conv", "conv_roll", "conv_wide", "conv_weights", "conv_direct"}
     assert names == {"rows", "slices", "columns", "pool", "finalise"} | convolutions
 
 

@@ -1,9 +1,10 @@
 """The cases of tests/cases and tests/gpu as rows to run: one for each type and layout of a case.
 
 A case is a line of notation and types (tests/cases/README.md). Those of tests/gpu/variants.cases run in every
-type and layout, those of tests/gpu/each_element.cases in every type; so do those of tests/gpu/conv.cases and
-tests/gpu/integer.cases, f32 in both modes. Of the others each runs in one type and one layout, in turn. Some
-run once more with divisions that a GPU chooses for much larger tensors alone.
+type and layout, those of tests/gpu/each_element.cases in every type; so do those of tests/gpu/conv.cases,
+tests/gpu/integer.cases and tests/gpu/infinite.cases, f32 in both modes. Of the others each runs in one type
+and one layout, in turn. Some run once more with divisions that a GPU chooses for much larger tensors alone,
+or with kernels that it leaves to other architectures.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ SLICES = (
     ("gpu_slices_batch", "channels=16,team=2,pieces=1,ahead=1"),
     ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
 )
-# Wishes of convolutions (FUSEBLOCK_CONV) by the case that they fit: `conv`, as other architectures have it, where
-# `conv_roll` takes the convolution; rows of the image as depths and not; several products of a warpgroup.
+# Wishes of convolutions (FUSEBLOCK_CONV) by the case that they fit: `conv`, as other architectures have it,
+# where `conv_roll` takes the convolution; rows of the image as depths and not; several products a warpgroup.
 CONV = (
     ("gpu_conv3d_gn_mean", "roll=0"),
     ("gpu_conv3d_hardswish_gn_mean", "roll=0"),
@@ -72,6 +73,8 @@ class Row:
     """Of f32 convolutions: strict or tf32."""
     integers: bool = False
     """Whether the arguments are small integers, and results exact."""
+    infinite: bool = False
+    """Whether some elements of the input are infinite or NaN."""
     seeds: int = 2
     """Draws of random numbers over which errors are pooled."""
 
@@ -144,6 +147,9 @@ def rows() -> list[Row]:
     for case in read_cases(ROOT / "tests" / "gpu" / "integer.cases"):
         found += [Row(case, dtype, "contiguous", integers=True) for dtype in DTYPES]
         found.append(Row(case, "f32", "contiguous", mode="tf32", integers=True))
+    for case in read_cases(ROOT / "tests" / "gpu" / "infinite.cases"):
+        found += [Row(case, dtype, "contiguous", infinite=True) for dtype in DTYPES]
+        found.append(Row(case, "f32", "contiguous", mode="tf32", infinite=True))
     each = list(read_cases(ROOT / "tests" / "gpu" / "each_element.cases"))
     found += [Row(case, dtype, "contiguous", each_element=True) for case in each for dtype in DTYPES]
     turns = {True: 0, False: 0}  # of blocks with convolutions, and of others
@@ -163,8 +169,8 @@ def random_rows() -> list[Row]:
     for name in ("random.cases", "random_conv.cases"):
         for turn, case in enumerate(read_cases(ROOT / "tests" / "gpu" / name)):
             layouts = LAYOUTS if _rank(case) in (4, 5) else ("contiguous", "strided")
-            # Some of their tensors have one or two numbers, whose true value may be 0: of so few roundings the
-            # largest error is a matter of luck, PyTorch's as ours.
+            # Some of their tensors have one or two numbers, whose true value may be 0: of so few roundings
+            # the largest error is a matter of luck, PyTorch's as ours.
             found.append(Row(case, DTYPES[turn % 4], layouts[turn // 4 % len(layouts)], seeds=8))
     return found
 

@@ -314,12 +314,50 @@ def _each_element(row: Row, plan: Plan, seeds: Iterable[int]) -> dict[str, Any]:
     }
 
 
+def _infinite(row: Row, plan: Plan, seeds: Iterable[int]) -> dict[str, Any]:
+    """The record of a convolution of infinities and NaN: where its outputs have them.
+
+    What is infinite in f32 arithmetic may be NaN in strict mode, whose numbers are sums of two.
+    """
+    document = json.loads(plan.explain_json())
+    axes = {each["name"]: each["axes"] for each in document["inputs"] + document["parameters"]}
+    exact_graph = json.loads(with_casts_to(document["graph"], "f64"))
+    told = ""
+    for seed in seeds:
+        arguments = {info.name: draw(info.name, info, seed, row, plan.device) for info in plan.inputs}
+        some = torch.randperm(arguments["x"].numel(), generator=torch.Generator().manual_seed(seed))[:3]
+        flat = arguments["x"].view(-1)
+        for at, value in zip(some.tolist(), (math.inf, -math.inf, math.nan), strict=True):
+            flat[at] = value
+        on_cpu = {name: tensor.cpu() for name, tensor in arguments.items()}
+        exact = next(iter(torch_results(exact_graph, on_cpu, axes, [], torch.float64).values()))
+        outputs, trouble = run_twice(plan, arguments, plan.device)
+        ours = next(iter(outputs.values())).cpu().double()
+        told = told or trouble
+        same = ours.isfinite() == exact.isfinite()
+        if row.dtype != "f32" or row.mode == "tf32":
+            same &= (ours.isnan() == exact.isnan()) & (ours.isposinf() == exact.isposinf())
+        if not same.all() and not told:
+            at = (~same).nonzero()[0].tolist()
+            told = f"at {at}: got {float(ours[*at])}, exactly {float(exact[*at])}; {int((~same).sum())} such"
+    return {
+        "direction": "forward",
+        "status": "failed" if told else "passed",
+        "error": 0.0,
+        "peer_error": 0.0,
+        "kernels": document.get("kernels", []),
+        **({"message": f"{told}, seed {list(seeds)}"} if told else {}),
+    }
+
+
 def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
     dtype = TORCH_DTYPES[row.dtype]
     plan = make_plan(row, device)
     seeds = range(1, 2 if device == "emulated" else 1 + row.seeds)
     if row.each_element:
         return [_each_element(row, plan, seeds)]
+    if row.infinite:
+        return [_infinite(row, plan, seeds)]
     device = plan.device
     document = json.loads(plan.explain_json())
     axes = {each["name"]: each["axes"] for each in document["inputs"] + document["parameters"]}
@@ -354,8 +392,8 @@ def _run_row(row: Row, device: str) -> list[dict[str, Any]]:
         found = torch_results(exact_graph, on_cpu, axes, wanted, torch.float64)
         exact = {name: tensor.to(device) for name, tensor in found.items()}
         peer_arguments = dict(arguments)
-        # PyTorch does not round where a convolution is small or on the CPU, also where TF32 is allowed: the error
-        # of the mode is that of rounded factors.
+        # PyTorch does not round where a convolution is small or on the CPU, also where TF32 is allowed: the
+        # error of the mode is that of rounded factors.
         if row.mode == "tf32":
             peer_arguments.update(
                 {name: rounded_to_tf32(each) for name, each in arguments.items() if each.dim() > 1}

@@ -128,8 +128,9 @@ struct Reached {
   double most;
 };
 
-// What cuDNN reaches on an H200. Where there are few channels most of its products are with zeros. For each channel:
-// conv_transpose3d_relu_gn, with 64, its norm taken off by its bytes; at most: conv2d(128, k=3, pad=1) on 1,128,256,256 by itself.
+// What cuDNN reaches on an H200. Where there are few channels most of its products are with zeros. For each
+// channel: conv_transpose3d_relu_gn, with 64, its norm taken off by its bytes; at most: conv2d(128, k=3,
+// pad=1) on 1,128,256,256 by itself.
 constexpr Reached kTf32 = {0.0065, 0.45};
 constexpr Reached kStrict = {0.08, 0.8};  // of plain f32 arithmetic
 constexpr Reached k16Bits = {0.0044, 0.37};
@@ -137,8 +138,9 @@ constexpr Reached kF64 = {0.08, 0.5};
 constexpr double kCallSeconds = 5e-6;
 
 double rate_of(const HostConvolution& convolution, const DeviceDescription& device, bool tf32) {
-  const auto channels =
-      static_cast<double>(std::min(convolution.in_channels, convolution.out_channels) / convolution.groups);
+  const std::int64_t of_group =
+      std::min(convolution.in_channels, convolution.out_channels) / convolution.groups;
+  const auto channels = static_cast<double>(of_group);
   auto reach = [&](const Reached& reached, double rate) {
     return rate * std::min(reached.of_channel * channels, reached.most);
   };

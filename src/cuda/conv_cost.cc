@@ -6,22 +6,23 @@
 namespace fuseblock::cuda {
 namespace {
 
-// Shares of a device's rate for the type of the products (strict: of the TF32 rate) that a kernel reaches, together with
-// what follows in its sweep.
+// Shares of a device's rate for the type of the products (strict: of the TF32 rate) that a kernel reaches,
+// together with what follows in its sweep.
 struct Shares {
   double tf32;
   double strict;
   double bits16;
 };
 
-// Measured on an H200 (benchmarks/gpu/bench_conv.py), of the rates that its description has: the smallest that reference
-// blocks with few channels reach, conv3d_gn_mean, conv3d_hardswish_gn_mean with filters of 3 and 4, and
-// conv2d_gn_tanh_hardswish_residual_lse, which convolves twice. `conv` took them where `conv_roll` did not.
+// Measured on an H200 (benchmarks/gpu/bench_conv.py), of the rates that its description has: the smallest
+// that reference blocks with few channels reach, conv3d_gn_mean, conv3d_hardswish_gn_mean with filters of 3
+// and 4, and conv2d_gn_tanh_hardswish_residual_lse, which convolves twice. `conv` took them where `conv_roll`
+// did not.
 constexpr Shares kConvShares = {0.15, 0.085, 0.09};
 constexpr Shares kRollShares = {0.25, 0.13, 0.125};
-// `conv_wide`, there too, less the sweep of `rows` behind it by its bytes: conv2d(128, k=3, pad=1) on 1,128,256,256.
-// conv_transpose3d_relu_gn reaches more (0.32, 0.13, 0.24), conv3d(32, k=3, pad=1) on 2,32,64,64,64 less (0.19 in tf32, 0.15 in
-// 16 bits).
+// `conv_wide`, there too, less the sweep of `rows` behind it by its bytes: conv2d(128, k=3, pad=1) on
+// 1,128,256,256. conv_transpose3d_relu_gn reaches more (0.32, 0.13, 0.24), conv3d(32, k=3, pad=1) on
+// 2,32,64,64,64 less (0.19 in tf32, 0.15 in 16 bits).
 constexpr Shares kWideShares = {0.25, 0.14, 0.17};
 // `conv_direct`: of the rate of plain arithmetic. An estimate: loads of single elements bound it.
 constexpr double kDirectShare = 0.05;

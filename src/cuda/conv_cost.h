@@ -1,4 +1,5 @@
-// What a convolution takes on the kernels of this engine: the side of the choice between them and a host call.
+// What a convolution takes on the kernels of this engine: the side of the choice between them and a host
+// call.
 #pragma once
 
 #include "cuda/conv_sum.h"

@@ -86,7 +86,8 @@ DType element_type(const Schedule& schedule, int slot) {
 
 namespace {
 
-// Whether tensor cores take the types: zeros as padding, an input that is loaded as it is, in f32, bf16 or f16.
+// Whether tensor cores take the types: zeros as padding, an input that is loaded as it is, in f32, bf16 or
+// f16.
 bool has_products(const Schedule& schedule, const Sweep& sweep, const ConvSum& conv) {
   const ConvGeometry& geometry = conv.geometry;
   if (geometry.pad_mode != PadMode::kZeros || arithmetic_type(schedule.inputs) != DType::kF32) return false;
@@ -117,7 +118,8 @@ bool is_narrow(const ConvSum& conv, DType dtype) {
   return box + conv.terms() * conv.channels * 8 <= kMostBytes;
 }
 
-// Many channels: a product's depth and columns are mostly filled, and so are its rows; the smallest tile fits.
+// Many channels: a product's depth and columns are mostly filled, and so are its rows; the smallest tile
+// fits.
 bool is_wide(const ConvSum& conv, bool statistics) {
   constexpr std::int64_t kFewestPositions = 32;
   constexpr std::int64_t kFewestChannels = 8;  // of a group, on both sides
@@ -161,7 +163,7 @@ ConvKernel conv_kernel(const ConvSum& conv, DType dtype, bool over_channels, boo
   constexpr std::int64_t kWideBytes = 64;
   const bool narrow = is_narrow(conv, dtype) && !(over_channels && over_positions);
   const bool wide = is_wide(conv, over_positions) && !over_channels;
-  if (narrow && !(wide && conv.in_channels * byte_size(dtype) >= kWideBytes)) return ConvKernel::kConv;
+  if (narrow && (!wide || conv.in_channels * byte_size(dtype) < kWideBytes)) return ConvKernel::kConv;
   return wide ? ConvKernel::kWide : ConvKernel::kDirect;
 }
 

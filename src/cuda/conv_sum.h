@@ -13,7 +13,8 @@ namespace fuseblock::cuda {
 
 struct ConvSum {
   ConvGeometry geometry;  // from the forward side
-  // The result is the narrow side: element q takes input q * stride - pad + r * dilation. Else it is the wide one.
+  // The result is the narrow side: element q takes input q * stride - pad + r * dilation. Else it is the wide
+  // one.
   bool gathers = true;
   std::int64_t in_channels = 0;
   std::int64_t channels = 0;
@@ -41,7 +42,8 @@ ConvSum conv_sum(const Schedule& schedule, int part);
 // The type of the elements of a slot as kernels read them.
 DType element_type(const Schedule& schedule, int slot);
 
-// The input of a tile of `conv_wide`: so many positions one behind the other, of a strip of the result's columns.
+// The input of a tile of `conv_wide`: so many positions one behind the other, of a strip of the result's
+// columns.
 struct ConvBox {
   int strip = 1;      // columns
   int crossings = 0;  // planes that a tile may go on to
@@ -67,8 +69,8 @@ enum class ConvKernel : std::uint8_t {
 // that only stores the convolution; kDirect takes no other.
 ConvKernel conv_kernel(const Schedule& schedule, const Sweep& sweep);
 
-// Which of them takes a convolution of elements of that type, zeros as padding, the input loaded as it is, and what of its
-// result is reduced: over channels, over positions.
+// Which of them takes a convolution of elements of that type, zeros as padding, the input loaded as it is,
+// and what of its result is reduced: over channels, over positions.
 ConvKernel conv_kernel(const ConvSum& conv, DType dtype, bool over_channels, bool over_positions);
 
 // The constants kFilter, kStride, kPad and kDilation of device code, each by D, H, W.

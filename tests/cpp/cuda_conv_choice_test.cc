@@ -67,8 +67,8 @@ TEST(CudaConvChoice, FewChannelsRunOnOwnKernels) {
     }
 }
 
-// What cuDNN reaches on an H200 with many channels, in operations a second: more than conv_wide by tensor cores, less by
-// plain f32 arithmetic.
+// What cuDNN reaches on an H200 with many channels, in operations a second: more than conv_wide by tensor
+// cores, less by plain f32 arithmetic.
 TEST(CudaConvChoice, ManyChannelsAreTheHostsUnlessItIsStrict) {
   struct Case {
     const char* block;

@@ -50,8 +50,8 @@ TEST(CudaKernels, CutsOfTheMainBlocks) {
       {"hardswish | group_norm(4) | mean(d,h,w)", "f32[64,16,13,29,29]", "rows", "rows"},
       {"relu | group_norm(8)", "f32[16,128,8,8,8]", "rows", "rows"},
       {"softmax(h,w)", "f32[2,8,16,16]", "rows", "rows"},
-      // Both sweeps of a norm over channels, and all three of its gradient, are one launch, the gradients of its
-      // parameters among them.
+      // Both sweeps of a norm over channels, and all three of its gradient, are one launch, the gradients of
+      // its parameters among them.
       {"layer_norm(c) | silu", "bf16[2,320,64,64]", "columns", "columns"},
       {"rms_norm(c) | silu", "bf16[2,320,64,64]", "columns", "columns"},
       {"layer_norm(c)", "f32[2,320,64,64]:cl", "columns", "columns"},
@@ -123,7 +123,8 @@ TEST(CudaKernels, ASweepOverChannelsAndPositionsIsTwo) {
   const Schedule before = make_schedule(block, Device::by_name("h200").description());
   const Schedule after = arranged_schedule(block);
   EXPECT_EQ(after.sweep_count(), before.sweep_count() + 1);
-  // The piece with statistics of each channel comes behind the others and keeps nothing that it does not need.
+  // The piece with statistics of each channel comes behind the others and keeps nothing that it does not
+  // need.
   const auto last = std::find_if(after.steps.rbegin(), after.steps.rend(),
                                  [](const ScheduleStep& step) { return step.kind == StepKind::kSweep; });
   ASSERT_NE(last, after.steps.rend());
@@ -146,7 +147,8 @@ TEST(CudaKernels, StatisticsOfThisKernelStayInIt) {
   EXPECT_EQ(std::count(cuts[0].shared.begin(), cuts[0].shared.end(), true), 0);
 }
 
-// Blocks over a convolution: those with few channels are one launch for each sweep, the others store it first.
+// Blocks over a convolution: those with few channels are one launch for each sweep, the others store it
+// first.
 TEST(CudaKernels, CutsOfConvolutions) {
   const std::vector<Expectation> expectations = {
       {"conv3d(24, k=3) | group_norm(8) | mean(c,d,h,w)", "f32[128,3,24,32,32]", "conv", ""},

@@ -288,7 +288,8 @@ __device__ inline unsigned int packed(float A, float B) { return )" +
             {}, before);
     for (int row = 0; row < 16; ++row)
       for (int column = 0; column < 8; ++column) {
-        auto expected = static_cast<float>(row / 8 * 2 + column % 2 + 1);
+        const int begun = row / 8 * 2 + column % 2 + 1;
+        auto expected = static_cast<float>(begun);
         for (int i = 0; i < kind.depth; ++i) expected += first(row, i) * second(i, column);
         EXPECT_EQ(out[static_cast<std::size_t>(row * 8 + column)], expected)
             << kind.type << " " << row << " " << column;
@@ -312,9 +313,10 @@ TEST_F(Emulator, MatricesOutOfSharedMemory) {
   };
   const std::vector<float> out = run(body("0"));
   for (int lane = 0; lane < 32; ++lane)
-    for (int i = 0; i < 4; ++i)
-      EXPECT_EQ(out[static_cast<std::size_t>(lane * 4 + i)],
-                static_cast<float>((31 - (i * 8 + lane / 4)) * 4 + lane % 4));
+    for (int i = 0; i < 4; ++i) {
+      const int word = (31 - (i * 8 + lane / 4)) * 4 + lane % 4;
+      EXPECT_EQ(out[static_cast<std::size_t>(lane * 4 + i)], static_cast<float>(word));
+    }
   EXPECT_TRUE(has(failure(body("1")), "ldmatrix"));
 }
 
@@ -373,7 +375,8 @@ __device__ inline unsigned long long place(const void* pointer) {
       const std::vector<float> out = run(body, {.threads = 128}, own + before);
       for (int row = 0; row < 16; ++row)
         for (int column = 0; column < 16; ++column) {
-          auto expected = static_cast<float>(column / 8 * 4 + row / 8 * 2 + column % 2 + 1);
+          const int begun = column / 8 * 4 + row / 8 * 2 + column % 2 + 1;
+          auto expected = static_cast<float>(begun);
           for (int i = 0; i < kind.depth; ++i) expected += first(warp * 16 + row, i) * second(i, column);
           EXPECT_EQ(out[static_cast<std::size_t>(row * 16 + column)], expected)
               << kind.type << " " << warp << " " << row << " " << column;

@@ -34,7 +34,8 @@ inline double half_value(unsigned int bits, int k, bool is_bf16) {
 
 enum class MatrixKind { kTf32, kBf16, kF16 };
 
-// A row by 16 columns of the first factor and b column by column of the second, each taken from the lane that has it.
+// A row by 16 columns of the first factor and b column by column of the second, each taken from the lane that
+// has it.
 inline double first_factor(const MatrixShares& shares, MatrixKind kind, int row, int k) {
   const int row_register = row / 8;
   if (kind == MatrixKind::kTf32)
@@ -47,7 +48,8 @@ inline double second_factor(const MatrixShares& shares, MatrixKind kind, int k, 
   return half_value(shares.of[column * 4 + k % 8 / 2].b[k / 8], k, kind == MatrixKind::kBf16);
 }
 
-// d = a * b + c, 16 x 8 with a depth of 8 (tf32) or 16. All lanes put their shares into a table of the first one's.
+// d = a * b + c, 16 x 8 with a depth of 8 (tf32) or 16. All lanes put their shares into a table of the first
+// one's.
 inline void multiply_matrices(MatrixKind kind, int line, float& d0, float& d1, float& d2, float& d3,
                               unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3,
                               unsigned int b0, unsigned int b1, float c0, float c1, float c2, float c3) {
@@ -74,7 +76,8 @@ inline void multiply_matrices(MatrixKind kind, int line, float& d0, float& d1, f
   d0 = after[0], d1 = after[1], d2 = after[2], d3 = after[3];
 }
 
-// A factor of a warpgroup's product in shared memory, without a swizzle: core matrices of eight rows of 16 bytes.
+// A factor of a warpgroup's product in shared memory, without a swizzle: core matrices of eight rows of 16
+// bytes.
 struct MatrixPlace {
   unsigned int begin, along_depth, along_rows;
 
@@ -107,8 +110,8 @@ inline double matrix_value(MatrixKind kind, const char* row, int k) {
   return half_value(bits, 0, kind == MatrixKind::kBf16);
 }
 
-// sums = a * b + (keep ? sums : 0), 64 x N: a lane takes its own, straight out of shared memory. Copies that are not
-// published by a barrier are found as threads run in different orders.
+// sums = a * b + (keep ? sums : 0), 64 x N: a lane takes its own, straight out of shared memory. Copies that
+// are not published by a barrier are found as threads run in different orders.
 template <int kSums>
 inline void multiply_by_warpgroup(MatrixKind kind, int line, float* const (&sums)[kSums],
                                   unsigned long long a, unsigned long long b, bool keep) {

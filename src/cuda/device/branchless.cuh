@@ -1,11 +1,12 @@
-// Functions and statistics that choose in place of branching, for kernels that instructions bound and not memory. They
-// stand for those of the same names in device/functions.cuh and device/statistics.cuh.
+// Functions and statistics that choose in place of branching, for kernels that instructions bound and not
+// memory. They stand for those of the same names in device/functions.cuh and device/statistics.cuh.
 
 namespace branchless {
 
-// 1 - 2 / (exp(2 |x|) + 1), by ex2.approx and rcp.approx, and near 0 an odd polynomial whose error is 2^-24 of the
-// value: within 4 ulp. Where results are rounded to 16 bits x itself is near enough below 0.01; of sums of tf32
-// products (k16Bit is 2), whose own error is 1e-4, the formula is taken everywhere: its error is 1e-7.
+// 1 - 2 / (exp(2 |x|) + 1), by ex2.approx and rcp.approx, and near 0 an odd polynomial whose error is 2^-24
+// of the value: within 4 ulp. Where results are rounded to 16 bits x itself is near enough below 0.01; of
+// sums of tf32 products (k16Bit is 2), whose own error is 1e-4, the formula is taken everywhere: its error is
+// 1e-7.
 __device__ inline float hyperbolic_tangent(float x) {
   const float size = fabsf(x);
   float e, quotient;
@@ -25,8 +26,8 @@ __device__ inline float hyperbolic_tangent(float x) {
 // x * hardsigmoid(x), with the sum as it is: exact near its zeros.
 __device__ inline float hardswish(float x) { return x * __saturatef((x + 3.0f) * 0.16666667f); }
 
-// Where results are rounded to 16 bits it is ex2.approx of a rounded product, whose error grows to 1e-5 of the value at
-// the ends of the range, and what is below 1e-38 is 0.
+// Where results are rounded to 16 bits it is ex2.approx of a rounded product, whose error grows to 1e-5 of
+// the value at the ends of the range, and what is below 1e-38 is 0.
 __device__ inline float exponential(float x) {
   if (!k16Bit) return expf(x);
   float y;

@@ -1,5 +1,5 @@
-// The kernel `conv`: every block takes its items in turn; see device/conv.cuh. Shared memory holds the statistics of a
-// sample and the weights, then the staged tiles.
+// The kernel `conv`: every block takes its items in turn; see device/conv.cuh. Shared memory holds the
+// statistics of a sample and the weights, then the staged tiles.
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) conv(const __grid_constant__ Arguments a) {
   extern __shared__ __align__(128) char memory[];

@@ -1,5 +1,6 @@
-// The kernel `conv_direct`: a convolution, its transpose or a gradient of either by its input, as plain arithmetic, one
-// thread an element of the result. It takes every geometry and every type; kernels that have less to take are faster.
+// The kernel `conv_direct`: a convolution, its transpose or a gradient of either by its input, as plain
+// arithmetic, one thread an element of the result. It takes every geometry and every type; kernels that have
+// less to take are faster.
 //
 //   gather   result[k][q] = bias[k] + sum over c, r of weight[k][c][r] * input[c][q * stride - pad + r * dilation]
 //   scatter  result[k][q] = bias[k] + sum over c, r of weight[c][k][r] * input[c][(q + pad - r * dilation) / stride],
@@ -7,9 +8,9 @@
 //
 // The products of one input channel are summed by themselves, so that errors do not grow with the channels.
 //
-// Before this stand the geometry (kFilter, kStride, kPad, kDilation, each by D, H, W; kGroups, kInChannels, kChannels),
-// kGather, kPadMode, Arguments with the extents of the input and of the result, and the tensors as input_at, weight_at,
-// bias_at and set_result.
+// Before this stand the geometry (kFilter, kStride, kPad, kDilation, each by D, H, W; kGroups, kInChannels,
+// kChannels), kGather, kPadMode, Arguments with the extents of the input and of the result, and the tensors
+// as input_at, weight_at, bias_at and set_result.
 
 constexpr int kZeros = 0, kReflect = 1, kReplicate = 2, kCircular = 3;
 

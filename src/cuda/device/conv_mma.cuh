@@ -1,12 +1,12 @@
-// conv_mma: the source of a kernel `conv` by tensor cores. Rows of the products are positions, columns output channels, and
-// the depth is the flat index k = ((c * R + r) * S + s) * T + t of a weight. A lane takes its elements of a row
-// one by one out of the staged input, `offset_of(k)` behind the position's own place. Weights lie in shared memory as lanes
-// take them.
+// conv_mma: the source of a kernel `conv` by tensor cores. Rows of the products are positions, columns output
+// channels, and the depth is the flat index k = ((c * R + r) * S + s) * T + t of a weight. A lane takes its
+// elements of a row one by one out of the staged input, `offset_of(k)` behind the position's own place.
+// Weights lie in shared memory as lanes take them.
 //
-// kMode says what is multiplied: f32 elements rounded to tf32 (as they are staged); f32 elements as the sum of two tf32
-// numbers each, of whose four products three count (strict: the error is that of f32 products); bf16 or f16 elements.
-// Tensor cores cut sums off instead of rounding them: with kPromote above 0 the sums of so many steps are added to others,
-// which are rounded.
+// kMode says what is multiplied: f32 elements rounded to tf32 (as they are staged); f32 elements as the sum
+// of two tf32 numbers each, of whose four products three count (strict: the error is that of f32 products);
+// bf16 or f16 elements. Tensor cores cut sums off instead of rounding them: with kPromote above 0 the sums of
+// so many steps are added to others, which are rounded.
 
 constexpr int kTf32 = 0, kStrict = 1, k16Bits = 2;
 constexpr int kDepth = kMode == k16Bits ? 16 : 8;  // of one step
@@ -19,7 +19,8 @@ constexpr int kWords = kMode == kStrict ? 4 : 2;  // of a lane's weights of one 
 constexpr int kWeightWords = kSteps * kNTiles * 32 * kWords;
 constexpr int kOffsetCount = kSteps * kDepth;
 
-// Where the input of weight k lies behind a position's own place, in bytes; terms that pad the depth have weight 0.
+// Where the input of weight k lies behind a position's own place, in bytes; terms that pad the depth have
+// weight 0.
 __device__ constexpr int offset_of(int k) {
   if (k >= kTerms) return 0;
   return (int)sizeof(Element) *
@@ -165,8 +166,9 @@ __device__ inline void multiply_step(const char* staged, const int (&bases)[kRow
   }
 }
 
-// The products of all filter rows of one input channel and depth, where the group's products are rows of the image one below the
-// other: what filter row s meets for one is what row s - 1 meets for the next, and is read once.
+// The products of all filter rows of one input channel and depth, where the group's products are rows of the
+// image one below the other: what filter row s meets for one is what row s - 1 meets for the next, and is
+// read once.
 __device__ inline void multiply_down(const char* staged, const int (&bases)[kRows], const Prepared& prepared,
                                      int plane, float (&sums)[kMTiles][kNTiles][4]) {
   constexpr int kDeep = kMTiles + kFilterH / 2 * 2 - 1;  // kFilterH is even
@@ -210,7 +212,8 @@ __device__ inline void add_sums(float (&sums)[kMTiles][kNTiles][4],
       for (int i = 0; i < 4; ++i) sums[m][n][i] += some[m][n][i];
 }
 
-// Adds a group's products to `sums`. `bases` are the places of the lane's positions in the staged input, in bytes.
+// Adds a group's products to `sums`. `bases` are the places of the lane's positions in the staged input, in
+// bytes.
 __device__ inline void multiply(const char* staged, const int (&bases)[kRows], const Prepared& prepared,
                                 float (&sums)[kMTiles][kNTiles][4]) {
   if constexpr (kDown != 0) {

@@ -1,11 +1,13 @@
-// What kernels over convolutions with few channels do with a warp's sums of products: the sweep's program and sinks.
+// What kernels over convolutions with few channels do with a warp's sums of products: the sweep's program and
+// sinks.
 //
-// A lane has kRows positions and kColumns channels. Statistics of each channel are kept over all of an item (without
-// their count, which is the same for all channels), then merged lane by lane, warp by warp, and item by
-// item of the sample, by the block that ends the sample's last one, in an order that depends on the shapes
+// A lane has kRows positions and kColumns channels. Statistics of each channel are kept over all of an item
+// (without their count, which is the same for all channels), then merged lane by lane, warp by warp, and item
+// by item of the sample, by the block that ends the sample's last one, in an order that depends on the shapes
 // alone. Statistics of each position are merged over the four lanes that have its channels.
 //
-// Before this stand Shared, Unit and the struct Sites: where a lane's positions are (`at`), and which of them are there (`inside`).
+// Before this stand Shared, Unit and the struct Sites: where a lane's positions are (`at`), and which of them
+// are there (`inside`).
 
 // A lane's channel, by its number among kColumns.
 __device__ inline int channel_of(int e) { return e / 2 * 8 + (int)threadIdx.x % 4 * 2 + e % 2; }
@@ -118,8 +120,8 @@ __device__ inline void merge_kept(const typename Sweep::Kept (&kept)[kColumns], 
   __syncthreads();
 }
 
-// Joins the statistics of a sample's items, which lie in `list` item by item: true in the block that comes last, with
-// the sample's own in `totals`. `arrived` is zero at the start of the launch.
+// Joins the statistics of a sample's items, which lie in `list` item by item: true in the block that comes
+// last, with the sample's own in `totals`. `arrived` is zero at the start of the launch.
 template <class Sums>
 __device__ inline bool join_items(const Arguments& a, int item, Sums* list, unsigned int* arrived,
                                   Sums* totals) {

@@ -1,5 +1,5 @@
-// The kernel `conv_roll`: every block takes its items in turn; see device/conv_roll.cuh. Shared memory holds two staged
-// planes, then the statistics of a sample and the weights.
+// The kernel `conv_roll`: every block takes its items in turn; see device/conv_roll.cuh. Shared memory holds
+// two staged planes, then the statistics of a sample and the weights.
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     conv_roll(const __grid_constant__ Arguments a) {

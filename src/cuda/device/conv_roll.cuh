@@ -1,18 +1,21 @@
-// conv_roll: a sweep over a convolution of stride 1 with few channels, by `wgmma`; its result is in memory only where the sweep
-// stores it.
+// conv_roll: a sweep over a convolution of stride 1 with few channels, by `wgmma`; its result is in memory
+// only where the sweep stores it.
 //
-// A work item is a run of strips of one sample (device/conv_roll_tile.cuh). A block goes through a strip plane by plane of the
-// input; the next plane is fetched beside the products of this one. Rows of the products are positions, 64 a warpgroup.
-// Their columns are the filter's depths with all output channels: what a plane gives to kFilterD depths of the
-// result is one product, so that rows are read once for all of them. The sums of a depth stay where they are while the
-// planes pass, and the weights' columns rotate instead: sums of depth z are block z % kFilterD. The last plane
-// of a depth done, the sweep's program and sinks take its sums (device/conv_program.cuh).
+// A work item is a run of strips of one sample (device/conv_roll_tile.cuh). A block goes through a strip
+// plane by plane of the input; the next plane is fetched beside the products of this one. Rows of the
+// products are positions, 64 a warpgroup. Their columns are the filter's depths with all output channels:
+// what a plane gives to kFilterD depths of the result is one product, so that rows are read once for all of
+// them. The sums of a depth stay where they are while the planes pass, and the weights' columns rotate
+// instead: sums of depth z are block z % kFilterD. The last plane of a depth done, the sweep's program and
+// sinks take its sums (device/conv_program.cuh).
 //
-// In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores cut sums
-// off instead of rounding them: there the products of a plane are summed by themselves, the small ones first, and added rounded.
+// In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
+// cut sums off instead of rounding them: there the products of a plane are summed by themselves, the small
+// ones first, and added rounded.
 //
-// Before this stand what device/conv_roll_tile.cuh names, the products of warpgroups and device/conv_program.cuh; behind it the
-// program of the sweep, the finalise steps and `run_item`, which calls what is here; last the kernel, device/conv_roll.cu.
+// Before this stand what device/conv_roll_tile.cuh names, the products of warpgroups and
+// device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
+// what is here; last the kernel, device/conv_roll.cu.
 
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>

@@ -1,12 +1,13 @@
-// How threads of the kernel `conv_roll` stage the input, row by row: any elements, each read for each row that has it.
+// How threads of the kernel `conv_roll` stage the input, row by row: any elements, each read for each row
+// that has it.
 
 constexpr int kFetches = (kStageRows + kThreads - 1) / kThreads;
 
 // The column, in its band, of a place in a row of positions.
 __device__ inline int column_at(int place) { return place; }
 
-// The rows that a thread stages, the same in all planes: where their first elements lie in a plane of the tensor, and a bit for
-// each element that is there.
+// The rows that a thread stages, the same in all planes: where their first elements lie in a plane of the
+// tensor, and a bit for each element that is there.
 struct Rows {
   Offset at[kFetches];
   unsigned int inside[kFetches];

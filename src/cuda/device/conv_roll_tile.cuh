@@ -1,14 +1,16 @@
 // Strips of the kernel `conv_roll`: which positions they have, and their input in shared memory.
 //
-// The result's columns are cut into bands of kTileW. The positions of a plane of a band are numbered row by row, kPitch a row,
-// of which the last kPitch - kTileW are not there. A strip is kStrip of them, one behind the other, with a segment of the
-// depths. Where a convolution has two dimensions, rows of the image may be depths (kFolded).
-// The input of one plane of a strip lies in shared memory as rows of 16 bytes, one for each position and kPackC channels:
-// the kPackC x kPackH x kPackW elements of the input that begin at the position's own. So a chunk of the filter, which is
-// as large, is one offset for all positions (`chunk_offset`), and eight neighbouring positions are a core matrix of
-// `wgmma`. What no weight meets is 0 there, so that infinities go where they belong.
+// The result's columns are cut into bands of kTileW. The positions of a plane of a band are numbered row by
+// row, kPitch a row, of which the last kPitch - kTileW are not there. A strip is kStrip of them, one behind
+// the other, with a segment of the depths. Where a convolution has two dimensions, rows of the image may be
+// depths (kFolded). The input of one plane of a strip lies in shared memory as rows of 16 bytes, one for each
+// position and kPackC channels: the kPackC x kPackH x kPackW elements of the input that begin at the
+// position's own. So a chunk of the filter, which is as large, is one offset for all positions
+// (`chunk_offset`), and eight neighbouring positions are a core matrix of `wgmma`. What no weight meets is 0
+// there, so that infinities go where they belong.
 //
-// Before this stand the constants, Arguments and input_data, input_offset and input_steps, the tensor that is convolved.
+// Before this stand the constants, Arguments and input_data, input_offset and input_steps, the tensor that is
+// convolved.
 
 constexpr int kRowBytes = 16;
 constexpr int kRowElements = kPackC * kPackH * kPackW;
@@ -44,7 +46,8 @@ struct Cell {
 };
 __device__ constexpr Cell cell_of(int e) { return {e / (kPackH * kPackW), e / kPackW % kPackH, e % kPackW}; }
 
-// A strip by its first position, its band's first column, and its first depth; so many planes of the input are met.
+// A strip by its first position, its band's first column, and its first depth; so many planes of the input
+// are met.
 struct Strip {
   int first, column, depth, planes;
 };

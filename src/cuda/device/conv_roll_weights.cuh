@@ -7,8 +7,9 @@ constexpr int kWeightRows = (2 * kFilterD - 1) * kWeightBlock;
 constexpr int kSteps = (kChunks + 1) / 2;
 constexpr int kZeros = kChunks % 2 != 0 ? 64 : 0;  // rows, where a step has but one chunk
 
-// What a thread block prepares once: weights as [part][chunk][depth of the filter, channel][element of the chunk]. Depths stand as
-// K - 1, ..., 0, K - 1, ..., 1, so that each rotation of them is K neighbours. It lies behind the stages, as zeros have to.
+// What a thread block prepares once: weights as [part][chunk][depth of the filter, channel][element of the
+// chunk]. Depths stand as K - 1, ..., 0, K - 1, ..., 1, so that each rotation of them is K neighbours. It
+// lies behind the stages, as zeros have to.
 struct Prepared {
   alignas(128) char weights[kParts][2 * kSteps][kWeightRows][kRowBytes];
   char zeros[kZeros + 1][kRowBytes];
@@ -38,7 +39,8 @@ __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
     reinterpret_cast<unsigned int*>(prepared.zeros)[i] = 0;
 }
 
-// Adds the products of one plane to a warpgroup's sums. `rows`, `weights` and `zeros` are places in shared memory.
+// Adds the products of one plane to a warpgroup's sums. `rows`, `weights` and `zeros` are places in shared
+// memory.
 __device__ inline void multiply(unsigned int rows, unsigned int weights, unsigned int zeros, int rotation,
                                 float (&sums)[kSums]) {
   auto step = [&](int k, int part_of_rows, int part_of_weights) {

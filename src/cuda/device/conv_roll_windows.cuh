@@ -1,9 +1,9 @@
-// How threads of the kernel `conv_roll` stage the input where a row has four neighbouring columns: the rows of four
-// neighbouring positions at once, out of eight columns that are read once.
+// How threads of the kernel `conv_roll` stage the input where a row has four neighbouring columns: the rows
+// of four neighbouring positions at once, out of eight columns that are read once.
 //
-// Positions of a row of the image lie in shared memory with those whose columns are 0 modulo 4 first, then those with 1, 2
-// and 3, so that neighbouring threads write neighbouring rows. Filters are at most four columns wide: chunks of them are whole
-// rows of the image apart, and the order within one is of no account.
+// Positions of a row of the image lie in shared memory with those whose columns are 0 modulo 4 first, then
+// those with 1, 2 and 3, so that neighbouring threads write neighbouring rows. Filters are at most four
+// columns wide: chunks of them are whole rows of the image apart, and the order within one is of no account.
 
 constexpr int kQuads = (kTileW + 3) / 4;
 // Rows of the image that a strip's staged positions are in.
@@ -22,8 +22,8 @@ __device__ inline int column_at(int place) {
   return (place - first_place(j)) * 4 + j;
 }
 
-// The columns that a thread reads, the same in all planes: where the first lies in a plane of the tensor, a bit for each
-// that is there, of all sets, and the place of its first row among those of its chunk.
+// The columns that a thread reads, the same in all planes: where the first lies in a plane of the tensor, a
+// bit for each that is there, of all sets, and the place of its first row among those of its chunk.
 constexpr unsigned int kLastQuad = 1u << 31;  // a bit beside them: there may be fewer than four rows
 struct Rows {
   Offset at[kFetches];

@@ -1,10 +1,10 @@
 // Tiles of the kernel `conv`: which positions they have, and their input in shared memory.
 //
-// A tile is kTileD x kTileH x kTileW positions of the result. Its input is kBoxD x kBoxH x kBoxW elements of each channel,
-// zeros where it reaches beyond the tensor, staged as [channel][d][h][w] with rows kPitch apart, planes kPlane and channels
-// kVolume: a tap of the filter is an offset, the same for all positions. Rows are copied kVector elements at a time. The box
-// begins kLead columns before the input of the tile's first position without padding: kPadW, or more, so that vectors are
-// aligned.
+// A tile is kTileD x kTileH x kTileW positions of the result. Its input is kBoxD x kBoxH x kBoxW elements of
+// each channel, zeros where it reaches beyond the tensor, staged as [channel][d][h][w] with rows kPitch
+// apart, planes kPlane and channels kVolume: a tap of the filter is an offset, the same for all positions.
+// Rows are copied kVector elements at a time. The box begins kLead columns before the input of the tile's
+// first position without padding: kPadW, or more, so that vectors are aligned.
 //
 // Before this stand the constants, Arguments, and input_data and input_offset, the tensor that is convolved.
 
@@ -72,8 +72,8 @@ __device__ inline void round_staged(const Corner& corner, Element* staged) {
   }
 }
 
-// The positions of a lane in a group of kMTiles * 16: rows g and g + 8 of each product. Positions are flat over the tile; where
-// kDown, rows of the image are taken kMTiles at a time, one for each product.
+// The positions of a lane in a group of kMTiles * 16: rows g and g + 8 of each product. Positions are flat
+// over the tile; where kDown, rows of the image are taken kMTiles at a time, one for each product.
 struct Sites {
   int bases[kRows];     // places in the staged input, in bytes
   Corner at[kRows];     // in the result; the tile's first for those that are not there

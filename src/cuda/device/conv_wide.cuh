@@ -1,4 +1,5 @@
-// conv_wide: a sweep over a convolution with many channels, by tensor cores, tile by tile (device/conv_wide_tile.cuh).
+// conv_wide: a sweep over a convolution with many channels, by tensor cores, tile by tile
+// (device/conv_wide_tile.cuh).
 //
 // Tiles are numbered sample by sample, channel block by channel block; a thread block takes a run of them,
 // all runs as long as each other, which may go over several samples. It goes by stages of weights, which are
@@ -179,7 +180,8 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
     }
     thread::copy_commit();
   }
-  // Registers are for products: tiles are in shared memory, this one and the next, and the last, which some may still read.
+  // Registers are for products: tiles are in shared memory, this one and the next, and the last, which some
+  // may still read.
   constexpr int kTiles = 3;
   if (threadIdx.x == 0) shared.tiles[begin % kTiles] = tile_of(a, begin);
   __syncthreads();

@@ -2,9 +2,10 @@
 // deep, eight f32 or 16 of the smaller channels at one tap. Both factors lie in shared memory in cells of 16
 // bytes, so that eight rows are read as one matrix.
 //
-// kMode says what is multiplied: f32 elements rounded to tf32 (as they are staged); f32 elements as the sum of two tf32
-// numbers each, of whose four products three count (strict); bf16 or f16 elements. Tensor cores cut sums off instead of
-// rounding them: in strict mode the sums of a stage are added to others, which are rounded.
+// kMode says what is multiplied: f32 elements rounded to tf32 (as they are staged); f32 elements as the sum
+// of two tf32 numbers each, of whose four products three count (strict); bf16 or f16 elements. Tensor cores
+// cut sums off instead of rounding them: in strict mode the sums of a stage are added to others, which are
+// rounded.
 
 __device__ inline void add_products(float (&sums)[4], const unsigned int (&a)[4], unsigned int b0,
                                     unsigned int b1) {

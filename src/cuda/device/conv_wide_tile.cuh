@@ -167,8 +167,8 @@ __device__ inline void put(const Fetched& fetched, char* image) {
   if (fetched.place >= 0) reinterpret_cast<Cell*>(image)[fetched.place] = packed(fetched.values);
 }
 
-// A stage of weights: that of a tile, its number among all in memory, and where the chunk ends; a tile has the same `count` of
-// stages in each chunk, those of the filter depths that meet the input.
+// A stage of weights: that of a tile, its number among all in memory, and where the chunk ends; a tile has
+// the same `count` of stages in each chunk, those of the filter depths that meet the input.
 constexpr int kDepthStages = kFilterH * kRowParts;
 constexpr int kChunkStages = kFilterD * kDepthStages;
 

@@ -1,5 +1,5 @@
-// Products of small matrices by tensor cores, mma.sync: sums += a * b, f32 sums of 16 x 8. A warp holds the matrices
-// together; with g = lane / 4 and t = lane % 4 a lane has
+// Products of small matrices by tensor cores, mma.sync: sums += a * b, f32 sums of 16 x 8. A warp holds the
+// matrices together; with g = lane / 4 and t = lane % 4 a lane has
 //   sums[0], sums[1]   (g, 2t), (g, 2t + 1)         sums[2], sums[3]   the same in row g + 8
 //   tf32, depth 8      a: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)      b: (t, g), (t + 4, g)
 //   16 bits, depth 16  a: (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8)  b: (2t, g), (2t + 8, g), each with the next
@@ -50,6 +50,8 @@ __device__ inline float to_tf32(float x) {
   return __uint_as_float(y);
 }
 
-// What the nearest tf32 leaves out of x, rounded by the hardware's ignoring the lower bits. A NaN may become a number:
-// `rounded` is one then.
-__device__ inline unsigned int rest_of(float x, float rounded) { return __float_as_uint(x - rounded) + 0x1000; }
+// What the nearest tf32 leaves out of x, rounded by the hardware's ignoring the lower bits. A NaN may become
+// a number: `rounded` is one then.
+__device__ inline unsigned int rest_of(float x, float rounded) {
+  return __float_as_uint(x - rounded) + 0x1000;
+}

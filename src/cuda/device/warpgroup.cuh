@@ -1,6 +1,7 @@
-// Products of matrices by a warpgroup, four neighbouring warps: wgmma, sums += a * b, f32 sums of 64 x N. Both factors are in
-// shared memory, as core matrices of eight rows of 16 bytes, one behind the other along the rows; a step of the depth is two of
-// them, `next` apart. A lane has of its warp's 16 rows of the sums what it has of a product by mma.sync.
+// Products of matrices by a warpgroup, four neighbouring warps: wgmma, sums += a * b, f32 sums of 64 x N.
+// Both factors are in shared memory, as core matrices of eight rows of 16 bytes, one behind the other along
+// the rows; a step of the depth is two of them, `next` apart. A lane has of its warp's 16 rows of the sums
+// what it has of a product by mma.sync.
 
 // A place in shared memory as descriptors of matrices have it, by 16 bytes.
 __device__ inline unsigned int place_of(const void* pointer) {

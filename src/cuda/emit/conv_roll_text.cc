@@ -102,7 +102,7 @@ class ConvRollWriter : ConvSweepWriter {
         {"kSharedBegin", number_text(c.stage_bytes)},
         {"kTail", tail ? "1" : "0"},
         {"k16Bit", constants_.mode == ConvMode::kTf32 ? "2"
-                   : writes_16_bit()                  ? "1"
+                   : rounds_to_16_bit()               ? "1"
                                                       : "0"}};
     add_window(result, form_.geometry);
     return result;

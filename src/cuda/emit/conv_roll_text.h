@@ -1,5 +1,5 @@
-// The text of a kernel `conv_roll` (device/conv_roll.cuh): constants, products, program and finalise steps around the
-// device files.
+// The text of a kernel `conv_roll` (device/conv_roll.cuh): constants, products, program and finalise steps
+// around the device files.
 #pragma once
 
 #include "cuda/emit/conv_text.h"

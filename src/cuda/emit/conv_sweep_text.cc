@@ -34,7 +34,7 @@ ConvSweepWriter::ConvSweepWriter(const Schedule& schedule, const KernelCut& cut)
       taken);
 }
 
-bool ConvSweepWriter::writes_16_bit() const {
+bool ConvSweepWriter::rounds_to_16_bit() const {
   return std::all_of(sweep(0).sinks.begin(), sweep(0).sinks.end(), [&](const Sink& sink) {
     return sink.kind == SinkKind::kStore && byte_size(element_type(sink.slots[0])) == 2;
   });
@@ -62,8 +62,8 @@ void ConvSweepWriter::write_structs(Text& text) {
   write_kept(text);
 }
 
-// Moments are sums around one of the thread's own elements: where that is far from the mean, so is the variance
-// large of which it is a part, so that nothing is lost to the difference of two large numbers.
+// Moments are sums around one of the thread's own elements: where that is far from the mean, so is the
+// variance large of which it is a part, so that nothing is lost to the difference of two large numbers.
 void ConvSweepWriter::write_kept(Text& text) const {
   auto name = [](const Sink* sink) { return "s" + number_text(sink->part); };
   auto is_moments = [&](const Sink* sink) { return part(sink->part).statistic == Statistic::kMoments; };

@@ -1,4 +1,5 @@
-// What the texts of kernels over a convolution have in common: the sweep's program and sinks on a lane's sums.
+// What the texts of kernels over a convolution have in common: the sweep's program and sinks on a lane's
+// sums.
 #pragma once
 
 #include "cuda/conv_sum.h"
@@ -15,9 +16,10 @@ class ConvSweepWriter : public UnitWriter {
   // Whether statistics of each channel are taken.
   bool totals() const { return !taken_.empty() && !over_channels_; }
   // Whether all that is made of an element is rounded to 16 bits.
-  bool writes_16_bit() const;
+  bool rounds_to_16_bit() const;
 
-  // What sinks take of an element, what does not vary over positions, statistics with and without their count.
+  // What sinks take of an element, what does not vary over positions, statistics with and without their
+  // count.
   void write_structs(Text& text);
   // Members of UnitValues. Returns their bytes, or a few more.
   int write_values(Text& text) const;

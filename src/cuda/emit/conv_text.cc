@@ -85,7 +85,7 @@ class ConvWriter : ConvSweepWriter {
         {"kSharedBytes", number_text(shared_bytes_)},
         {"kTail", cut_.remaining.empty() && statistic_outputs(cut_.remaining, true).empty() ? "0" : "1"},
         {"k16Bit", c.mode == ConvMode::kTf32 ? "2"
-                   : writes_16_bit()         ? "1"
+                   : rounds_to_16_bit()      ? "1"
                                              : "0"}};
     add_window(result, conv_.geometry);
     constexpr const char* kAxes = "DHW";

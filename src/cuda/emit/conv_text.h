@@ -1,4 +1,5 @@
-// The text of a kernel `conv` (device/conv.cuh): constants, program and finalise steps around the device files.
+// The text of a kernel `conv` (device/conv.cuh): constants, program and finalise steps around the device
+// files.
 #pragma once
 
 #include <array>

@@ -142,7 +142,7 @@ class ConvWideWriter : ConvSweepWriter {
                            {"kSharedBytes", number_text(c.shared_bytes)},
                            {"kTail", tail ? "1" : "0"},
                            {"k16Bit", c.mode == ConvMode::kTf32 ? "2"
-                                      : writes_16_bit()         ? "1"
+                                      : rounds_to_16_bit()      ? "1"
                                                                 : "0"}};
     result.insert(result.end(), own.begin(), own.end());
     return result;

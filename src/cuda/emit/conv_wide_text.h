@@ -1,4 +1,5 @@
-// The texts of a kernel `conv_wide` (device/conv_wide.cuh) and of `conv_weights`, which brings its weights into order.
+// The texts of a kernel `conv_wide` (device/conv_wide.cuh) and of `conv_weights`, which brings its weights
+// into order.
 #pragma once
 
 #include "cuda/conv_sum.h"

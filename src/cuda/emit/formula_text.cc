@@ -241,7 +241,8 @@ class StatementWriter {
     if (is_comparison(step.primitive)) return name(step.a) + op + name(step.b) + " ? 1 : 0";
     if (!op.empty()) return name(step.a) + op + name(step.b);
     return (branchless() && step.primitive == Primitive::kTanh ? "branchless::" : "") +
-           function_name(step.primitive) + "(" + name(step.a) + (step.b >= 0 ? ", " + name(step.b) : "") + ")";
+           function_name(step.primitive) + "(" + name(step.a) + (step.b >= 0 ? ", " + name(step.b) : "") +
+           ")";
   }
 
   Text& text_;

@@ -11,7 +11,8 @@ constexpr int kBanks = 32;
 // What the device code keeps beside the planner's count.
 constexpr int kStaticBytes = 256;
 constexpr int kOtherRegisters = 48;
-// Steps whose sums are promoted together in strict mode: what tensor cores cut off stays below one rounding of f32.
+// Steps whose sums are promoted together in strict mode: what tensor cores cut off stays below one rounding
+// of f32.
 constexpr int kPromoted = 4;
 
 int depth_of(ConvMode mode) { return mode == ConvMode::k16Bits ? 16 : 8; }
@@ -117,8 +118,8 @@ ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t bloc
   ConvItems best;
   for (std::int64_t items = 1; items <= std::min(tiles, 4 * blocks); ++items) {
     const std::int64_t rounds = (samples * items + blocks - 1) / blocks;
-    const double longest =
-        static_cast<double>(rounds) * (static_cast<double>((tiles + items - 1) / items) + of_item);
+    const std::int64_t of_one = (tiles + items - 1) / items;
+    const double longest = static_cast<double>(rounds) * (static_cast<double>(of_one) + of_item);
     if (best.longest == 0 || longest < best.longest) best = {items, longest};
   }
   return best;
@@ -134,8 +135,8 @@ int room_for_stages(const Gpu& gpu, int blocks, int shared_bytes) {
          shared_bytes - kStaticBytes;
 }
 
-// How a block's products are divided among warps and lanes, and blocks of how many threads, how many a multiprocessor, have the
-// registers for it.
+// How a block's products are divided among warps and lanes, and blocks of how many threads, how many a
+// multiprocessor, have the registers for it.
 struct Shapes {
   ConvConstants base;
   std::vector<std::pair<int, int>> blocks;  // threads, blocks a multiprocessor; the best first
@@ -167,9 +168,9 @@ Shapes shapes_for(const ConvWork& work) {
   return shapes;
 }
 
-// The unit of cost is the time of a warp's product of 16 positions and eight channels; a copy of an input element and what a tile
-// costs by itself (two barriers, the wait for its copies) are held against it. This is the cost of a tile, for blocks that share a
-// multiprocessor.
+// The unit of cost is the time of a warp's product of 16 positions and eight channels; a copy of an input
+// element and what a tile costs by itself (two barriers, the wait for its copies) are held against it. This
+// is the cost of a tile, for blocks that share a multiprocessor.
 double tile_cost(const ConvConstants& constants, const ConvWork& work) {
   constexpr double kCopyCost = 0.02;
   constexpr double kTileCost = 60;

@@ -23,7 +23,8 @@ struct ConvWork {
   ConvWishes wishes;
 };
 
-// Wavefronts of shared memory that a warp's reads of one product's positions take, on average: 1 without conflicts.
+// Wavefronts of shared memory that a warp's reads of one product's positions take, on average: 1 without
+// conflicts.
 double conv_conflicts(const ConvConstants& constants, const ConvWork& work);
 
 // `shared_bytes` is what a block needs beside the stages.
@@ -31,8 +32,8 @@ ConvConstants divide_conv(const Gpu& gpu, const ConvWork& work, int shared_bytes
 
 // Tiles by d, h, w.
 std::array<std::int64_t, 3> conv_tiles(const ConvConstants& constants, const ConvSum& conv);
-// Items of a sample, and what the block with most of them takes, in tiles, for the blocks that run at once. An item takes
-// `of_item` tiles by itself.
+// Items of a sample, and what the block with most of them takes, in tiles, for the blocks that run at once.
+// An item takes `of_item` tiles by itself.
 struct ConvItems {
   std::int64_t of_sample = 1;
   double longest = 0;

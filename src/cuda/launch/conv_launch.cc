@@ -1,4 +1,5 @@
-// A kernel `conv` or `conv_roll` made ready: for inputs that are dense, and for any views where a run brings others.
+// A kernel `conv` or `conv_roll` made ready: for inputs that are dense, and for any views where a run brings
+// others.
 #include <algorithm>
 #include <map>
 #include <optional>

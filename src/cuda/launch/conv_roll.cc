@@ -69,8 +69,8 @@ Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
   return {ceil_div(chunks.c * rows * ceil_div(constants.width, 4), constants.threads), 12, 60};
 }
 
-// Clocks of a multiprocessor for a strip's plane, on blocks that share it: of the tensor cores with what they read of shared
-// memory, of instructions, and what one after the other takes at least.
+// Clocks of a multiprocessor for a strip's plane, on blocks that share it: of the tensor cores with what they
+// read of shared memory, of instructions, and what one after the other takes at least.
 double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
   constexpr double kPlaneInstructions = 80;
   constexpr double kStripInstructions = 100;  // of a strip that begins, and for each fetch
@@ -134,7 +134,8 @@ ConvSum form_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return constants.folded ? folded(conv) : conv;
 }
 
-// Whether the smallest strip fits: its stages beside the weights and what the program keeps, its sums in registers.
+// Whether the smallest strip fits: its stages beside the weights and what the program keeps, its sums in
+// registers.
 bool fits(const ConvSum& form, const ConvWork& work, const std::array<int, 3>& pack) {
   constexpr std::int64_t kMostStages = 96 * 1024;
   ConvWork of_form = work;

@@ -9,8 +9,8 @@
 
 namespace fuseblock::cuda {
 
-// How a row of 16 bytes is filled, by channels, rows and columns, with the fewest steps of products; none where a
-// row would hold elements that only some of its uses have weights for.
+// How a row of 16 bytes is filled, by channels, rows and columns, with the fewest steps of products; none
+// where a row would hold elements that only some of its uses have weights for.
 std::optional<std::array<int, 3>> conv_roll_pack(const ConvSum& conv, int element_bytes);
 
 // Whether `conv_roll` takes a convolution on a GPU.
@@ -20,7 +20,7 @@ bool conv_rolls(const Gpu& gpu, const ConvWork& work);
 bool conv_roll_near(const ConvSum& conv);
 
 // Bytes of shared memory that a block needs beside the stages, of a division with so many threads.
-typedef std::function<int(const ConvRollConstants&)> ConvRollBytes;
+using ConvRollBytes = std::function<int(const ConvRollConstants&)>;
 ConvRollConstants divide_conv_roll(const Gpu& gpu, const ConvWork& work, const ConvRollBytes& shared_bytes);
 
 // What an item takes by itself, in strips.

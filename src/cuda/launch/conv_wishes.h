@@ -1,5 +1,5 @@
-// What the environment variable FUSEBLOCK_CONV asks of the division of kernels `conv`, for measurements: the planner chooses
-// among divisions that have these numbers.
+// What the environment variable FUSEBLOCK_CONV asks of the division of kernels `conv`, for measurements: the
+// planner chooses among divisions that have these numbers.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ struct ConvWishes {
   std::optional<int> fold;  // rows of the image are depths
   std::optional<std::array<int, 3>> tile;
 
-  // `threads=256,blocks=2,rows=4,stages=1,promote=4,down=0,roll=0,fold=1,tile=1x8x30`, each where it is wished. A UserError names what it
-  // is not.
+  // `threads=256,blocks=2,rows=4,stages=1,promote=4,down=0,roll=0,fold=1,tile=1x8x30`, each where it is
+  // wished. A UserError names what it is not.
   static ConvWishes parse(const std::string& text);
   static ConvWishes of_environment();
 };

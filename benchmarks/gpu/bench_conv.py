@@ -63,7 +63,15 @@ SLOW_MS = 20  # such calls are run fewer times
 # Values of FUSEBLOCK_CONV for --sweep.
 SHAPES = ("threads=256,blocks=2", "threads=256,blocks=1", "threads=128,blocks=4", "threads=128,blocks=3")
 SWEEP = [
-    f"{shape},rows={rows},stages={stages}" for shape in SHAPES for rows in (1, 2, 4) for stages in (1, 2)
+    "fold=0",
+    "fold=1",
+    *(f"{shape},rows={rows}" for shape in SHAPES for rows in (1, 2, 4)),
+    *(
+        f"roll=0,{shape},rows={rows},stages={stages}"
+        for shape in SHAPES
+        for rows in (1, 2, 4)
+        for stages in (1, 2)
+    ),
 ]
 
 

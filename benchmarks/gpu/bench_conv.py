@@ -343,12 +343,12 @@ def main() -> int:
     records = []
     for name, mode in itertools.product(names, options.modes):
         records += run(Row(name, mode, options.layout), timer, rates, wishes, options.compile)
+        write(options.out or RECORD, records, rates)
     if len(wishes) > 1:
         print("\nthe best of each:")
         for name, mode in dict.fromkeys((each["case"], each["mode"]) for each in records):
             own = [each for each in records if (each["case"], each["mode"]) == (name, mode)]
             print(line(min(own, key=lambda each: float(each["fuseblock_ms"]))))
-    write(options.out or RECORD, records, rates)
     return 0
 
 

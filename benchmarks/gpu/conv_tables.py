@@ -3,8 +3,8 @@
 
     python3 benchmarks/gpu/conv_tables.py
 
-Rows are those of benchmarks/results/h200/conv.json, by mode and layout; the page has two marks, and what
-stands between them is replaced.
+Rows are those of benchmarks/results/h200/conv.json, by mode and layout, or what the program printed where it
+was stopped before it wrote them, conv.txt; the page has two marks, and what stands between them is replaced.
 """
 
 from __future__ import annotations
@@ -52,8 +52,11 @@ def main() -> None:
     page = PAGE.read_text()
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
-    rows = json.loads(RECORD.read_text())["rows"]
-    PAGE.write_text(f"{before}{BEGIN}\n{tables(rows)}\n{END}{after}")
+    if RECORD.exists():
+        text = tables(json.loads(RECORD.read_text())["rows"])
+    else:
+        text = f"```\n{RECORD.with_suffix('.txt').read_text()}```\n"
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
 if __name__ == "__main__":

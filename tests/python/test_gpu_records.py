@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tests" / "gpu"))
 import gpu_cases  # noqa: E402
 import gpu_row  # noqa: E402
 
-# Rows that miss their bar, by 6 %: of four products each, what strict mode leaves out counts more than rounding.
+# Rows that miss their bar by 6 %: of sums of four, what strict mode leaves out counts more than rounding.
 MISSES = {f"conv_few_1d_strided f32 {layout}" for layout in ("contiguous", "strided")}
 
 

@@ -53,11 +53,11 @@ def _convolutions(statements: Sequence[dict[str, Any]]) -> tuple[bool, tuple[str
     rounded = {
         each["name"]
         for each in statements
-        if each["op"] == "cast" and each["args"]["dtype"] in ("bf16", "f16")
+        if each.get("op") == "cast" and each["args"]["dtype"] in ("bf16", "f16")
     }
     found, switches = False, set()
     for each in statements:
-        if not each["op"].startswith(("conv", "linear")):
+        if not each.get("op", "").startswith(("conv", "linear")):
             continue
         found = True
         if each["operands"][1] not in rounded:

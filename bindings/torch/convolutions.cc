@@ -129,8 +129,8 @@ struct Reached {
 };
 
 // What cuDNN reaches on an H200. Where there are few channels most of its products are with zeros. For each
-// channel: conv_transpose3d_relu_gn, with 64, its norm taken off by its bytes; at most: conv2d(128, k=3,
-// pad=1) on 1,128,256,256 by itself.
+// channel: conv_transpose3d_relu_gn, with 64, less an estimate of its norm; at most: conv2d(128, k=3, pad=1)
+// on 1,128,256,256 by itself.
 constexpr Reached kTf32 = {0.0065, 0.45};
 constexpr Reached kStrict = {0.08, 0.8};  // of plain f32 arithmetic
 constexpr Reached k16Bits = {0.0044, 0.37};

@@ -1,6 +1,7 @@
 """Kernels on the command line: their texts, compiling them without a GPU, the cache of what was compiled."""
 
 import hashlib
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -233,6 +234,26 @@ def test_only_gpus_have_kernels(command: str) -> None:
         done = fuseblock(command, *BLOCK, "--device", device, status=2)
         assert f"{device}: the cuda engine compiles kernels for GPUs" in done.stderr
     assert "--wanted" in fuseblock(command, *BLOCK, "--device", "h200", "--wanted", "x", status=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("block", "x", "result"),
+    [
+        ("conv2d(8, k=3)", "f32[1,3,14,14]", "f32[1,8,12,12]"),
+        ("conv2d(8, k=3, stride=2)", "f32[1,3,29,29]", "f32[1,8,14,14]"),
+        ("conv2d(32, k=3)", "f32[1,32,14,14]", "f32[1,32,12,12]"),
+    ],
+)
+def test_inputs_may_be_called_as_what_kernels_know(block: str, x: str, result: str) -> None:
+    """The members of a kernel's Arguments have names of their own."""
+    names = ("strips", "segments", "depths", "tiles_w", "strip_tiles", "sample_items")
+    inputs = [word for name in names for word in ("--input", f"{name}={result}")]
+    sums = " | ".join(f"add({name})" for name in names)
+    text = fuseblock("source", f"{block} | {sums}", "--input", x, *inputs, "--device", "h200").stdout
+    for arguments in re.findall(r"struct Arguments \{\n(.*?)\n\};", text, re.DOTALL):
+        members = re.findall(r"(\w+);", arguments)
+        assert members
+        assert len(set(members)) == len(members)
 
 
 def test_source_prints_what_is_compiled() -> None:

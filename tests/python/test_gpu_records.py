@@ -16,10 +16,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "benchmarks" / "results" / "h200" / "tests.json"
-sys.path.insert(0, str(ROOT / "tests" / "gpu"))
+sys.path[:0] = [str(ROOT / "tests" / "gpu"), str(ROOT)]
 
 import gpu_cases  # noqa: E402
 import gpu_row  # noqa: E402
+
+from benchmarks.gpu import conv_tables  # noqa: E402
 
 # Rows that miss their bar by 6 %: of sums of four, what strict mode leaves out counts more than rounding.
 MISSES = {f"conv_few_1d_strided f32 {layout}" for layout in ("contiguous", "strided")}
@@ -83,3 +85,9 @@ def test_figures_of_the_page_are_the_recorded_ones() -> None:
         shape = ",".join(map(str, row["shape"]))
         cells = f"{floor:.4f} | {ours:.4f} | {ours / floor:.2f} | {peers['eager']:.3f} | {compiled}"
         assert f"| {row['case']} {shape} | {cells} |" in page
+
+
+def test_printed_figures_of_convolutions_are_on_their_page() -> None:
+    """What the program printed is in docs/conv-on-gpu.md, as benchmarks/gpu/conv_tables.py writes it."""
+    printed = (ROOT / "benchmarks" / "results" / "h200" / "conv.txt").read_text()
+    assert conv_tables.printed(printed) in (ROOT / "docs" / "conv-on-gpu.md").read_text()

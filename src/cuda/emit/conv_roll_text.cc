@@ -34,19 +34,10 @@ class ConvRollWriter : ConvSweepWriter {
     Text values;
     write_unit_values(values);
     Text programs;
-    write_sweep(programs);
-    if (totals()) write_finalise_units(programs);
-    const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
-    const bool tail = !cut_.remaining.empty() || !outputs.empty();
-    write_finalise_all(programs, cut_.remaining, outputs);
+    const bool tail = write_programs(programs);
     for (const char* name : {"items", "sample_items", "tiles", "strips", "segments", "depths", "in_d", "in_h",
                              "in_w", "out_d", "out_h", "out_w"})
       scalar("long long", name);
-    scalar("unsigned int*", "finished");
-    if (totals()) {
-      scalar("unsigned int*", "arrived");
-      scalar("Sums0*", "list0");
-    }
     write_run_item(programs, "char*");
 
     std::string text = head(constants(tail));

@@ -314,6 +314,14 @@ void ConvSweepWriter::write_end(Text& text) {
   text.close();
 }
 
+bool ConvSweepWriter::write_programs(Text& text) {
+  write_sweep(text);
+  if (totals()) write_finalise_units(text);
+  const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
+  write_finalise_all(text, cut_.remaining, outputs);
+  return !cut_.remaining.empty() || !outputs.empty();
+}
+
 void ConvSweepWriter::write_finalise_calls(Text& text) const {
   if (!totals()) return;
   text.line("const Team team = {1, 0, unit.n, 1};");
@@ -322,7 +330,12 @@ void ConvSweepWriter::write_finalise_calls(Text& text) const {
       text.line("finalise_" + number_text(i) + "<Block>(a, unit, team);");
 }
 
-void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) const {
+void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) {
+  scalar("unsigned int*", "finished");
+  if (totals()) {
+    scalar("unsigned int*", "arrived");
+    scalar("Sums0*", "list0");
+  }
   text.line("// A run of tiles of one sample, and behind the sample's last the plan's finalise steps.");
   text.open("__device__ inline void run_item(const Arguments& a, long long item, Shared& shared, " + stages +
             " stages) {");

@@ -29,10 +29,12 @@ class ConvSweepWriter : public UnitWriter {
   void write_weight(Text& text);
   // The struct Sweep0: the program, stores, and what follows reductions over channels.
   void write_sweep(Text& text);
+  // The sweep, its finalise steps and those of the last block; whether there are any of these.
+  bool write_programs(Text& text);
   // Calls of the finalise steps, for `unit`.
   void write_finalise_calls(Text& text) const;
-  // run_item, of a kernel whose stages are `stages`.
-  void write_run_item(Text& text, const std::string& stages) const;
+  // run_item, of a kernel whose stages are `stages`, and the scalars it joins a sample's items by.
+  void write_run_item(Text& text, const std::string& stages);
 
   ConvSum conv_;
   int input_;  // slot

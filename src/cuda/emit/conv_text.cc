@@ -20,22 +20,13 @@ class ConvWriter : ConvSweepWriter {
     Text values;
     write_unit_values(values);
     Text programs;
-    write_sweep(programs);
-    if (totals()) write_finalise_units(programs);
-    const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
-    const bool tail = !cut_.remaining.empty() || !outputs.empty();
-    write_finalise_all(programs, cut_.remaining, outputs);
+    const bool tail = write_programs(programs);
     for (const char* name : {"items", "sample_items", "tiles", "tiles_h", "tiles_w", "in_d", "in_h", "in_w",
                              "out_d", "out_h", "out_w"})
       scalar("long long", name);
-    scalar("unsigned int*", "finished");
-    if (totals()) {
-      scalar("unsigned int*", "arrived");
-      scalar("Sums0*", "list0");
-    }
     write_run_item(programs, "Element*");
 
-    std::string text = head(constants());
+    std::string text = head(constants(tail));
     text += "typedef int Count;\n\n" + device_file("types.cuh");
     text += "\ntypedef " + element_name(element_type(input_)) + " Element;\n";
     for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "copies.cuh", "crew.cuh",
@@ -55,7 +46,7 @@ class ConvWriter : ConvSweepWriter {
   }
 
  private:
-  std::vector<std::pair<std::string, std::string>> constants() const {
+  std::vector<std::pair<std::string, std::string>> constants(bool tail) const {
     const ConvConstants& c = constants_;
     std::vector<std::pair<std::string, std::string>> result = {
         {"kThreads", number_text(c.threads)},
@@ -83,7 +74,7 @@ class ConvWriter : ConvSweepWriter {
         {"kPlane", number_text(c.plane)},
         {"kVolume", number_text(c.volume)},
         {"kSharedBytes", number_text(shared_bytes_)},
-        {"kTail", cut_.remaining.empty() && statistic_outputs(cut_.remaining, true).empty() ? "0" : "1"},
+        {"kTail", tail ? "1" : "0"},
         {"k16Bit", c.mode == ConvMode::kTf32 ? "2"
                    : rounds_to_16_bit()      ? "1"
                                              : "0"}};

@@ -72,11 +72,7 @@ class ConvWideWriter : ConvSweepWriter {
     const int values_bytes = write_values(values);
     write_shared(values);
     Text programs;
-    write_sweep(programs);
-    if (totals()) write_finalise_units(programs);
-    const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
-    const bool tail = !cut_.remaining.empty() || !outputs.empty();
-    write_finalise_all(programs, cut_.remaining, outputs);
+    const bool tail = write_programs(programs);
     for (const char* name :
          {"items", "tiles", "strip_tiles", "in_d", "in_h", "in_w", "out_d", "out_h", "out_w"})
       scalar("long long", name);

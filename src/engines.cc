@@ -33,6 +33,11 @@ std::vector<PlannedKernel> kernels_for(const Schedule& schedule, const DeviceDes
   }
 }
 
+std::string launches_json_for(const Schedule& schedule, const DeviceDescription& device,
+                              const Schedule* like) {
+  return cuda::launches_json(schedule, cuda::gpu_of(device), like);
+}
+
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> kEngines = {
       {"cpu", [] { return cpu::description(); }, cpu::prepare, cpu::prepare_training},

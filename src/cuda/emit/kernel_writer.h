@@ -65,5 +65,7 @@ class KernelWriter {
 
 // The text of a device file, by its name in src/cuda/device.
 const std::string& device_file(const std::string& name);
+// All of them by their names.
+const std::map<std::string, std::string>& device_files();
 
 }  // namespace fuseblock::cuda

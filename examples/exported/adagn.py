@@ -7,20 +7,18 @@ Block: group_norm = group_norm(x, 32, affine=false); add = add(getitem, 1); mul 
 add2 = add(mul, getitem2); silu = silu(add2); return silu
 on f32[8,320,64,64], planned for sm_90a.
 
-Forward:
+Forward, 1 kernel:
   1  finalise
        add = getitem + 1
-  2  sweep over [8,320,1,64,64]
+  2  sweep over [n,320,h,w]
        load x
        -> moments of x for each n,c
   3  finalise
        moments of groups(moments(x))
        rstd(x) = 1 / sqrt(squares(x) / 40960 + 1e-05)
-       saved.group_norm.mean
-       saved.group_norm.rstd
        -> output saved.group_norm.mean
           output saved.group_norm.rstd
-  4  sweep over [8,320,1,64,64]
+  4  sweep over [n,320,h,w]
        load x
        -> group_norm = (x - mean(x)) * rstd(x)
           mul = group_norm * add
@@ -28,19 +26,14 @@ Forward:
           silu = add2 * sigmoid(add2)
        -> output silu
   never written to memory: group_norm, mul, add2; writing and reading each once would move 252 MB
-  saved for backward: saved.group_norm.mean f32[8,32], 1.0 k bytes, spares a pass over x
-  saved for backward: saved.group_norm.rstd f32[8,32], 1.0 k bytes, spares a pass over x
-
-  1 kernel, each launched once
-  1  rows: 2 sweeps, 2 finalise steps; 132 blocks of 512 threads, 231 kB of shared memory each; 42 MB read, 42 MB written
-       units of 10 channels of a sample, 256 in all; teams of 1 blocks, 132 of them at work
-       of 10 steps of a warp 10 stay in shared memory for later sweeps
-Backward:
+  the example's work:
+    1  rows: 2 sweeps, 2 finalise steps; 132 blocks of 512 threads, 231 kB of shared memory each
+         units of 10 channels of a sample, 256 in all; teams of 1 blocks, 132 of them at work
+         of 10 steps of a warp 10 stay in shared memory for later sweeps
+Backward, 1 kernel:
   1  finalise
-       saved.group_norm.mean
-       saved.group_norm.rstd
        add = getitem + 1
-  2  sweep over [8,320,1,64,64]
+  2  sweep over [n,320,h,w]
        load x, d_silu
        -> group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
           mul = group_norm * add
@@ -62,7 +55,7 @@ Backward:
        mean2 = sum(part26) / 10
        -> output d_getitem
           output d_getitem2
-  4  sweep over [8,320,1,64,64]
+  4  sweep over [n,320,h,w]
        load x, d_silu
        -> group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
           mul = group_norm * add
@@ -71,15 +64,19 @@ Backward:
           d_group_norm = d_add2 * add
           d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
        -> output d_x
-  never written to memory: group_norm, mul, add2, d_add2, d_group_norm, value2, rstd, value; writing and reading each once would move 587 MB
-
-  1 kernel, each launched once
-  1  rows: 2 sweeps, 2 finalise steps; 132 blocks of 512 threads, 200 kB of shared memory each; 84 MB read, 42 MB written, 34 MB read again
-       units of 10 channels of a sample, 256 in all; teams of 1 blocks, 132 of them at work
-       of 10 steps of a warp 6 stay in shared memory for later sweeps, the others are read again, from L2
+  never written to memory: group_norm, mul, add2, d_add2, d_group_norm, value2, rstd, value; writing and
+      reading each once would move 587 MB
+  the example's work:
+    1  rows: 2 sweeps, 2 finalise steps; 132 blocks of 512 threads, 200 kB of shared memory each
+         units of 10 channels of a sample, 256 in all; teams of 1 blocks, 132 of them at work
+         of 10 steps of a warp 6 stay in shared memory for later sweeps, the others are read again, from L2
 
 The kernels take any extents along n, h, w with h * w % 256 == 0 and 10 * h * w <= multiprocessors * 57344
 and 10 * h * w < 1000000000.
+
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
+of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
+d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
 
 What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
 before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
@@ -558,14 +555,10 @@ ROWS = r"""
 // UnitValues; behind it the program of each sweep, the finalise steps and `run_units`, which calls what is here in the
 // plan's order; last the kernel, device/rows.cu.
 
-constexpr int kTaken = 3;
+constexpr int kTaken = 3;  // parts of a team's list that a lane asks for at once
 
-// parts of a team's list that a lane asks for at once
-constexpr int kPiece = 32 * kVector;
-// elements of a warp's piece
-constexpr int kChunk = kPieces * kPiece;
-
-// and of its chunk
+constexpr int kPiece = 32 * kVector;      // elements of a warp's piece
+constexpr int kChunk = kPieces * kPiece;  // and of its chunk
 
 // The warps of a team, or its blocks, that have elements of a channel.
 struct Range {
@@ -936,20 +929,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 
 FORWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocks = 1;
-constexpr int kVector = 4;
-constexpr int kPieces = 2;
-constexpr int kElements = kVector;
-constexpr int kRing = 14;
-constexpr int kRingBytes = 32 * kThreads;
-constexpr int kChannels = 320;
-constexpr int kUnitChannels = 10;
-constexpr int kSharedBytes = 1536;
-constexpr int kAgain = 0;
-constexpr int kFirstDistance = 1;
-constexpr int kEndDistance = 32;
+constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
+              kElements = kVector, kRing = 14, kRingBytes = 32 * kThreads, kChannels = 320,
+              kUnitChannels = 10, kSharedBytes = 1536, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
@@ -993,10 +975,7 @@ struct Results1 {
 };
 // What its program takes that does not vary over positions.
 struct Channel1 {
-  real i1;
-  real i2;
-  real i3;
-  real i4;
+  real i1, i2, i3, i4;
 };
 struct Sums1 {
   static constexpr int kChannels = kUnitChannels;
@@ -1017,19 +996,8 @@ struct Running1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> x;
-  Tensor<float> getitem2;
-  Tensor<float> silu;
-  Tensor<float> getitem;
-  Tensor<float> saved_group_norm_mean;
-  Tensor<float> saved_group_norm_rstd;
-  long long rounds;
-  long long rest;
-  long long positions;
-  long long team;
-  long long steps;
-  long long again;
-  long long lead;
+  Tensor<float> x, getitem2, silu, getitem, saved_group_norm_mean, saved_group_norm_rstd;
+  long long rounds, rest, positions, team, steps, again, lead;
   uint2* team_list0;
   double number1;  // 1.0 / (10 * h * w)
 };
@@ -1064,8 +1032,7 @@ __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p9[kUnitChannels];
-  real p7[kUnitChannels];
+  real p9[kUnitChannels], p7[kUnitChannels];
   Channel1 channels1[kUnitChannels];
   int nothing;
 };
@@ -1226,20 +1193,9 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 
 BACKWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocks = 1;
-constexpr int kVector = 4;
-constexpr int kPieces = 2;
-constexpr int kElements = kVector;
-constexpr int kRing = 6;
-constexpr int kRingBytes = 64 * kThreads;
-constexpr int kChannels = 320;
-constexpr int kUnitChannels = 10;
-constexpr int kSharedBytes = 3840;
-constexpr int kAgain = 1;
-constexpr int kFirstDistance = 1;
-constexpr int kEndDistance = 32;
+constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
+              kElements = kVector, kRing = 6, kRingBytes = 64 * kThreads, kChannels = 320, kUnitChannels = 10,
+              kSharedBytes = 3840, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
@@ -1247,20 +1203,15 @@ typedef int Count;
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
 struct Results0 {
-  real r16;
-  real r17;
+  real r16, r17;
 };
 // What its program takes that does not vary over positions.
 struct Channel0 {
-  real i1;
-  real i3;
-  real i4;
-  real i5;
+  real i1, i3, i4, i5;
 };
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
-  Sum<real> s13;
-  Sum<real> s17;
+  Sum<real> s13, s17;
   __device__ void clear() {
     s13.clear();
     s17.clear();
@@ -1308,12 +1259,7 @@ struct Results1 {
 };
 // What its program takes that does not vary over positions.
 struct Channel1 {
-  real i1;
-  real i3;
-  real i4;
-  real i5;
-  real i6;
-  real i7;
+  real i1, i3, i4, i5, i6, i7;
 };
 struct Sums1 {
   static constexpr int kChannels = kUnitChannels;
@@ -1334,30 +1280,16 @@ struct Running1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> x;
-  Tensor<float> d_silu;
-  Tensor<float> getitem2;
-  Tensor<float> saved_group_norm_mean;
-  Tensor<float> saved_group_norm_rstd;
-  Tensor<float> d_x;
-  Tensor<float> getitem;
-  Tensor<float> d_getitem;
-  Tensor<float> d_getitem2;
-  long long rounds;
-  long long rest;
-  long long positions;
-  long long team;
-  long long steps;
-  long long again;
-  long long lead;
+  Tensor<float> x, d_silu, getitem2, saved_group_norm_mean, saved_group_norm_rstd, d_x, getitem, d_getitem,
+      d_getitem2;
+  long long rounds, rest, positions, team, steps, again, lead;
   uint2* team_list0;
   double number1;  // 1.0 / (h * w)
 };
 
 // Vectors of each value in the ring: those at `offset` in the tensors, which is `element` of the unit.
 struct Inputs {
-  Vector<float> x[kPieces];
-  Vector<float> d_silu[kPieces];
+  Vector<float> x[kPieces], d_silu[kPieces];
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
@@ -1398,16 +1330,10 @@ __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p9[kUnitChannels];
-  real p19[kUnitChannels];
-  real p20[kUnitChannels];
-  Sum<real> p21[kUnitChannels];
-  Sum<real> p22[kUnitChannels];
-  real p24[kUnitChannels];
-  real p25[kUnitChannels];
-  real p26[kUnitChannels];
-  Sum<real> p27[kUnitChannels];
-  Sum<real> p28[kUnitChannels];
+  real p9[kUnitChannels], p19[kUnitChannels], p20[kUnitChannels];
+  Sum<real> p21[kUnitChannels], p22[kUnitChannels];
+  real p24[kUnitChannels], p25[kUnitChannels], p26[kUnitChannels];
+  Sum<real> p27[kUnitChannels], p28[kUnitChannels];
   real p30[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   Channel1 channels1[kUnitChannels];
@@ -1737,16 +1663,16 @@ def library():
     return loaded
 
 
-def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, numbers):
-    """Launches a kernel: tensors with their axes, then numbers, are its Arguments, eight bytes each."""
+def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
+    """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, axes in tensors:
-        sizes = zip(axes, tensor.shape, tensor.stride(), strict=True)
+    for tensor, own in zip(tensors, axes.split(), strict=True):
+        sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
-    with torch.cuda.device(tensors[0][0].device):
+    with torch.cuda.device(tensors[0].device):
         stream = torch.cuda.current_stream().cuda_stream
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
@@ -1825,32 +1751,11 @@ class Block(torch.autograd.Function):
         chunks = (10 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384, again=False)
         (team_list0,) = zeros(x, 2 * teams * (10 + team) * 24)
-        launch(
-            "forward_rows",
-            team * teams,
-            512,
-            230912,
-            team > 1,
-            [
-                (x, "nchw"),
-                (getitem2, "nchw"),
-                (silu, "nchw"),
-                (getitem, "nchw"),
-                (saved_group_norm_mean, "nc"),
-                (saved_group_norm_rstd, "nc"),
-            ],
-            [
-                units // teams,
-                units % teams,
-                h * w,
-                team,
-                steps,
-                0,
-                min(12 - min(steps, 14), steps),
-                team_list0,
-                1.0 / (10 * h * w),
-            ],
-        )
+        tensors = [x, getitem2, silu, getitem, saved_group_norm_mean, saved_group_norm_rstd]
+        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
+        numbers += [team_list0, 1.0 / (10 * h * w)]
+        axes = "nchw nchw nchw nchw nc nc"
+        launch("forward_rows", team * teams, 512, 230912, team > 1, tensors, axes, numbers)
         ctx.save_for_backward(x, getitem, getitem2, saved_group_norm_mean, saved_group_norm_rstd)
         return silu
 
@@ -1868,35 +1773,12 @@ class Block(torch.autograd.Function):
         chunks = (10 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 6, 32768)
         (team_list0,) = zeros(x, 2 * teams * (10 + team) * 16)
-        launch(
-            "backward_rows",
-            team * teams,
-            512,
-            200448,
-            team > 1,
-            [
-                (x, "nchw"),
-                (d_silu, "nchw"),
-                (getitem2, "nchw"),
-                (saved_group_norm_mean, "nc"),
-                (saved_group_norm_rstd, "nc"),
-                (d_x, "nchw"),
-                (getitem, "nchw"),
-                (d_getitem, "nchw"),
-                (d_getitem2, "nchw"),
-            ],
-            [
-                units // teams,
-                units % teams,
-                h * w,
-                team,
-                steps,
-                max(steps - 6, 0),
-                min(4 - min(steps, 6), steps),
-                team_list0,
-                1.0 / (h * w),
-            ],
-        )
+        tensors = [x, d_silu, getitem2, saved_group_norm_mean, saved_group_norm_rstd, d_x, getitem]
+        tensors += [d_getitem, d_getitem2]
+        numbers = [units // teams, units % teams, h * w, team, steps, max(steps - 6, 0)]
+        numbers += [min(4 - min(steps, 6), steps), team_list0, 1.0 / (h * w)]
+        axes = "nchw nchw nchw nc nc nchw nchw nchw nchw"
+        launch("backward_rows", team * teams, 512, 200448, team > 1, tensors, axes, numbers)
         return d_x, d_getitem, d_getitem2
 
 

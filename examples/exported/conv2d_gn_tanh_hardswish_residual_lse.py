@@ -6,18 +6,16 @@ call with tensors on a GPU.
 Block: group_norm(16) | tanh | hardswish | add(x) | logsumexp(c, keepdim)
 on f32[128,64,126,126], planned for sm_90a.
 
-Forward:
-  1  sweep over [128,64,1,126,126]
+Forward, 2 kernels:
+  1  sweep over [n,64,h,w]
        load x
        -> moments of x for each n,c
   2  finalise
        moments of groups(moments(x))
        rstd(x) = 1 / sqrt(squares(x) / 63504 + 1e-05)
-       saved.group_norm.mean
-       saved.group_norm.rstd
        -> output saved.group_norm.mean
           output saved.group_norm.rstd
-  3  sweep over [128,64,1,126,126]
+  3  sweep over [n,64,h,w]
        load x
        -> group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
           tanh = tanh(group_norm)
@@ -27,28 +25,26 @@ Forward:
        -> logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
        -> output logsumexp
   never written to memory: group_norm, tanh, hardswish, add; writing and reading each once would move 4.2 GB
-  saved for backward: saved.group_norm.mean f32[128,16], 8.2 k bytes, spares a pass over x
-  saved for backward: saved.group_norm.rstd f32[128,16], 8.2 k bytes, spares a pass over x
-
-  2 kernels, each launched once
-  1  rows: 1 sweep, 1 finalise step; 132 blocks of 512 threads, 230 kB of shared memory each; 520 MB read, 16 kB written
-       units of 4 channels of a sample, 2048 in all; teams of 1 blocks, 132 of them at work
-  2  columns: 1 sweep; 16000 blocks of 256 threads, 9.2 kB of shared memory each; 520 MB read, 8.1 MB written
-       tiles of 128 positions with all 64 channels, 16000 in all; 8 threads a position, each with 4 positions and 2 channels in each of 4 steps
-Backward:
+  the example's work:
+    1  rows: 1 sweep, 1 finalise step; 132 blocks of 512 threads, 230 kB of shared memory each
+         units of 4 channels of a sample, 2048 in all; teams of 1 blocks, 132 of them at work
+    2  columns: 1 sweep; 16000 blocks of 256 threads, 9.2 kB of shared memory each
+         tiles of 128 positions with all 64 channels, 16000 in all; 8 threads a position, each with 4
+             positions and 2 channels in each of 4 steps
+Backward, 3 kernels:
   1  finalise
-       saved.group_norm.mean
-       saved.group_norm.rstd
-  2  sweep over [128,64,1,126,126]
+  2  sweep over [n,64,h,w]
        load x
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
+       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
+           group_norm.bias
           tanh = tanh(group_norm)
           hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
           add = hardswish + x
        -> max and sum of exp of add over c
-  3  sweep over [128,64,1,126,126]
+  3  sweep over [n,64,h,w]
        load x
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
+       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
+           group_norm.bias
           tanh = tanh(group_norm)
           hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
           add = hardswish + x
@@ -75,9 +71,10 @@ Backward:
        sum of groups(sum(d_group_norm))
        -> output d_group_norm.weight
           output d_group_norm.bias
-  5  sweep over [128,64,1,126,126]
+  5  sweep over [n,64,h,w]
        load x
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
+       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
+           group_norm.bias
           tanh = tanh(group_norm)
           hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
           add = hardswish + x
@@ -90,18 +87,23 @@ Backward:
           value3 = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
           d_x = d_add + value3
        -> output d_x
-  never written to memory: group_norm, tanh, hardswish, add, logsumexp, d_add, d_tanh, d_group_norm and 6 more; writing and reading each once would move 13 GB
-
-  3 kernels, each launched once
-  1  finalise: 1 finalise step; 1 block of 1024 threads; 16 kB read, 131 kB written
-  2  columns: 1 sweep; 16000 blocks of 256 threads, 9.2 kB of shared memory each; 520 MB read, 16 MB written
-       tiles of 128 positions with all 64 channels, 16000 in all; 8 threads a position, each with 4 positions and 2 channels in each of 4 steps
-  3  rows: 2 sweeps, 1 finalise step; 132 blocks of 384 threads, 229 kB of shared memory each; 545 MB read, 520 MB written, 65 MB read again
-       units of 4 channels of a sample, 2048 in all; teams of 1 blocks, 132 of them at work
-       of 42 steps of a warp 37 stay in shared memory for later sweeps, the others are read again, from L2
+  never written to memory: group_norm, tanh, hardswish, add, logsumexp, d_add, d_tanh, d_group_norm and 6
+      more; writing and reading each once would move 13 GB
+  the example's work:
+    1  finalise: 1 finalise step; 1 block of 1024 threads
+    2  columns: 1 sweep; 16000 blocks of 256 threads, 9.2 kB of shared memory each
+         tiles of 128 positions with all 64 channels, 16000 in all; 8 threads a position, each with 4
+             positions and 2 channels in each of 4 steps
+    3  rows: 2 sweeps, 1 finalise step; 132 blocks of 384 threads, 229 kB of shared memory each
+         units of 4 channels of a sample, 2048 in all; teams of 1 blocks, 132 of them at work
+         of 42 steps of a warp 37 stay in shared memory for later sweeps, the others are read again, from L2
 
 The kernels take any extents along n, h, w with 4 * h * w < 1000000000 and h * w % 4 == 0 and n * h * w <
 1000000000.
+
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
+of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
+d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
 
 What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
 before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
@@ -191,21 +193,8 @@ struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) 
     Element only;  // of a vector of one
   };
 };
-
-__device__ inline real element_at(const Vector<double>& vector, int i) {
-  return (real)__hiloint2double((int)vector.words[2 * i + 1], (int)vector.words[2 * i]);
-}
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
-}
-
-// Rounds to the element's type; two of 16 bits at a time.
-__device__ inline void pack(Vector<double>& to, const real (&values)[kVector]) {
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) {
-    to.words[2 * i] = (unsigned int)__double2loint(values[i]);
-    to.words[2 * i + 1] = (unsigned int)__double2hiint(values[i]);
-  }
 }
 __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 #pragma unroll
@@ -770,14 +759,10 @@ ROWS = r"""
 // UnitValues; behind it the program of each sweep, the finalise steps and `run_units`, which calls what is here in the
 // plan's order; last the kernel, device/rows.cu.
 
-constexpr int kTaken = 3;
+constexpr int kTaken = 3;  // parts of a team's list that a lane asks for at once
 
-// parts of a team's list that a lane asks for at once
-constexpr int kPiece = 32 * kVector;
-// elements of a warp's piece
-constexpr int kChunk = kPieces * kPiece;
-
-// and of its chunk
+constexpr int kPiece = 32 * kVector;      // elements of a warp's piece
+constexpr int kChunk = kPieces * kPiece;  // and of its chunk
 
 // The warps of a team, or its blocks, that have elements of a channel.
 struct Range {
@@ -1180,11 +1165,9 @@ COLUMNS_TILE = r"""
 constexpr int kSlots = kTeam * kLanes;
 constexpr int kPlaces = kThreads / kSlots;
 constexpr int kTile = kPlaces * kPositions;
-constexpr int kPatch = kSlots * kElements;
-// channels of one step
+constexpr int kPatch = kSlots * kElements;  // channels of one step
 constexpr int kSteps = (kChannels + kPatch - 1) / kPatch;
-constexpr int kLaneStep = 32 / kLanes;
-// from one of a position's lanes to the next
+constexpr int kLaneStep = 32 / kLanes;  // from one of a position's lanes to the next
 constexpr int kNowhere = 0, kInRegisters = 1, kInShared = 2;
 constexpr int kUnroll = kResidency == kInRegisters || (kSums > 0 && !kSumsInShared) ? kSteps : 1;
 
@@ -1364,21 +1347,9 @@ __global__ void __launch_bounds__(1024, 1) finalise(const __grid_constant__ Argu
 
 FORWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocks = 1;
-constexpr int kVector = 4;
-constexpr int kPieces = 4;
-constexpr int kElements = kVector;
-constexpr int kRing = 7;
-constexpr int kRingBytes = 64 * kThreads;
-constexpr int kChannels = 64;
-constexpr int kUnitChannels = 4;
-constexpr int kSharedBytes = 768;
-constexpr int kTail = 0;
-constexpr int kAgain = 0;
-constexpr int kFirstDistance = 1;
-constexpr int kEndDistance = 32;
+constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 4,
+              kElements = kVector, kRing = 7, kRingBytes = 64 * kThreads, kChannels = 64, kUnitChannels = 4,
+              kSharedBytes = 768, kTail = 0, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
@@ -1420,18 +1391,9 @@ struct Running0 {
 // What a launch hands over.
 struct Arguments {
   Tensor<float> x;
-  Tensor<double> moments_of_groups_moments_x;
-  Tensor<double> moments_of_groups_moments_x_2;
-  Tensor<double> rstd_x;
-  Tensor<float> saved_group_norm_mean;
-  Tensor<float> saved_group_norm_rstd;
-  long long rounds;
-  long long rest;
-  long long positions;
-  long long team;
-  long long steps;
-  long long again;
-  long long lead;
+  Tensor<double> moments_of_groups_moments_x, moments_of_groups_moments_x_2, rstd_x;
+  Tensor<float> saved_group_norm_mean, saved_group_norm_rstd;
+  long long rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
   uint2* team_list0;
   double number1;  // 1.0 / (4 * h * w)
@@ -1563,22 +1525,9 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 
 FORWARD_COLUMNS_1 = r"""
 typedef float real;
-constexpr int kThreads = 256;
-constexpr int kBlocks = 2;
-constexpr int kVector = 4;
-constexpr int kPositions = 4;
-constexpr int kElements = 2;
-constexpr int kLanes = 1;
-constexpr int kTeam = 8;
-constexpr int kChannels = 64;
-constexpr int kFirstDistance = 32 / kLanes;
-constexpr int kEndDistance = 32;
-constexpr int kResidency = 1;
-constexpr int kStepBytes = 8192;
-constexpr int kListBytes = 8192;
-constexpr int kTotalsBytes = 1024;
-constexpr int kSums = 0;
-constexpr int kSumsInShared = 0;
+constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElements = 2, kLanes = 1, kTeam = 8,
+              kChannels = 64, kFirstDistance = 32 / kLanes, kEndDistance = 32, kResidency = 1,
+              kStepBytes = 8192, kListBytes = 8192, kTotalsBytes = 1024, kSums = 0, kSumsInShared = 0;
 typedef int Count;
 """
 
@@ -1612,15 +1561,10 @@ struct Sums0 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> group_norm_weight;
-  Tensor<float> group_norm_bias;
-  Tensor<double> moments_of_groups_moments_x;
-  Tensor<double> rstd_x;
-  Tensor<float> logsumexp;
-  Tensor<float> x;
-  long long tiles;
-  long long sample_tiles;
-  long long positions;
+  Tensor<float> group_norm_weight, group_norm_bias;
+  Tensor<double> moments_of_groups_moments_x, rstd_x;
+  Tensor<float> logsumexp, x;
+  long long tiles, sample_tiles, positions;
 };
 """
 
@@ -1629,8 +1573,7 @@ FORWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
   int nothing;
-  long long x;
-  long long at_logsumexp[kPositions];
+  long long x, at_logsumexp[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
   Bases bases;
@@ -1716,10 +1659,7 @@ struct Sweep0 {
     return result;
   }
   struct Channels {
-    real i1[kElements];
-    real i2[kElements];
-    real i7[kElements];
-    real i9[kElements];
+    real i1[kElements], i2[kElements], i7[kElements], i9[kElements];
   };
   static __device__ Channels channels(const Arguments& a, const Place& place, const Sites& sites, int step) {
     Channels channels;
@@ -1851,22 +1791,9 @@ __device__ void finalise_all(const Arguments& a) {
 
 BACKWARD_COLUMNS_1 = r"""
 typedef float real;
-constexpr int kThreads = 256;
-constexpr int kBlocks = 2;
-constexpr int kVector = 4;
-constexpr int kPositions = 4;
-constexpr int kElements = 2;
-constexpr int kLanes = 1;
-constexpr int kTeam = 8;
-constexpr int kChannels = 64;
-constexpr int kFirstDistance = 32 / kLanes;
-constexpr int kEndDistance = 32;
-constexpr int kResidency = 1;
-constexpr int kStepBytes = 8192;
-constexpr int kListBytes = 8192;
-constexpr int kTotalsBytes = 1024;
-constexpr int kSums = 0;
-constexpr int kSumsInShared = 0;
+constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElements = 2, kLanes = 1, kTeam = 8,
+              kChannels = 64, kFirstDistance = 32 / kLanes, kEndDistance = 32, kResidency = 1,
+              kStepBytes = 8192, kListBytes = 8192, kTotalsBytes = 1024, kSums = 0, kSumsInShared = 0;
 typedef int Count;
 """
 
@@ -1900,16 +1827,10 @@ struct Sums0 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> group_norm_weight;
-  Tensor<float> group_norm_bias;
-  Tensor<double> saved_group_norm_mean_2;
-  Tensor<double> saved_group_norm_rstd_2;
-  Tensor<float> max_and_sum_of_exp_add;
-  Tensor<float> max_and_sum_of_exp_add_2;
-  Tensor<float> x;
-  long long tiles;
-  long long sample_tiles;
-  long long positions;
+  Tensor<float> group_norm_weight, group_norm_bias;
+  Tensor<double> saved_group_norm_mean_2, saved_group_norm_rstd_2;
+  Tensor<float> max_and_sum_of_exp_add, max_and_sum_of_exp_add_2, x;
+  long long tiles, sample_tiles, positions;
 };
 """
 
@@ -1918,9 +1839,7 @@ BACKWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
   int nothing;
-  long long x;
-  long long at_max_and_sum_of_exp_add[kPositions];
-  long long at_max_and_sum_of_exp_add_2[kPositions];
+  long long x, at_max_and_sum_of_exp_add[kPositions], at_max_and_sum_of_exp_add_2[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
   Bases bases;
@@ -2010,10 +1929,7 @@ struct Sweep0 {
     return result;
   }
   struct Channels {
-    real i2[kElements];
-    real i3[kElements];
-    real i5[kElements];
-    real i7[kElements];
+    real i2[kElements], i3[kElements], i5[kElements], i7[kElements];
   };
   static __device__ Channels channels(const Arguments& a, const Place& place, const Sites& sites, int step) {
     Channels channels;
@@ -2106,21 +2022,9 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
 
 BACKWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 384;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocks = 1;
-constexpr int kVector = 4;
-constexpr int kPieces = 1;
-constexpr int kElements = kVector;
-constexpr int kRing = 37;
-constexpr int kRingBytes = 16 * kThreads;
-constexpr int kChannels = 64;
-constexpr int kUnitChannels = 4;
-constexpr int kSharedBytes = 1792;
-constexpr int kTail = 1;
-constexpr int kAgain = 1;
-constexpr int kFirstDistance = 1;
-constexpr int kEndDistance = 32;
+constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 1,
+              kElements = kVector, kRing = 37, kRingBytes = 16 * kThreads, kChannels = 64, kUnitChannels = 4,
+              kSharedBytes = 1792, kTail = 1, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
@@ -2128,20 +2032,15 @@ typedef int Count;
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
 struct Results0 {
-  real r34;
-  real r36;
+  real r34, r36;
 };
 // What its program takes that does not vary over positions.
 struct Channel0 {
-  real i2;
-  real i3;
-  real i4;
-  real i5;
+  real i2, i3, i4, i5;
 };
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
-  Sum<real> s21;
-  Sum<real> s30;
+  Sum<real> s21, s30;
   __device__ void clear() {
     s21.clear();
     s30.clear();
@@ -2189,12 +2088,7 @@ struct Results1 {
 };
 // What its program takes that does not vary over positions.
 struct Channel1 {
-  real i2;
-  real i3;
-  real i4;
-  real i5;
-  real i8;
-  real i9;
+  real i2, i3, i4, i5, i8, i9;
 };
 struct Sums1 {
   static constexpr int kChannels = kUnitChannels;
@@ -2215,30 +2109,12 @@ struct Running1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> x;
-  Tensor<float> group_norm_weight;
-  Tensor<float> group_norm_bias;
-  Tensor<double> saved_group_norm_mean_2;
-  Tensor<double> saved_group_norm_rstd_2;
-  Tensor<float> d_logsumexp;
-  Tensor<float> max_and_sum_of_exp_add;
-  Tensor<float> max_and_sum_of_exp_add_2;
-  Tensor<float> d_x;
-  Tensor<double> sum_d_group_norm;
-  Tensor<double> sum_value4;
-  Tensor<double> sum_of_groups_sum_value4;
-  Tensor<double> sum_of_groups_sum_d_group_norm;
-  Tensor<float> d_group_norm_weight;
-  Tensor<float> d_group_norm_bias;
-  long long width;
-  long long height;
-  long long rounds;
-  long long rest;
-  long long positions;
-  long long team;
-  long long steps;
-  long long again;
-  long long lead;
+  Tensor<float> x, group_norm_weight, group_norm_bias;
+  Tensor<double> saved_group_norm_mean_2, saved_group_norm_rstd_2;
+  Tensor<float> d_logsumexp, max_and_sum_of_exp_add, max_and_sum_of_exp_add_2, d_x;
+  Tensor<double> sum_d_group_norm, sum_value4, sum_of_groups_sum_value4, sum_of_groups_sum_d_group_norm;
+  Tensor<float> d_group_norm_weight, d_group_norm_bias;
+  long long width, height, rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
   uint2* team_list0;
   double number1;     // 1.0 / (h * w)
@@ -2277,15 +2153,10 @@ __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p23[kUnitChannels];
-  real p24[kUnitChannels];
-  Sum<real> p25[kUnitChannels];
-  Sum<real> p26[kUnitChannels];
-  real p28[kUnitChannels];
-  real p32[kUnitChannels];
-  real p33[kUnitChannels];
-  Sum<real> p34[kUnitChannels];
-  Sum<real> p35[kUnitChannels];
+  real p23[kUnitChannels], p24[kUnitChannels];
+  Sum<real> p25[kUnitChannels], p26[kUnitChannels];
+  real p28[kUnitChannels], p32[kUnitChannels], p33[kUnitChannels];
+  Sum<real> p34[kUnitChannels], p35[kUnitChannels];
   real p37[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   Channel1 channels1[kUnitChannels];
@@ -2764,16 +2635,16 @@ def library():
     return loaded
 
 
-def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, numbers):
-    """Launches a kernel: tensors with their axes, then numbers, are its Arguments, eight bytes each."""
+def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
+    """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, axes in tensors:
-        sizes = zip(axes, tensor.shape, tensor.stride(), strict=True)
+    for tensor, own in zip(tensors, axes.split(), strict=True):
+        sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
-    with torch.cuda.device(tensors[0][0].device):
+    with torch.cuda.device(tensors[0].device):
         stream = torch.cuda.current_stream().cuda_stream
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
@@ -2854,51 +2725,19 @@ class Block(torch.autograd.Function):
         moments_of_groups_moments_x_2_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
         rstd_x_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
         (team_list0,) = zeros(x, 2 * teams * (4 + team) * 24)
-        launch(
-            "forward_rows",
-            team * teams,
-            512,
-            230144,
-            team > 1,
-            [
-                (x, "nchw"),
-                (moments_of_groups_moments_x_memory, "ncdhw"),
-                (moments_of_groups_moments_x_2_memory, "ncdhw"),
-                (rstd_x_memory, "ncdhw"),
-                (saved_group_norm_mean, "nc"),
-                (saved_group_norm_rstd, "nc"),
-            ],
-            [
-                units // teams,
-                units % teams,
-                h * w,
-                team,
-                steps,
-                0,
-                min(5, steps),
-                0,
-                team_list0,
-                1.0 / (4 * h * w),
-            ],
-        )
+        tensors = [x, moments_of_groups_moments_x_memory, moments_of_groups_moments_x_2_memory]
+        tensors += [rstd_x_memory, saved_group_norm_mean, saved_group_norm_rstd]
+        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(5, steps), 0, team_list0]
+        numbers += [1.0 / (4 * h * w)]
+        axes = "nchw ncdhw ncdhw ncdhw nc nc"
+        launch("forward_rows", team * teams, 512, 230144, team > 1, tensors, axes, numbers)
         sample_tiles = (h * w + 128 - 1) // 128
         tiles = n * sample_tiles
-        launch(
-            "forward_columns",
-            tiles,
-            256,
-            9216,
-            False,
-            [
-                (group_norm_weight, "c"),
-                (group_norm_bias, "c"),
-                (moments_of_groups_moments_x_memory, "ncdhw"),
-                (rstd_x_memory, "ncdhw"),
-                (logsumexp, "nchw"),
-                (x, "nchw"),
-            ],
-            [tiles, sample_tiles, h * w],
-        )
+        tensors = [group_norm_weight, group_norm_bias, moments_of_groups_moments_x_memory, rstd_x_memory]
+        tensors += [logsumexp, x]
+        numbers = [tiles, sample_tiles, h * w]
+        axes = "c c ncdhw ncdhw nchw nchw"
+        launch("forward_columns", tiles, 256, 9216, False, tensors, axes, numbers)
         ctx.save_for_backward(
             x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd
         )
@@ -2918,41 +2757,21 @@ class Block(torch.autograd.Function):
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         saved_group_norm_mean_2_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
         saved_group_norm_rstd_2_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        launch(
-            "backward_finalise",
-            1,
-            1024,
-            0,
-            False,
-            [
-                (saved_group_norm_mean, "nc"),
-                (saved_group_norm_mean_2_memory, "ncdhw"),
-                (saved_group_norm_rstd, "nc"),
-                (saved_group_norm_rstd_2_memory, "ncdhw"),
-            ],
-            [64 * n],
-        )
+        tensors = [saved_group_norm_mean, saved_group_norm_mean_2_memory, saved_group_norm_rstd]
+        tensors += [saved_group_norm_rstd_2_memory]
+        numbers = [64 * n]
+        axes = "nc ncdhw nc ncdhw"
+        launch("backward_finalise", 1, 1024, 0, False, tensors, axes, numbers)
         sample_tiles = (h * w + 128 - 1) // 128
         tiles = n * sample_tiles
         max_and_sum_of_exp_add_memory = x.new_empty((n, 1, 1, h, w), dtype=torch.float32)
         max_and_sum_of_exp_add_2_memory = x.new_empty((n, 1, 1, h, w), dtype=torch.float32)
-        launch(
-            "backward_columns",
-            tiles,
-            256,
-            9216,
-            False,
-            [
-                (group_norm_weight, "c"),
-                (group_norm_bias, "c"),
-                (saved_group_norm_mean_2_memory, "ncdhw"),
-                (saved_group_norm_rstd_2_memory, "ncdhw"),
-                (max_and_sum_of_exp_add_memory, "ncdhw"),
-                (max_and_sum_of_exp_add_2_memory, "ncdhw"),
-                (x, "nchw"),
-            ],
-            [tiles, sample_tiles, h * w],
-        )
+        tensors = [group_norm_weight, group_norm_bias, saved_group_norm_mean_2_memory]
+        tensors += [saved_group_norm_rstd_2_memory, max_and_sum_of_exp_add_memory]
+        tensors += [max_and_sum_of_exp_add_2_memory, x]
+        numbers = [tiles, sample_tiles, h * w]
+        axes = "c c ncdhw ncdhw ncdhw ncdhw nchw"
+        launch("backward_columns", tiles, 256, 9216, False, tensors, axes, numbers)
         units = n * 16
         chunks = (4 * h * w + 128 - 1) // 128
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 12, 37, 6144)
@@ -2961,45 +2780,15 @@ class Block(torch.autograd.Function):
         sum_of_groups_sum_value4_memory = x.new_empty((1, 64, 1, 1, 1), dtype=torch.float64)
         sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 64, 1, 1, 1), dtype=torch.float64)
         finished, team_list0 = zeros(x, 4, 2 * teams * (4 + team) * 16)
-        launch(
-            "backward_rows",
-            team * teams,
-            384,
-            229120,
-            team > 1,
-            [
-                (x, "nchw"),
-                (group_norm_weight, "c"),
-                (group_norm_bias, "c"),
-                (saved_group_norm_mean_2_memory, "ncdhw"),
-                (saved_group_norm_rstd_2_memory, "ncdhw"),
-                (d_logsumexp, "nchw"),
-                (max_and_sum_of_exp_add_memory, "ncdhw"),
-                (max_and_sum_of_exp_add_2_memory, "ncdhw"),
-                (d_x, "nchw"),
-                (sum_d_group_norm_memory, "ncdhw"),
-                (sum_value4_memory, "ncdhw"),
-                (sum_of_groups_sum_value4_memory, "ncdhw"),
-                (sum_of_groups_sum_d_group_norm_memory, "ncdhw"),
-                (d_group_norm_weight, "c"),
-                (d_group_norm_bias, "c"),
-            ],
-            [
-                w,
-                h,
-                units // teams,
-                units % teams,
-                h * w,
-                team,
-                steps,
-                max(steps - 37, 0),
-                min(35 - min(steps, 37), steps),
-                finished,
-                team_list0,
-                1.0 / (h * w),
-                n,
-            ],
-        )
+        tensors = [x, group_norm_weight, group_norm_bias, saved_group_norm_mean_2_memory]
+        tensors += [saved_group_norm_rstd_2_memory, d_logsumexp, max_and_sum_of_exp_add_memory]
+        tensors += [max_and_sum_of_exp_add_2_memory, d_x, sum_d_group_norm_memory, sum_value4_memory]
+        tensors += [sum_of_groups_sum_value4_memory, sum_of_groups_sum_d_group_norm_memory]
+        tensors += [d_group_norm_weight, d_group_norm_bias]
+        numbers = [w, h, units // teams, units % teams, h * w, team, steps, max(steps - 37, 0)]
+        numbers += [min(35 - min(steps, 37), steps), finished, team_list0, 1.0 / (h * w), n]
+        axes = "nchw c c ncdhw ncdhw nchw ncdhw ncdhw nchw ncdhw ncdhw ncdhw ncdhw c c"
+        launch("backward_rows", team * teams, 384, 229120, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 
 

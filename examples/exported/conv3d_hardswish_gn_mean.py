@@ -6,33 +6,26 @@ call with tensors on a GPU.
 Block: hardswish | group_norm(4) | mean(d,h,w)
 on f32[1024,16,13,29,29], planned for sm_90a.
 
-Forward:
-  1  sweep over [1024,16,13,29,29]
+Forward, 1 kernel:
+  1  sweep over [n,16,d,h,w]
        load x
        -> hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
        -> moments of hardswish for each n,c
   2  finalise
        moments of groups(moments(hardswish))
        rstd(hardswish) = 1 / sqrt(squares(hardswish) / 43732 + 1e-05)
-       mean = (channel_mean(hardswish) - mean(hardswish)) * (rstd(hardswish) * group_norm.weight) + group_norm.bias
-       saved.group_norm.mean
-       saved.group_norm.rstd
+       mean = (channel_mean(hardswish) - mean(hardswish)) * (rstd(hardswish) * group_norm.weight) +
+           group_norm.bias
        -> output mean
           output saved.group_norm.mean
           output saved.group_norm.rstd
           output saved.hardswish.mean
   never written to memory: hardswish, group_norm; writing and reading each once would move 2.9 GB
-  saved for backward: saved.group_norm.mean f32[1024,4], 16 k bytes, spares a pass over hardswish
-  saved for backward: saved.group_norm.rstd f32[1024,4], 16 k bytes, spares a pass over hardswish
-  saved for backward: saved.hardswish.mean f32[1024,16], 66 k bytes, spares a pass over hardswish
-
-  1 kernel, each launched once
-  1  rows: 1 sweep, 1 finalise step; 264 blocks of 256 threads, 99 kB of shared memory each; 717 MB read, 164 kB written
-       units of 4 channels of a sample, 4096 in all; teams of 1 blocks, 264 of them at work
-Backward:
+  the example's work:
+    1  rows: 1 sweep, 1 finalise step; 264 blocks of 256 threads, 99 kB of shared memory each
+         units of 4 channels of a sample, 4096 in all; teams of 1 blocks, 264 of them at work
+Backward, 1 kernel:
   1  finalise
-       saved.group_norm.mean
-       saved.group_norm.rstd
        part9 = d_mean / 10933
        part10 = part9 * group_norm.weight
        sum(part10)
@@ -53,20 +46,24 @@ Backward:
        d_group_norm.bias = sum(part9) * 10933
        -> output d_group_norm.weight
           output d_group_norm.bias
-  2  sweep over [1024,16,13,29,29]
+  2  sweep over [n,16,d,h,w]
        load x
        -> hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
           group_norm_hat = (hardswish - saved.group_norm.mean) * saved.group_norm.rstd
           d_hardswish = saved.group_norm.rstd * (part10 - mean2 - group_norm_hat * mean3)
           d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6)))
        -> output d_x
-  never written to memory: hardswish, group_norm, d_group_norm, group_norm_hat, rstd, value, value2, d_hardswish and 1 more; writing and reading each once would move 11 GB
-
-  1 kernel, each launched once
-  1  rows: 1 sweep, 1 finalise step; 264 blocks of 192 threads, 112 kB of shared memory each; 717 MB read, 717 MB written
-       units of 4 channels of a sample, 4096 in all; teams of 1 blocks, 264 of them at work
+  never written to memory: hardswish, group_norm, d_group_norm, group_norm_hat, rstd, value, value2,
+      d_hardswish and 1 more; writing and reading each once would move 11 GB
+  the example's work:
+    1  rows: 1 sweep, 1 finalise step; 264 blocks of 192 threads, 112 kB of shared memory each
+         units of 4 channels of a sample, 4096 in all; teams of 1 blocks, 264 of them at work
 
 The kernels take any extents along n, d, h, w with 4 * d * h * w < 1000000000.
+
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
+of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
+d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
 
 What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
 before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
@@ -140,21 +137,8 @@ struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) 
     Element only;  // of a vector of one
   };
 };
-
-__device__ inline real element_at(const Vector<double>& vector, int i) {
-  return (real)__hiloint2double((int)vector.words[2 * i + 1], (int)vector.words[2 * i]);
-}
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
-}
-
-// Rounds to the element's type; two of 16 bits at a time.
-__device__ inline void pack(Vector<double>& to, const real (&values)[kVector]) {
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) {
-    to.words[2 * i] = (unsigned int)__double2loint(values[i]);
-    to.words[2 * i + 1] = (unsigned int)__double2hiint(values[i]);
-  }
 }
 __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 #pragma unroll
@@ -553,14 +537,10 @@ ROWS = r"""
 // UnitValues; behind it the program of each sweep, the finalise steps and `run_units`, which calls what is here in the
 // plan's order; last the kernel, device/rows.cu.
 
-constexpr int kTaken = 3;
+constexpr int kTaken = 3;  // parts of a team's list that a lane asks for at once
 
-// parts of a team's list that a lane asks for at once
-constexpr int kPiece = 32 * kVector;
-// elements of a warp's piece
-constexpr int kChunk = kPieces * kPiece;
-
-// and of its chunk
+constexpr int kPiece = 32 * kVector;      // elements of a warp's piece
+constexpr int kChunk = kPieces * kPiece;  // and of its chunk
 
 // The warps of a team, or its blocks, that have elements of a channel.
 struct Range {
@@ -913,21 +893,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 
 FORWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocks = 2;
-constexpr int kVector = 4;
-constexpr int kPieces = 4;
-constexpr int kElements = kVector;
-constexpr int kRing = 6;
-constexpr int kRingBytes = 64 * kThreads;
-constexpr int kChannels = 16;
-constexpr int kUnitChannels = 4;
-constexpr int kSharedBytes = 1152;
-constexpr int kTail = 0;
-constexpr int kAgain = 0;
-constexpr int kFirstDistance = 1;
-constexpr int kEndDistance = 32;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, kPieces = 4,
+              kElements = kVector, kRing = 6, kRingBytes = 64 * kThreads, kChannels = 16, kUnitChannels = 4,
+              kSharedBytes = 1152, kTail = 0, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
@@ -968,20 +936,9 @@ struct Running0 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> x;
-  Tensor<float> group_norm_weight;
-  Tensor<float> group_norm_bias;
-  Tensor<float> mean;
-  Tensor<float> saved_group_norm_mean;
-  Tensor<float> saved_group_norm_rstd;
-  Tensor<float> saved_hardswish_mean;
-  long long rounds;
-  long long rest;
-  long long positions;
-  long long team;
-  long long steps;
-  long long again;
-  long long lead;
+  Tensor<float> x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean, saved_group_norm_rstd,
+      saved_hardswish_mean;
+  long long rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
   uint2* team_list0;
   double number1;  // d * h * w
@@ -1013,8 +970,7 @@ __device__ inline Inputs ring_inputs(unsigned int slot) {
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
   Moments<real> p5[kUnitChannels];
-  real p8[kUnitChannels];
-  real p10[kUnitChannels];
+  real p8[kUnitChannels], p10[kUnitChannels];
   int nothing;
 };
 struct Shared {
@@ -1135,21 +1091,9 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 
 BACKWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 192;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocks = 2;
-constexpr int kVector = 4;
-constexpr int kPieces = 2;
-constexpr int kElements = kVector;
-constexpr int kRing = 18;
-constexpr int kRingBytes = 32 * kThreads;
-constexpr int kChannels = 16;
-constexpr int kUnitChannels = 4;
-constexpr int kSharedBytes = 1280;
-constexpr int kTail = 1;
-constexpr int kAgain = 0;
-constexpr int kFirstDistance = 1;
-constexpr int kEndDistance = 32;
+constexpr int kThreads = 192, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, kPieces = 2,
+              kElements = kVector, kRing = 18, kRingBytes = 32 * kThreads, kChannels = 16, kUnitChannels = 4,
+              kSharedBytes = 1280, kTail = 1, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
@@ -1161,11 +1105,7 @@ struct Results0 {
 };
 // What its program takes that does not vary over positions.
 struct Channel0 {
-  real i1;
-  real i2;
-  real i3;
-  real i4;
-  real i5;
+  real i1, i2, i3, i4, i5;
 };
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
@@ -1186,29 +1126,12 @@ struct Running0 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> x;
-  Tensor<float> saved_group_norm_mean;
-  Tensor<float> saved_group_norm_rstd;
-  Tensor<float> d_x;
-  Tensor<float> d_mean;
-  Tensor<float> group_norm_weight;
-  Tensor<float> saved_hardswish_mean;
-  Tensor<double> sum_part23;
-  Tensor<double> sum_part9;
-  Tensor<double> sum_of_groups_sum_part23;
-  Tensor<double> part27;
-  Tensor<double> d_group_norm_weight_2;
-  Tensor<double> sum_of_groups_sum_part9;
-  Tensor<double> d_group_norm_bias_2;
-  Tensor<float> d_group_norm_weight;
-  Tensor<float> d_group_norm_bias;
-  long long rounds;
-  long long rest;
-  long long positions;
-  long long team;
-  long long steps;
-  long long again;
-  long long lead;
+  Tensor<float> x, saved_group_norm_mean, saved_group_norm_rstd, d_x, d_mean, group_norm_weight,
+      saved_hardswish_mean;
+  Tensor<double> sum_part23, sum_part9, sum_of_groups_sum_part23, part27, d_group_norm_weight_2,
+      sum_of_groups_sum_part9, d_group_norm_bias_2;
+  Tensor<float> d_group_norm_weight, d_group_norm_bias;
+  long long rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
   double number1;     // 1.0 / (d * h * w)
   long long number2;  // n
@@ -1240,19 +1163,12 @@ __device__ inline Inputs ring_inputs(unsigned int slot) {
 
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
-  real p9[kUnitChannels];
-  real p10[kUnitChannels];
-  Sum<real> p11[kUnitChannels];
-  Sum<real> p12[kUnitChannels];
-  real p14[kUnitChannels];
-  real p16[kUnitChannels];
-  real p17[kUnitChannels];
-  Sum<real> p18[kUnitChannels];
-  Sum<real> p19[kUnitChannels];
-  real p21[kUnitChannels];
-  real p23[kUnitChannels];
-  Sum<real> p24[kUnitChannels];
-  Sum<real> p29[kUnitChannels];
+  real p9[kUnitChannels], p10[kUnitChannels];
+  Sum<real> p11[kUnitChannels], p12[kUnitChannels];
+  real p14[kUnitChannels], p16[kUnitChannels], p17[kUnitChannels];
+  Sum<real> p18[kUnitChannels], p19[kUnitChannels];
+  real p21[kUnitChannels], p23[kUnitChannels];
+  Sum<real> p24[kUnitChannels], p29[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   int nothing;
 };
@@ -1595,16 +1511,16 @@ def library():
     return loaded
 
 
-def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, numbers):
-    """Launches a kernel: tensors with their axes, then numbers, are its Arguments, eight bytes each."""
+def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
+    """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, axes in tensors:
-        sizes = zip(axes, tensor.shape, tensor.stride(), strict=True)
+    for tensor, own in zip(tensors, axes.split(), strict=True):
+        sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
-    with torch.cuda.device(tensors[0][0].device):
+    with torch.cuda.device(tensors[0].device):
         stream = torch.cuda.current_stream().cuda_stream
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
@@ -1679,56 +1595,23 @@ class Block(torch.autograd.Function):
         chunks = (4 * d * h * w + 512 - 1) // 512
         team, teams, steps = divide_rows(units, chunks, multiprocessors * 2, 8, 6, 32768, single=True)
         (team_list0,) = zeros(x, 2 * teams * (4 + team) * 24)
-        launch(
-            "forward_rows",
-            team * teams,
-            256,
-            99456,
-            team > 1,
-            [
-                (x, "ncdhw"),
-                (group_norm_weight, "c"),
-                (group_norm_bias, "c"),
-                (mean, "nc"),
-                (saved_group_norm_mean, "nc"),
-                (saved_group_norm_rstd, "nc"),
-                (saved_hardswish_mean, "nc"),
-            ],
-            [
-                units // teams,
-                units % teams,
-                d * h * w,
-                team,
-                steps,
-                0,
-                min(4, steps),
-                0,
-                team_list0,
-                float(d * h * w),
-                1.0 / (4 * d * h * w),
-            ],
-        )
+        tensors = [x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean, saved_group_norm_rstd]
+        tensors += [saved_hardswish_mean]
+        numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(4, steps), 0, team_list0]
+        numbers += [float(d * h * w), 1.0 / (4 * d * h * w)]
+        axes = "ncdhw c c nc nc nc nc"
+        launch("forward_rows", team * teams, 256, 99456, team > 1, tensors, axes, numbers)
         ctx.save_for_backward(
-            x,
-            group_norm_weight,
-            group_norm_bias,
-            saved_group_norm_mean,
-            saved_group_norm_rstd,
-            saved_hardswish_mean,
+            x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, saved_hardswish_mean
         )
         return mean
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_mean):
-        (
-            x,
-            group_norm_weight,
-            group_norm_bias,
-            saved_group_norm_mean,
-            saved_group_norm_rstd,
-            saved_hardswish_mean,
-        ) = ctx.saved_tensors
+        x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, saved_hardswish_mean = (
+            ctx.saved_tensors
+        )
         d_mean = lay_out(d_mean, False)
         n, _, d, h, w = x.shape
         d_x = x.new_empty((n, 16, d, h, w), dtype=torch.float32)
@@ -1746,46 +1629,15 @@ class Block(torch.autograd.Function):
         sum_of_groups_sum_part9_memory = x.new_empty((1, 16, 1, 1, 1), dtype=torch.float64)
         d_group_norm_bias_2_memory = x.new_empty((1, 16, 1, 1, 1), dtype=torch.float64)
         (finished,) = zeros(x, 4)
-        launch(
-            "backward_rows",
-            team * teams,
-            192,
-            111872,
-            team > 1,
-            [
-                (x, "ncdhw"),
-                (saved_group_norm_mean, "nc"),
-                (saved_group_norm_rstd, "nc"),
-                (d_x, "ncdhw"),
-                (d_mean, "nc"),
-                (group_norm_weight, "c"),
-                (saved_hardswish_mean, "nc"),
-                (sum_part23_memory, "ncdhw"),
-                (sum_part9_memory, "ncdhw"),
-                (sum_of_groups_sum_part23_memory, "ncdhw"),
-                (part27_memory, "ncdhw"),
-                (d_group_norm_weight_2_memory, "ncdhw"),
-                (sum_of_groups_sum_part9_memory, "ncdhw"),
-                (d_group_norm_bias_2_memory, "ncdhw"),
-                (d_group_norm_weight, "c"),
-                (d_group_norm_bias, "c"),
-            ],
-            [
-                units // teams,
-                units % teams,
-                d * h * w,
-                team,
-                steps,
-                0,
-                min(16, steps),
-                finished,
-                1.0 / (d * h * w),
-                n,
-                float(n),
-                float(n * d * h * w),
-                float(d * h * w),
-            ],
-        )
+        tensors = [x, saved_group_norm_mean, saved_group_norm_rstd, d_x, d_mean, group_norm_weight]
+        tensors += [saved_hardswish_mean, sum_part23_memory, sum_part9_memory]
+        tensors += [sum_of_groups_sum_part23_memory, part27_memory, d_group_norm_weight_2_memory]
+        tensors += [sum_of_groups_sum_part9_memory, d_group_norm_bias_2_memory, d_group_norm_weight]
+        tensors += [d_group_norm_bias]
+        numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(16, steps), finished]
+        numbers += [1.0 / (d * h * w), n, float(n), float(n * d * h * w), float(d * h * w)]
+        axes = "ncdhw nc nc ncdhw nc c nc ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw c c"
+        launch("backward_rows", team * teams, 192, 111872, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 
 

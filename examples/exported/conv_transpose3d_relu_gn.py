@@ -6,36 +6,29 @@ call with tensors on a GPU.
 Block: relu | group_norm(8)
 on f32[16,128,34,34,34], planned for sm_90a.
 
-Forward:
-  1  sweep over [16,128,34,34,34]
+Forward, 1 kernel:
+  1  sweep over [n,128,d,h,w]
        load x
        -> relu = select(x <= 0, 0, x)
        -> moments of relu for each n,c
   2  finalise
        moments of groups(moments(relu))
        rstd(relu) = 1 / sqrt(squares(relu) / 628864 + 1e-05)
-       saved.group_norm.mean
-       saved.group_norm.rstd
        -> output saved.group_norm.mean
           output saved.group_norm.rstd
-  3  sweep over [16,128,34,34,34]
+  3  sweep over [n,128,d,h,w]
        load x
        -> relu = select(x <= 0, 0, x)
           group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
        -> output group_norm
   never written to memory: relu; writing and reading it once would move 644 MB
-  saved for backward: saved.group_norm.mean f32[16,8], 512 bytes, spares a pass over relu
-  saved for backward: saved.group_norm.rstd f32[16,8], 512 bytes, spares a pass over relu
-
-  1 kernel, each launched once
-  1  rows: 2 sweeps, 1 finalise step; 132 blocks of 512 threads, 231 kB of shared memory each; 322 MB read, 322 MB written
-       units of 16 channels of a sample, 128 in all; teams of 11 blocks, 12 of them at work
-       of 14 steps of a warp 14 stay in shared memory for later sweeps
-Backward:
+  the example's work:
+    1  rows: 2 sweeps, 1 finalise step; 132 blocks of 512 threads, 231 kB of shared memory each
+         units of 16 channels of a sample, 128 in all; teams of 11 blocks, 12 of them at work
+         of 14 steps of a warp 14 stay in shared memory for later sweeps
+Backward, 1 kernel:
   1  finalise
-       saved.group_norm.mean
-       saved.group_norm.rstd
-  2  sweep over [16,128,34,34,34]
+  2  sweep over [n,128,d,h,w]
        load d_group_norm, x
        -> relu = select(x <= 0, 0, x)
           group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
@@ -57,7 +50,7 @@ Backward:
        sum of groups(sum(d_group_norm))
        -> output d_group_norm.weight
           output d_group_norm.bias
-  4  sweep over [16,128,34,34,34]
+  4  sweep over [n,128,d,h,w]
        load x, d_group_norm
        -> relu = select(x <= 0, 0, x)
           group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
@@ -65,15 +58,19 @@ Backward:
           d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
           d_x = select(x <= 0, 0, d_relu)
        -> output d_x
-  never written to memory: relu, group_norm_hat, rstd, value, value2, d_relu, value4; writing and reading each once would move 3.9 GB
-
-  1 kernel, each launched once
-  1  rows: 2 sweeps, 2 finalise steps; 132 blocks of 384 threads, 226 kB of shared memory each; 644 MB read, 322 MB written, 34 MB read again
-       units of 16 channels of a sample, 128 in all; teams of 22 blocks, 6 of them at work
-       of 19 steps of a warp 18 stay in shared memory for later sweeps, the others are read again, from L2
+  never written to memory: relu, group_norm_hat, rstd, value, value2, d_relu, value4; writing and reading
+      each once would move 3.9 GB
+  the example's work:
+    1  rows: 2 sweeps, 2 finalise steps; 132 blocks of 384 threads, 226 kB of shared memory each
+         units of 16 channels of a sample, 128 in all; teams of 22 blocks, 6 of them at work
+         of 19 steps of a warp 18 stay in shared memory for later sweeps, the others are read again, from L2
 
 The kernels take any extents along n, d, h, w with 16 * d * h * w <= multiprocessors * 57344 and 16 * d *
 h * w < 1000000000.
+
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
+of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
+d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
 
 What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
 before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
@@ -147,21 +144,8 @@ struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) 
     Element only;  // of a vector of one
   };
 };
-
-__device__ inline real element_at(const Vector<double>& vector, int i) {
-  return (real)__hiloint2double((int)vector.words[2 * i + 1], (int)vector.words[2 * i]);
-}
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
-}
-
-// Rounds to the element's type; two of 16 bits at a time.
-__device__ inline void pack(Vector<double>& to, const real (&values)[kVector]) {
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) {
-    to.words[2 * i] = (unsigned int)__double2loint(values[i]);
-    to.words[2 * i + 1] = (unsigned int)__double2hiint(values[i]);
-  }
 }
 __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 #pragma unroll
@@ -581,14 +565,10 @@ ROWS = r"""
 // UnitValues; behind it the program of each sweep, the finalise steps and `run_units`, which calls what is here in the
 // plan's order; last the kernel, device/rows.cu.
 
-constexpr int kTaken = 3;
+constexpr int kTaken = 3;  // parts of a team's list that a lane asks for at once
 
-// parts of a team's list that a lane asks for at once
-constexpr int kPiece = 32 * kVector;
-// elements of a warp's piece
-constexpr int kChunk = kPieces * kPiece;
-
-// and of its chunk
+constexpr int kPiece = 32 * kVector;      // elements of a warp's piece
+constexpr int kChunk = kPieces * kPiece;  // and of its chunk
 
 // The warps of a team, or its blocks, that have elements of a channel.
 struct Range {
@@ -987,21 +967,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 
 FORWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocks = 1;
-constexpr int kVector = 4;
-constexpr int kPieces = 2;
-constexpr int kElements = kVector;
-constexpr int kRing = 14;
-constexpr int kRingBytes = 32 * kThreads;
-constexpr int kChannels = 128;
-constexpr int kUnitChannels = 16;
-constexpr int kSharedBytes = 1664;
-constexpr int kTail = 0;
-constexpr int kAgain = 0;
-constexpr int kFirstDistance = 1;
-constexpr int kEndDistance = 32;
+constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
+              kElements = kVector, kRing = 14, kRingBytes = 32 * kThreads, kChannels = 128,
+              kUnitChannels = 16, kSharedBytes = 1664, kTail = 0, kAgain = 0, kFirstDistance = 1,
+              kEndDistance = 32;
 typedef int Count;
 """
 
@@ -1045,10 +1014,7 @@ struct Results1 {
 };
 // What its program takes that does not vary over positions.
 struct Channel1 {
-  real i1;
-  real i2;
-  real i3;
-  real i4;
+  real i1, i2, i3, i4;
 };
 struct Sums1 {
   static constexpr int kChannels = kUnitChannels;
@@ -1069,19 +1035,9 @@ struct Running1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> x;
-  Tensor<float> group_norm_weight;
-  Tensor<float> group_norm_bias;
-  Tensor<float> group_norm;
-  Tensor<float> saved_group_norm_mean;
-  Tensor<float> saved_group_norm_rstd;
-  long long rounds;
-  long long rest;
-  long long positions;
-  long long team;
-  long long steps;
-  long long again;
-  long long lead;
+  Tensor<float> x, group_norm_weight, group_norm_bias, group_norm, saved_group_norm_mean,
+      saved_group_norm_rstd;
+  long long rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
   uint2* team_list0;
   double number1;  // 1.0 / (16 * d * h * w)
@@ -1272,21 +1228,10 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 
 BACKWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 384;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocks = 1;
-constexpr int kVector = 4;
-constexpr int kPieces = 1;
-constexpr int kElements = kVector;
-constexpr int kRing = 18;
-constexpr int kRingBytes = 32 * kThreads;
-constexpr int kChannels = 128;
-constexpr int kUnitChannels = 16;
-constexpr int kSharedBytes = 5120;
-constexpr int kTail = 1;
-constexpr int kAgain = 1;
-constexpr int kFirstDistance = 1;
-constexpr int kEndDistance = 32;
+constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 1,
+              kElements = kVector, kRing = 18, kRingBytes = 32 * kThreads, kChannels = 128,
+              kUnitChannels = 16, kSharedBytes = 5120, kTail = 1, kAgain = 1, kFirstDistance = 1,
+              kEndDistance = 32;
 typedef int Count;
 """
 
@@ -1294,18 +1239,15 @@ typedef int Count;
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
 struct Results0 {
-  real r0;
-  real r9;
+  real r0, r9;
 };
 // What its program takes that does not vary over positions.
 struct Channel0 {
-  real i2;
-  real i3;
+  real i2, i3;
 };
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
-  Sum<real> s10;
-  Sum<real> s19;
+  Sum<real> s10, s19;
   __device__ void clear() {
     s10.clear();
     s19.clear();
@@ -1353,11 +1295,7 @@ struct Results1 {
 };
 // What its program takes that does not vary over positions.
 struct Channel1 {
-  real i2;
-  real i3;
-  real i4;
-  real i5;
-  real i6;
+  real i2, i3, i4, i5, i6;
 };
 struct Sums1 {
   static constexpr int kChannels = kUnitChannels;
@@ -1378,25 +1316,10 @@ struct Running1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> d_group_norm;
-  Tensor<float> x;
-  Tensor<float> saved_group_norm_mean;
-  Tensor<float> saved_group_norm_rstd;
-  Tensor<float> group_norm_weight;
-  Tensor<float> d_x;
-  Tensor<double> sum_d_group_norm;
-  Tensor<double> sum_value4;
-  Tensor<double> sum_of_groups_sum_value4;
-  Tensor<double> sum_of_groups_sum_d_group_norm;
-  Tensor<float> d_group_norm_weight;
-  Tensor<float> d_group_norm_bias;
-  long long rounds;
-  long long rest;
-  long long positions;
-  long long team;
-  long long steps;
-  long long again;
-  long long lead;
+  Tensor<float> d_group_norm, x, saved_group_norm_mean, saved_group_norm_rstd, group_norm_weight, d_x;
+  Tensor<double> sum_d_group_norm, sum_value4, sum_of_groups_sum_value4, sum_of_groups_sum_d_group_norm;
+  Tensor<float> d_group_norm_weight, d_group_norm_bias;
+  long long rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
   uint2* team_list0;
   double number1;     // 1.0 / (d * h * w)
@@ -1405,8 +1328,7 @@ struct Arguments {
 
 // Vectors of each value in the ring: those at `offset` in the tensors, which is `element` of the unit.
 struct Inputs {
-  Vector<float> d_group_norm[kPieces];
-  Vector<float> x[kPieces];
+  Vector<float> d_group_norm[kPieces], x[kPieces];
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
@@ -1452,15 +1374,10 @@ __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p12[kUnitChannels];
-  real p13[kUnitChannels];
-  Sum<real> p14[kUnitChannels];
-  Sum<real> p15[kUnitChannels];
-  real p17[kUnitChannels];
-  real p21[kUnitChannels];
-  real p22[kUnitChannels];
-  Sum<real> p23[kUnitChannels];
-  Sum<real> p24[kUnitChannels];
+  real p12[kUnitChannels], p13[kUnitChannels];
+  Sum<real> p14[kUnitChannels], p15[kUnitChannels];
+  real p17[kUnitChannels], p21[kUnitChannels], p22[kUnitChannels];
+  Sum<real> p23[kUnitChannels], p24[kUnitChannels];
   real p26[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   Channel1 channels1[kUnitChannels];
@@ -1821,16 +1738,16 @@ def library():
     return loaded
 
 
-def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, numbers):
-    """Launches a kernel: tensors with their axes, then numbers, are its Arguments, eight bytes each."""
+def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
+    """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, axes in tensors:
-        sizes = zip(axes, tensor.shape, tensor.stride(), strict=True)
+    for tensor, own in zip(tensors, axes.split(), strict=True):
+        sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
-    with torch.cuda.device(tensors[0][0].device):
+    with torch.cuda.device(tensors[0].device):
         stream = torch.cuda.current_stream().cuda_stream
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
@@ -1905,33 +1822,12 @@ class Block(torch.autograd.Function):
         chunks = (16 * d * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384, again=False)
         (team_list0,) = zeros(x, 2 * teams * (16 + team) * 24)
-        launch(
-            "forward_rows",
-            team * teams,
-            512,
-            231040,
-            team > 1,
-            [
-                (x, "ncdhw"),
-                (group_norm_weight, "c"),
-                (group_norm_bias, "c"),
-                (group_norm, "ncdhw"),
-                (saved_group_norm_mean, "nc"),
-                (saved_group_norm_rstd, "nc"),
-            ],
-            [
-                units // teams,
-                units % teams,
-                d * h * w,
-                team,
-                steps,
-                0,
-                min(12 - min(steps, 14), steps),
-                0,
-                team_list0,
-                1.0 / (16 * d * h * w),
-            ],
-        )
+        tensors = [x, group_norm_weight, group_norm_bias, group_norm, saved_group_norm_mean]
+        tensors += [saved_group_norm_rstd]
+        numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
+        numbers += [0, team_list0, 1.0 / (16 * d * h * w)]
+        axes = "ncdhw c c ncdhw nc nc"
+        launch("forward_rows", team * teams, 512, 231040, team > 1, tensors, axes, numbers)
         ctx.save_for_backward(x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd)
         return group_norm
 
@@ -1953,40 +1849,13 @@ class Block(torch.autograd.Function):
         sum_of_groups_sum_value4_memory = x.new_empty((1, 128, 1, 1, 1), dtype=torch.float64)
         sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 128, 1, 1, 1), dtype=torch.float64)
         finished, team_list0 = zeros(x, 4, 2 * teams * (16 + team) * 16)
-        launch(
-            "backward_rows",
-            team * teams,
-            384,
-            226304,
-            team > 1,
-            [
-                (d_group_norm, "ncdhw"),
-                (x, "ncdhw"),
-                (saved_group_norm_mean, "nc"),
-                (saved_group_norm_rstd, "nc"),
-                (group_norm_weight, "c"),
-                (d_x, "ncdhw"),
-                (sum_d_group_norm_memory, "ncdhw"),
-                (sum_value4_memory, "ncdhw"),
-                (sum_of_groups_sum_value4_memory, "ncdhw"),
-                (sum_of_groups_sum_d_group_norm_memory, "ncdhw"),
-                (d_group_norm_weight, "c"),
-                (d_group_norm_bias, "c"),
-            ],
-            [
-                units // teams,
-                units % teams,
-                d * h * w,
-                team,
-                steps,
-                max(steps - 18, 0),
-                min(16 - min(steps, 18), steps),
-                finished,
-                team_list0,
-                1.0 / (d * h * w),
-                n,
-            ],
-        )
+        tensors = [d_group_norm, x, saved_group_norm_mean, saved_group_norm_rstd, group_norm_weight, d_x]
+        tensors += [sum_d_group_norm_memory, sum_value4_memory, sum_of_groups_sum_value4_memory]
+        tensors += [sum_of_groups_sum_d_group_norm_memory, d_group_norm_weight, d_group_norm_bias]
+        numbers = [units // teams, units % teams, d * h * w, team, steps, max(steps - 18, 0)]
+        numbers += [min(16 - min(steps, 18), steps), finished, team_list0, 1.0 / (d * h * w), n]
+        axes = "ncdhw ncdhw nc nc c ncdhw ncdhw ncdhw ncdhw ncdhw c c"
+        launch("backward_rows", team * teams, 384, 226304, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 
 

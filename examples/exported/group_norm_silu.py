@@ -6,38 +6,33 @@ call with tensors on a GPU.
 Block: group_norm(32, eps=1e-06) | silu
 on f32[1,512,256,256], planned for sm_90a.
 
-Forward:
-  1  sweep over [2,512,1,256,256]
+Forward, 1 kernel:
+  1  sweep over [n,512,h,w]
        load x
        -> moments of x for each n,c
   2  finalise
        moments of groups(moments(x))
        rstd(x) = 1 / sqrt(squares(x) / 1048576 + 1e-06)
-       saved.group_norm.mean
-       saved.group_norm.rstd
        -> output saved.group_norm.mean
           output saved.group_norm.rstd
-  3  sweep over [2,512,1,256,256]
+  3  sweep over [n,512,h,w]
        load x
        -> group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
           silu = group_norm * sigmoid(group_norm)
        -> output silu
   never written to memory: group_norm; writing and reading it once would move 537 MB
-  saved for backward: saved.group_norm.mean f32[2,32], 256 bytes, spares a pass over x
-  saved for backward: saved.group_norm.rstd f32[2,32], 256 bytes, spares a pass over x
-
-  1 kernel, each launched once
-  1  rows: 2 sweeps, 1 finalise step; 128 blocks of 512 threads, 231 kB of shared memory each; 268 MB read, 268 MB written, 34 MB read again
-       units of 16 channels of a sample, 64 in all; teams of 16 blocks, 8 of them at work
-       of 16 steps of a warp 14 stay in shared memory for later sweeps, the others are read again, from L2
-Backward:
+  the example's work:
+    1  rows: 2 sweeps, 1 finalise step; 128 blocks of 512 threads, 231 kB of shared memory each
+         units of 16 channels of a sample, 32 in all; teams of 16 blocks, 8 of them at work
+         of 16 steps of a warp 14 stay in shared memory for later sweeps, the others are read again, from L2
+Backward, 1 kernel:
   1  finalise
-       saved.group_norm.mean
-       saved.group_norm.rstd
-  2  sweep over [2,512,1,256,256]
+  2  sweep over [n,512,h,w]
        load x, d_silu
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
-          d_group_norm = d_silu * (sigmoid(group_norm) + group_norm * (sigmoid(group_norm) * (1 - sigmoid(group_norm))))
+       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
+           group_norm.bias
+          d_group_norm = d_silu * (sigmoid(group_norm) + group_norm * (sigmoid(group_norm) * (1 -
+              sigmoid(group_norm))))
           group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
           value4 = d_group_norm * group_norm_hat
        -> sum of d_group_norm for each n,c
@@ -57,23 +52,29 @@ Backward:
        sum of groups(sum(d_group_norm))
        -> output d_group_norm.weight
           output d_group_norm.bias
-  4  sweep over [2,512,1,256,256]
+  4  sweep over [n,512,h,w]
        load x, d_silu
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
-          d_group_norm = d_silu * (sigmoid(group_norm) + group_norm * (sigmoid(group_norm) * (1 - sigmoid(group_norm))))
+       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
+           group_norm.bias
+          d_group_norm = d_silu * (sigmoid(group_norm) + group_norm * (sigmoid(group_norm) * (1 -
+              sigmoid(group_norm))))
           group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
           value = d_group_norm * group_norm.weight
           d_x = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
        -> output d_x
-  never written to memory: group_norm, d_group_norm, group_norm_hat, rstd, value, value2, value4; writing and reading each once would move 3.2 GB
-
-  1 kernel, each launched once
-  1  rows: 2 sweeps, 2 finalise steps; 129 blocks of 512 threads, 202 kB of shared memory each; 537 MB read, 268 MB written
-       units of 16 channels of a sample, 64 in all; teams of 43 blocks, 3 of them at work
-       of 6 steps of a warp 6 stay in shared memory for later sweeps
+  never written to memory: group_norm, d_group_norm, group_norm_hat, rstd, value, value2, value4; writing
+      and reading each once would move 3.2 GB
+  the example's work:
+    1  rows: 2 sweeps, 2 finalise steps; 129 blocks of 512 threads, 202 kB of shared memory each
+         units of 16 channels of a sample, 32 in all; teams of 43 blocks, 3 of them at work
+         of 6 steps of a warp 6 stay in shared memory for later sweeps
 
 The kernels take any extents along n, h, w with h * w % 256 == 0 and 16 * h * w < 1000000000 and 16 * h *
 w <= multiprocessors * 24576.
+
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
+of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
+d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
 
 What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
 before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
@@ -145,21 +146,8 @@ struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) 
     Element only;  // of a vector of one
   };
 };
-
-__device__ inline real element_at(const Vector<double>& vector, int i) {
-  return (real)__hiloint2double((int)vector.words[2 * i + 1], (int)vector.words[2 * i]);
-}
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
-}
-
-// Rounds to the element's type; two of 16 bits at a time.
-__device__ inline void pack(Vector<double>& to, const real (&values)[kVector]) {
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) {
-    to.words[2 * i] = (unsigned int)__double2loint(values[i]);
-    to.words[2 * i + 1] = (unsigned int)__double2hiint(values[i]);
-  }
 }
 __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 #pragma unroll
@@ -589,14 +577,10 @@ ROWS = r"""
 // UnitValues; behind it the program of each sweep, the finalise steps and `run_units`, which calls what is here in the
 // plan's order; last the kernel, device/rows.cu.
 
-constexpr int kTaken = 3;
+constexpr int kTaken = 3;  // parts of a team's list that a lane asks for at once
 
-// parts of a team's list that a lane asks for at once
-constexpr int kPiece = 32 * kVector;
-// elements of a warp's piece
-constexpr int kChunk = kPieces * kPiece;
-
-// and of its chunk
+constexpr int kPiece = 32 * kVector;      // elements of a warp's piece
+constexpr int kChunk = kPieces * kPiece;  // and of its chunk
 
 // The warps of a team, or its blocks, that have elements of a channel.
 struct Range {
@@ -968,21 +952,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 
 FORWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocks = 1;
-constexpr int kVector = 4;
-constexpr int kPieces = 2;
-constexpr int kElements = kVector;
-constexpr int kRing = 14;
-constexpr int kRingBytes = 32 * kThreads;
-constexpr int kChannels = 512;
-constexpr int kUnitChannels = 16;
-constexpr int kSharedBytes = 1664;
-constexpr int kTail = 0;
-constexpr int kAgain = 1;
-constexpr int kFirstDistance = 1;
-constexpr int kEndDistance = 32;
+constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
+              kElements = kVector, kRing = 14, kRingBytes = 32 * kThreads, kChannels = 512,
+              kUnitChannels = 16, kSharedBytes = 1664, kTail = 0, kAgain = 1, kFirstDistance = 1,
+              kEndDistance = 32;
 typedef int Count;
 """
 
@@ -1026,10 +999,7 @@ struct Results1 {
 };
 // What its program takes that does not vary over positions.
 struct Channel1 {
-  real i1;
-  real i2;
-  real i3;
-  real i4;
+  real i1, i2, i3, i4;
 };
 struct Sums1 {
   static constexpr int kChannels = kUnitChannels;
@@ -1050,19 +1020,8 @@ struct Running1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> x;
-  Tensor<float> group_norm_weight;
-  Tensor<float> group_norm_bias;
-  Tensor<float> silu;
-  Tensor<float> saved_group_norm_mean;
-  Tensor<float> saved_group_norm_rstd;
-  long long rounds;
-  long long rest;
-  long long positions;
-  long long team;
-  long long steps;
-  long long again;
-  long long lead;
+  Tensor<float> x, group_norm_weight, group_norm_bias, silu, saved_group_norm_mean, saved_group_norm_rstd;
+  long long rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
   uint2* team_list0;
   double number1;  // 1.0 / (16 * h * w)
@@ -1248,21 +1207,9 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 
 BACKWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
-constexpr int kBlocks = 1;
-constexpr int kVector = 4;
-constexpr int kPieces = 2;
-constexpr int kElements = kVector;
-constexpr int kRing = 6;
-constexpr int kRingBytes = 64 * kThreads;
-constexpr int kChannels = 512;
-constexpr int kUnitChannels = 16;
-constexpr int kSharedBytes = 5504;
-constexpr int kTail = 1;
-constexpr int kAgain = 0;
-constexpr int kFirstDistance = 1;
-constexpr int kEndDistance = 32;
+constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
+              kElements = kVector, kRing = 6, kRingBytes = 64 * kThreads, kChannels = 512, kUnitChannels = 16,
+              kSharedBytes = 5504, kTail = 1, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
@@ -1270,20 +1217,15 @@ typedef int Count;
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
 struct Results0 {
-  real r16;
-  real r18;
+  real r16, r18;
 };
 // What its program takes that does not vary over positions.
 struct Channel0 {
-  real i2;
-  real i3;
-  real i4;
-  real i5;
+  real i2, i3, i4, i5;
 };
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
-  Sum<real> s12;
-  Sum<real> s21;
+  Sum<real> s12, s21;
   __device__ void clear() {
     s12.clear();
     s21.clear();
@@ -1331,12 +1273,7 @@ struct Results1 {
 };
 // What its program takes that does not vary over positions.
 struct Channel1 {
-  real i2;
-  real i3;
-  real i4;
-  real i5;
-  real i6;
-  real i7;
+  real i2, i3, i4, i5, i6, i7;
 };
 struct Sums1 {
   static constexpr int kChannels = kUnitChannels;
@@ -1357,26 +1294,11 @@ struct Running1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> x;
-  Tensor<float> d_silu;
-  Tensor<float> group_norm_weight;
-  Tensor<float> group_norm_bias;
-  Tensor<float> saved_group_norm_mean;
-  Tensor<float> saved_group_norm_rstd;
-  Tensor<float> d_x;
-  Tensor<double> sum_d_group_norm;
-  Tensor<double> sum_value4;
-  Tensor<double> sum_of_groups_sum_value4;
-  Tensor<double> sum_of_groups_sum_d_group_norm;
-  Tensor<float> d_group_norm_weight;
-  Tensor<float> d_group_norm_bias;
-  long long rounds;
-  long long rest;
-  long long positions;
-  long long team;
-  long long steps;
-  long long again;
-  long long lead;
+  Tensor<float> x, d_silu, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd,
+      d_x;
+  Tensor<double> sum_d_group_norm, sum_value4, sum_of_groups_sum_value4, sum_of_groups_sum_d_group_norm;
+  Tensor<float> d_group_norm_weight, d_group_norm_bias;
+  long long rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
   uint2* team_list0;
   double number1;     // 1.0 / (h * w)
@@ -1385,8 +1307,7 @@ struct Arguments {
 
 // Vectors of each value in the ring: those at `offset` in the tensors, which is `element` of the unit.
 struct Inputs {
-  Vector<float> x[kPieces];
-  Vector<float> d_silu[kPieces];
+  Vector<float> x[kPieces], d_silu[kPieces];
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
@@ -1427,15 +1348,10 @@ __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p14[kUnitChannels];
-  real p15[kUnitChannels];
-  Sum<real> p16[kUnitChannels];
-  Sum<real> p17[kUnitChannels];
-  real p19[kUnitChannels];
-  real p23[kUnitChannels];
-  real p24[kUnitChannels];
-  Sum<real> p25[kUnitChannels];
-  Sum<real> p26[kUnitChannels];
+  real p14[kUnitChannels], p15[kUnitChannels];
+  Sum<real> p16[kUnitChannels], p17[kUnitChannels];
+  real p19[kUnitChannels], p23[kUnitChannels], p24[kUnitChannels];
+  Sum<real> p25[kUnitChannels], p26[kUnitChannels];
   real p28[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   Channel1 channels1[kUnitChannels];
@@ -1817,16 +1733,16 @@ def library():
     return loaded
 
 
-def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, numbers):
-    """Launches a kernel: tensors with their axes, then numbers, are its Arguments, eight bytes each."""
+def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
+    """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, axes in tensors:
-        sizes = zip(axes, tensor.shape, tensor.stride(), strict=True)
+    for tensor, own in zip(tensors, axes.split(), strict=True):
+        sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
-    with torch.cuda.device(tensors[0][0].device):
+    with torch.cuda.device(tensors[0].device):
         stream = torch.cuda.current_stream().cuda_stream
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
@@ -1902,33 +1818,11 @@ class Block(torch.autograd.Function):
         chunks = (16 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384)
         (team_list0,) = zeros(x, 2 * teams * (16 + team) * 24)
-        launch(
-            "forward_rows",
-            team * teams,
-            512,
-            231040,
-            team > 1,
-            [
-                (x, "nchw"),
-                (group_norm_weight, "c"),
-                (group_norm_bias, "c"),
-                (silu, "nchw"),
-                (saved_group_norm_mean, "nc"),
-                (saved_group_norm_rstd, "nc"),
-            ],
-            [
-                units // teams,
-                units % teams,
-                h * w,
-                team,
-                steps,
-                max(steps - 14, 0),
-                min(12 - min(steps, 14), steps),
-                0,
-                team_list0,
-                1.0 / (16 * h * w),
-            ],
-        )
+        tensors = [x, group_norm_weight, group_norm_bias, silu, saved_group_norm_mean, saved_group_norm_rstd]
+        numbers = [units // teams, units % teams, h * w, team, steps, max(steps - 14, 0)]
+        numbers += [min(12 - min(steps, 14), steps), 0, team_list0, 1.0 / (16 * h * w)]
+        axes = "nchw c c nchw nc nc"
+        launch("forward_rows", team * teams, 512, 231040, team > 1, tensors, axes, numbers)
         ctx.save_for_backward(
             x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd
         )
@@ -1954,41 +1848,14 @@ class Block(torch.autograd.Function):
         sum_of_groups_sum_value4_memory = x.new_empty((1, 512, 1, 1, 1), dtype=torch.float64)
         sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 512, 1, 1, 1), dtype=torch.float64)
         finished, team_list0 = zeros(x, 4, 2 * teams * (16 + team) * 16)
-        launch(
-            "backward_rows",
-            team * teams,
-            512,
-            202112,
-            team > 1,
-            [
-                (x, "nchw"),
-                (d_silu, "nchw"),
-                (group_norm_weight, "c"),
-                (group_norm_bias, "c"),
-                (saved_group_norm_mean, "nc"),
-                (saved_group_norm_rstd, "nc"),
-                (d_x, "nchw"),
-                (sum_d_group_norm_memory, "ncdhw"),
-                (sum_value4_memory, "ncdhw"),
-                (sum_of_groups_sum_value4_memory, "ncdhw"),
-                (sum_of_groups_sum_d_group_norm_memory, "ncdhw"),
-                (d_group_norm_weight, "c"),
-                (d_group_norm_bias, "c"),
-            ],
-            [
-                units // teams,
-                units % teams,
-                h * w,
-                team,
-                steps,
-                0,
-                min(4 - min(steps, 6), steps),
-                finished,
-                team_list0,
-                1.0 / (h * w),
-                n,
-            ],
-        )
+        tensors = [x, d_silu, group_norm_weight, group_norm_bias, saved_group_norm_mean]
+        tensors += [saved_group_norm_rstd, d_x, sum_d_group_norm_memory, sum_value4_memory]
+        tensors += [sum_of_groups_sum_value4_memory, sum_of_groups_sum_d_group_norm_memory]
+        tensors += [d_group_norm_weight, d_group_norm_bias]
+        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(4 - min(steps, 6), steps)]
+        numbers += [finished, team_list0, 1.0 / (h * w), n]
+        axes = "nchw nchw c c nc nc nchw ncdhw ncdhw ncdhw ncdhw c c"
+        launch("backward_rows", team * teams, 512, 202112, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 
 

@@ -6,13 +6,13 @@ call with tensors on a GPU.
 Block: l2_normalize(c) | mul(9.797958971132712) | mul(gamma) | silu
 on f32[1,96,4,240,416], planned for sm_90a.
 
-Forward:
-  1  sweep over [2,96,4,240,416]
+Forward, 1 kernel:
+  1  sweep over [n,96,d,h,w]
        load x
        -> part2 = x * x
        -> sum of part2 over c
        -> output saved.l2_normalize.square_sum
-  2  sweep over [2,96,4,240,416]
+  2  sweep over [n,96,d,h,w]
        load x
        -> part5 = select(sqrt(sum(part2)) < 1e-12, 1e-12, sqrt(sum(part2)))
           l2_normalize = x / part5
@@ -24,16 +24,16 @@ Forward:
   choice for reduction over c of x: save, the smallest estimate
   * save
     recompute
-  saved for backward: saved.l2_normalize.square_sum f32[2,1,4,240,416], 3.2 M bytes, spares a pass over x
-
-  1 kernel, each launched once
-  1  columns: 2 sweeps; 6240 blocks of 256 threads, 54 kB of shared memory each; 307 MB read, 310 MB written
-       tiles of 128 positions with all 96 channels, 6240 in all; 8 threads a position, each with 4 positions and 4 channels in each of 3 steps
-       what is read stays in shared memory for later sweeps
-Backward:
-  1  sweep over [2,96,4,240,416]
+  the example's work:
+    1  columns: 2 sweeps; 3120 blocks of 256 threads, 54 kB of shared memory each
+         tiles of 128 positions with all 96 channels, 3120 in all; 8 threads a position, each with 4
+             positions and 4 channels in each of 3 steps
+         what is read stays in shared memory for later sweeps
+Backward, 1 kernel:
+  1  sweep over [n,96,d,h,w]
        load x, d_silu
-       -> part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12, sqrt(saved.l2_normalize.square_sum))
+       -> part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12,
+           sqrt(saved.l2_normalize.square_sum))
           l2_normalize = x / part4
           mul = l2_normalize * 9.797958971132712
           mul2 = mul * gamma
@@ -48,9 +48,10 @@ Backward:
        sum(sum)
        sum of groups(sum(sum))
        -> output d_gamma
-  3  sweep over [2,96,4,240,416]
+  3  sweep over [n,96,d,h,w]
        load x, d_silu
-       -> part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12, sqrt(saved.l2_normalize.square_sum))
+       -> part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12,
+           sqrt(saved.l2_normalize.square_sum))
           l2_normalize = x / part4
           mul = l2_normalize * 9.797958971132712
           mul2 = mul * gamma
@@ -61,18 +62,23 @@ Backward:
           value4 = select(value3 < 1e-12, 1e-12, value3)
           d_x = d_l2_normalize / value4 - select(value3 < 1e-12, 0, x / value3 * (sum4 / value4))
        -> output d_x
-  never written to memory: l2_normalize, mul, mul2, d_mul2, d_mul, value2, d_l2_normalize, value and 5 more; writing and reading each once would move 5.5 GB
+  never written to memory: l2_normalize, mul, mul2, d_mul2, d_mul, value2, d_l2_normalize, value and 5 more;
+      writing and reading each once would move 5.5 GB
   choice for reduction over c of x: save, the smallest estimate
   * save
     recompute
-
-  1 kernel, each launched once
-  1  columns: 2 sweeps, 1 finalise step; 260 blocks of 256 threads, 58 kB of shared memory each; 617 MB read, 307 MB written
-       tiles of 64 positions with all 96 channels, 12480 in all; 16 threads a position, each with 4 positions and 2 channels in each of 3 steps
-       what is read stays in shared memory for later sweeps
-       1 sum of each channel and sample kept in shared memory over 48 tiles, then merged by bundles of 17 blocks
+  the example's work:
+    1  columns: 2 sweeps, 1 finalise step; 260 blocks of 256 threads, 58 kB of shared memory each
+         tiles of 64 positions with all 96 channels, 6240 in all; 16 threads a position, each with 4
+             positions and 2 channels in each of 3 steps
+         what is read stays in shared memory for later sweeps
+         1 sum of each channel kept in shared memory over 24 tiles, then merged by bundles of 17 blocks
 
 The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and n * d * h * w < 1000000000.
+
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
+of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
+d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
 
 What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
 before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
@@ -145,21 +151,8 @@ struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) 
     Element only;  // of a vector of one
   };
 };
-
-__device__ inline real element_at(const Vector<double>& vector, int i) {
-  return (real)__hiloint2double((int)vector.words[2 * i + 1], (int)vector.words[2 * i]);
-}
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
-}
-
-// Rounds to the element's type; two of 16 bits at a time.
-__device__ inline void pack(Vector<double>& to, const real (&values)[kVector]) {
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) {
-    to.words[2 * i] = (unsigned int)__double2loint(values[i]);
-    to.words[2 * i + 1] = (unsigned int)__double2hiint(values[i]);
-  }
 }
 __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 #pragma unroll
@@ -376,11 +369,9 @@ COLUMNS_TILE = r"""
 constexpr int kSlots = kTeam * kLanes;
 constexpr int kPlaces = kThreads / kSlots;
 constexpr int kTile = kPlaces * kPositions;
-constexpr int kPatch = kSlots * kElements;
-// channels of one step
+constexpr int kPatch = kSlots * kElements;  // channels of one step
 constexpr int kSteps = (kChannels + kPatch - 1) / kPatch;
-constexpr int kLaneStep = 32 / kLanes;
-// from one of a position's lanes to the next
+constexpr int kLaneStep = 32 / kLanes;  // from one of a position's lanes to the next
 constexpr int kNowhere = 0, kInRegisters = 1, kInShared = 2;
 constexpr int kUnroll = kResidency == kInRegisters || (kSums > 0 && !kSumsInShared) ? kSteps : 1;
 
@@ -608,9 +599,7 @@ COLUMNS_SUMS = r"""
 // `finalise_all`, which works out what is made of the totals.
 
 constexpr int kThreadChannels = kSteps * kElements;
-constexpr int kSumWords = kThreadChannels * kSums;
-
-// numbers of a thread
+constexpr int kSumWords = kThreadChannels * kSums;  // numbers of a thread
 
 // What a thread keeps in registers.
 struct Gathered {
@@ -788,23 +777,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
 
 FORWARD_COLUMNS_1 = r"""
 typedef float real;
-constexpr int kThreads = 256;
-constexpr int kBlocks = 2;
-constexpr int kVector = 4;
-constexpr int kPositions = 4;
-constexpr int kElements = 4;
-constexpr int kLanes = 1;
-constexpr int kTeam = 8;
-constexpr int kChannels = 96;
-constexpr int kFirstDistance = 32 / kLanes;
-constexpr int kEndDistance = 32;
-constexpr int kResidency = 2;
-constexpr int kStepBytes = 16384;
-constexpr int kListBytes = 4096;
-constexpr int kTotalsBytes = 512;
-constexpr int kSums = 0;
-constexpr int kSumsInShared = 0;
-constexpr int kAhead = 0;
+constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElements = 4, kLanes = 1, kTeam = 8,
+              kChannels = 96, kFirstDistance = 32 / kLanes, kEndDistance = 32, kResidency = 2,
+              kStepBytes = 16384, kListBytes = 4096, kTotalsBytes = 512, kSums = 0, kSumsInShared = 0,
+              kAhead = 0;
 typedef int Count;
 """
 
@@ -849,13 +825,8 @@ struct Sums1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> gamma;
-  Tensor<float> silu;
-  Tensor<float> saved_l2_normalize_square_sum;
-  Tensor<float> x;
-  long long tiles;
-  long long sample_tiles;
-  long long positions;
+  Tensor<float> gamma, silu, saved_l2_normalize_square_sum, x;
+  long long tiles, sample_tiles, positions;
 };
 """
 
@@ -864,9 +835,7 @@ FORWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
   int nothing;
-  long long x;
-  long long silu;
-  long long at_saved_l2_normalize_square_sum[kPositions];
+  long long x, silu, at_saved_l2_normalize_square_sum[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
   Bases bases;
@@ -1076,24 +1045,10 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
 
 BACKWARD_COLUMNS_1 = r"""
 typedef float real;
-constexpr int kThreads = 256;
-constexpr int kBlocks = 2;
-constexpr int kVector = 4;
-constexpr int kPositions = 4;
-constexpr int kElements = 2;
-constexpr int kLanes = 2;
-constexpr int kTeam = 8;
-constexpr int kChannels = 96;
-constexpr int kFirstDistance = 32 / kLanes;
-constexpr int kEndDistance = 32;
-constexpr int kResidency = 2;
-constexpr int kStepBytes = 16384;
-constexpr int kListBytes = 2048;
-constexpr int kTotalsBytes = 256;
-constexpr int kSums = 1;
-constexpr int kSumsInShared = 1;
-constexpr int kSumsOffset = 51456;
-constexpr int kAhead = 1;
+constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElements = 2, kLanes = 2, kTeam = 8,
+              kChannels = 96, kFirstDistance = 32 / kLanes, kEndDistance = 32, kResidency = 2,
+              kStepBytes = 16384, kListBytes = 2048, kTotalsBytes = 256, kSums = 1, kSumsInShared = 1,
+              kSumsOffset = 51456, kAhead = 1;
 typedef int Count;
 """
 
@@ -1101,8 +1056,7 @@ typedef int Count;
 BACKWARD_COLUMNS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
 struct Results0 {
-  real r19;
-  real r22;
+  real r19, r22;
 };
 struct Sums0 {
   Sum<real> s20;
@@ -1139,20 +1093,10 @@ struct Sums1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> gamma;
-  Tensor<float> d_x;
-  Tensor<float> x;
-  Tensor<float> d_silu;
-  Tensor<float> saved_l2_normalize_square_sum;
-  Tensor<double> sum_value2;
-  Tensor<double> sum_sum;
-  Tensor<double> sum_of_groups_sum_sum;
+  Tensor<float> gamma, d_x, x, d_silu, saved_l2_normalize_square_sum;
+  Tensor<double> sum_value2, sum_sum, sum_of_groups_sum_sum;
   Tensor<float> d_gamma;
-  long long tiles;
-  long long sample_tiles;
-  long long positions;
-  long long block_tiles;
-  long long bundle;
+  long long tiles, sample_tiles, positions, block_tiles, bundle;
   real* block_sums;
   double* bundle_sums;
   unsigned int* finished;
@@ -1166,10 +1110,7 @@ BACKWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
   int nothing;
-  long long x;
-  long long d_silu;
-  long long d_x;
-  long long at_saved_l2_normalize_square_sum[kPositions];
+  long long x, d_silu, d_x, at_saved_l2_normalize_square_sum[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
   Bases bases;
@@ -1185,8 +1126,7 @@ __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
 
 // What the sweeps read of one step.
 struct Inputs {
-  Vector<float> x[2];
-  Vector<float> d_silu[2];
+  Vector<float> x[2], d_silu[2];
 };
 __device__ inline Inputs read_inputs(const Arguments& a, const Place& place, const Sites& sites,
                                      const Bases& bases, int step) {
@@ -1404,10 +1344,7 @@ struct Sweep1 {
   // What is the same for all channels.
   struct Positions {
     int nothing;
-    real q0;
-    real q1;
-    real q2;
-    real q3;
+    real q0, q1, q2, q3;
   };
   static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
     Positions result;
@@ -1577,16 +1514,16 @@ def library():
     return loaded
 
 
-def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, numbers):
-    """Launches a kernel: tensors with their axes, then numbers, are its Arguments, eight bytes each."""
+def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
+    """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, axes in tensors:
-        sizes = zip(axes, tensor.shape, tensor.stride(), strict=True)
+    for tensor, own in zip(tensors, axes.split(), strict=True):
+        sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
-    with torch.cuda.device(tensors[0][0].device):
+    with torch.cuda.device(tensors[0].device):
         stream = torch.cuda.current_stream().cuda_stream
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
@@ -1641,15 +1578,10 @@ class Block(torch.autograd.Function):
         saved_l2_normalize_square_sum = x.new_empty((n, 1, d, h, w), dtype=torch.float32)
         sample_tiles = (d * h * w + 128 - 1) // 128
         tiles = n * sample_tiles
-        launch(
-            "forward_columns",
-            tiles,
-            256,
-            53760,
-            False,
-            [(gamma, "cdhw"), (silu, "ncdhw"), (saved_l2_normalize_square_sum, "ncdhw"), (x, "ncdhw")],
-            [tiles, sample_tiles, d * h * w],
-        )
+        tensors = [gamma, silu, saved_l2_normalize_square_sum, x]
+        numbers = [tiles, sample_tiles, d * h * w]
+        axes = "cdhw ncdhw ncdhw ncdhw"
+        launch("forward_columns", tiles, 256, 53760, False, tensors, axes, numbers)
         ctx.save_for_backward(x, gamma, saved_l2_normalize_square_sum)
         return silu
 
@@ -1673,36 +1605,12 @@ class Block(torch.autograd.Function):
         (finished,) = zeros(x, (1 + bundles) * 4)
         block_sums = x.new_empty((n + blocks) * 96 * 4, dtype=torch.uint8)
         bundle_sums = x.new_empty((n + bundles) * 96 * 8, dtype=torch.uint8)
-        launch(
-            "backward_columns",
-            blocks,
-            256,
-            57600,
-            False,
-            [
-                (gamma, "cdhw"),
-                (d_x, "ncdhw"),
-                (x, "ncdhw"),
-                (d_silu, "ncdhw"),
-                (saved_l2_normalize_square_sum, "ncdhw"),
-                (sum_value2_memory, "ncdhw"),
-                (sum_sum_memory, "ncdhw"),
-                (sum_of_groups_sum_sum_memory, "ncdhw"),
-                (d_gamma, "cdhw"),
-            ],
-            [
-                tiles,
-                sample_tiles,
-                d * h * w,
-                block_tiles,
-                bundle,
-                block_sums,
-                bundle_sums,
-                finished,
-                96 * n,
-                n,
-            ],
-        )
+        tensors = [gamma, d_x, x, d_silu, saved_l2_normalize_square_sum, sum_value2_memory, sum_sum_memory]
+        tensors += [sum_of_groups_sum_sum_memory, d_gamma]
+        numbers = [tiles, sample_tiles, d * h * w, block_tiles, bundle, block_sums, bundle_sums, finished]
+        numbers += [96 * n, n]
+        axes = "cdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw cdhw"
+        launch("backward_columns", blocks, 256, 57600, False, tensors, axes, numbers)
         return d_x, d_gamma
 
 

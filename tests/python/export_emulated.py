@@ -3,7 +3,8 @@
     .venv/bin/python tests/python/export_emulated.py [problem...]
 
 The kernels are compiled by the emulator, and the file's Python launches them on it; tensors are in the
-program's own memory. What is left out is the build by nvcc. Two sets of extents run, of which neither is the example's.
+program's own memory. What is left out is the build by nvcc. Two sets of extents run, of which neither is the
+example's.
 """
 
 from __future__ import annotations

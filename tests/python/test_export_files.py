@@ -17,6 +17,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import export_renew
 import pytest
 import torch
 from export_support import CASES, CHECKOUT, EXAMPLES, PROBLEMS, compile_each, load_file
@@ -26,8 +27,11 @@ from fuseblock.export.kernels import general_axes
 from fuseblock.export.shapes import Term, generalise, parse_type
 from torch import Tensor, nn
 
-# Every kind of kernel is in these; the others run with FUSEBLOCK_LONG.
+# Every kind of kernel is in these; the others run, and compile, with FUSEBLOCK_LONG.
 EMULATED = ("group_norm_silu", "conv2d_gn_tanh_hardswish_residual_lse")
+COMPILED = ("conv3d_hardswish_gn_mean", "group_norm_silu", "rms_norm_silu")
+COMPILED_CASES = ("adagn", "group_norm_f16", "layer_norm_all", "max_pool_all_tied")
+LONG = "FUSEBLOCK_LONG" in os.environ
 RENEW = "run .venv/bin/python tests/python/export_renew.py"
 
 
@@ -61,6 +65,8 @@ def test_examples_are_what_the_program_writes(problem: str) -> None:
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_examples_compile(problem: str) -> None:
     """As planned for sm_90a, and as it would be for sm_80."""
+    if problem not in COMPILED and not LONG:
+        pytest.skip("in the long form")
     original = load_file(EXAMPLES / "problems" / f"{problem}.py")
     model = original.Model(*original.get_init_inputs())
     _, _, kernels = plan_model(model, original.get_inputs(), DEVICES["sm_80"])
@@ -145,7 +151,7 @@ def test_whole_files_build(problem: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_kernels_on_the_emulated_gpu(problem: str) -> None:
     """Kernels and host code, forward and backward, for extents that are not the example's."""
-    if problem not in EMULATED and "FUSEBLOCK_LONG" not in os.environ:
+    if problem not in EMULATED and not LONG:
         pytest.skip("in the long form")
     command = [sys.executable, str(CHECKOUT / "tests" / "python" / "export_emulated.py"), problem]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "python")}
@@ -155,9 +161,9 @@ def test_kernels_on_the_emulated_gpu(problem: str) -> None:
 
 def test_files_are_those_that_ran_on_a_gpu() -> None:
     """Every example was run, with the CUDA text it has now, and passed."""
-    record = CHECKOUT / "benchmarks" / "results" / "h200" / "export.json"
+    record = CHECKOUT / "benchmarks" / "results" / "h200" / "exported.json"
     if not record.exists():
-        pytest.skip("there is no record yet: run `make test-gpu-export` on a GPU")
+        pytest.skip("there is no record yet: run `tools/test_gpu --only exported` on a GPU")
     rows = json.loads(record.read_text())["rows"]
     assert [row for row in rows if row["status"] != "passed"] == []
     recorded = {row["case"]: row["digest"] for row in rows}
@@ -166,6 +172,10 @@ def test_files_are_those_that_ran_on_a_gpu() -> None:
         for problem in PROBLEMS
     }
     assert recorded == now
+
+
+def test_the_recorded_figures_stand_beside_the_files() -> None:
+    assert (EXAMPLES / "README.md").read_text() == export_renew.readme(), RENEW
 
 
 def case_block(name: str) -> str:
@@ -191,6 +201,9 @@ def test_cases_are_captured_and_compile(name: str) -> None:
     assert len(planned) == 1
     block = planned[0].block
     assert canonical(Plan.make(block.notation, block.input_type, block.types(), "cpu")) == case_block(name)
+    assert kernels.device()
+    if name not in COMPILED_CASES and not LONG:
+        return
     _, _, others = plan_model(case.model(), case.arguments(), DEVICES["sm_80"])
     compile_each({"sm_90a": kernels.device(), "sm_80": others.device()})
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -179,8 +180,9 @@ def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
     if x.extents.get("n") == 1 and any(one is not None and "n" in one.fixed for one in (forward, backward)):
         extents["n"] = free["n"] = 1
         forward, backward = general()
-    forward_plan, backward_plan = plans(tuple(free.items()))
-    return PlannedBlock(block, forward, backward, _explanation(forward_plan, backward_plan), axes)
+    own_plans, example_plans = plans(tuple(free.items())), plans(tuple(example_extents.items()))
+    explanation = _explanation(own_plans, example_plans, axes, x.extents["c"])
+    return PlannedBlock(block, forward, backward, explanation, axes)
 
 
 def _varies(block: CapturedBlock, name: str) -> bool:
@@ -188,29 +190,47 @@ def _varies(block: CapturedBlock, name: str) -> bool:
     return block.arguments[name].op != "get_attr"
 
 
-def _explanation(forward: Plan, backward: Plan | None) -> list[str]:
-    """The sweeps of the plans and the decisions behind them."""
+def _explanation(
+    plans: tuple[Plan, Plan | None], example_plans: tuple[Plan, Plan | None], axes: str, channels: int
+) -> list[str]:
+    """The sweeps of the plans with their formulas, and how the example's work is divided."""
+    over = ",".join(str(channels) if axis == "c" else axis for axis in axes)
     lines = []
-    for title, plan in (("Forward", forward), ("Backward", backward)):
-        if plan is None:
+    for title, plan, of_example in zip(("Forward", "Backward"), plans, example_plans, strict=True):
+        if plan is None or of_example is None:
             lines.append(f"{title}: no kernels; PyTorch's operators run where gradients are needed.")
             continue
-        lines.append(f"{title}:")
-        lines += [f"  {line}" for line in _steps(plan)]
+        kernels = json.loads(of_example.explain_json())["kernels"]
+        lines.append(f"{title}, {len(kernels)} kernel{'s' if len(kernels) > 1 else ''}:")
+        lines += [re.sub(r"sweep over \[.*\]", f"sweep over [{over}]", line) for line in _steps(plan)]
+        lines += [f"  {line}" for line in _divisions(of_example)]
     return lines
 
 
 def _steps(plan: Plan) -> list[str]:
     """The steps of a plan without their estimates, and what is never written."""
-    text = plan.explain().partition("\nplan for ")[2]
+    text = plan.explain().partition("\nplan for ")[2].partition("\n\n")[0]
     steps = []
     for line in text.splitlines()[1:]:
-        if line.startswith(("in all", "device ")):
+        line = re.sub(r", about \d.*", "", line)
+        # What a finalise step hands on as it is, and totals, say nothing that its outputs do not say.
+        if re.fullmatch(r" {5,}[\w.]+", line) or line.startswith(("in all", "device ", "saved by forward")):
             continue
-        if line.startswith("saved by forward"):
+        if line.strip().startswith("saved for backward"):
             continue
-        steps.append(re.sub(r", about \d.*", "", line).removeprefix("  "))
+        steps.append(line if line.startswith(" ") else f"  {line}")
     return steps
+
+
+def _divisions(plan: Plan) -> list[str]:
+    """How the kernels of a plan divide their work."""
+    lines = plan.explain().partition("each launched once\n")[2].splitlines()
+    kept = []
+    for line in lines:
+        if not line.startswith("  "):
+            break
+        kept.append(re.sub(r"; [\d.]+ \w+ read, .*", "", line.removeprefix("  ")))
+    return ["the example's work:", *(f"  {line}" for line in kept)] if kept else []
 
 
 def load_problem(path: str | Path) -> Any:

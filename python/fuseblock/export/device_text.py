@@ -90,8 +90,26 @@ class Piece:
                 lines.append(part.strip() if part.startswith("namespace") else part)
             elif id(part) in kept:
                 lines.append(part.kept_text(kept))
-        body = "\n".join(lines)
+        body = "\n".join(lines) if self.file else _joined("\n".join(lines))
         return re.sub(r"\n{3,}", "\n\n", f"{self.head}{body}".strip("\n")) + "\n" if body.strip() else ""
+
+
+_PLAIN = re.compile(r"^([ \t]*)(constexpr int|typedef int|real|long long|int|\w+<\w+>) ([^;(){}]+);$")
+
+
+def _joined(text: str) -> str:
+    """The text with neighbouring members and constants of one type in one declaration."""
+    lines: list[str] = []
+    last = ""
+    for line in text.split("\n"):
+        match = _PLAIN.match(line)
+        kind = match[1] + match[2] if match else ""
+        if match and kind == last and (match[2] == "constexpr int" or "=" not in match[3]):
+            lines[-1] = f"{lines[-1].removesuffix(';')}, {match[3]};"
+        else:
+            lines.append(line)
+        last = kind
+    return "\n".join(lines)
 
 
 def _code(text: str) -> str:
@@ -165,6 +183,9 @@ def parse(file: str, text: str) -> Piece:
             place = end if end >= 0 else len(text)
         else:
             end = _end_of_declaration(code, start)
+            # A comment that stands behind it on its line belongs to it.
+            line_end = text.find("\n", end)
+            end = line_end if line_end >= 0 and not code[end:line_end].strip() else end
             body = code.find("{", start, end)
             words = set(_WORD.findall(code[start:end]))
             names = _declared(code[start:end])
@@ -223,6 +244,10 @@ def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> s
         word for piece in pieces if not piece.file for each in piece.declarations() for word in each.words
     }
     absent = {name for name in _ELEMENT_TYPES if name not in emitted}
+    own = "".join(each.text for piece in pieces if not piece.file for each in piece.declarations())
+    stored = set(re.findall(r"store_vector\(a\.(\w+)\.data", own))
+    vectors = set(re.findall(r"Vector<(\w+)>", own))
+    vectors |= {kind for kind, name in re.findall(r"Tensor<(\w+)> (\w+);", own) if name in stored}
     overloads: dict[str, int] = {}
     for each in declarations:
         for name in each.names:
@@ -231,7 +256,8 @@ def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> s
     def fits(each: _Declaration) -> bool:
         """Not one of several functions of the same name that is for a type the kernel does not have."""
         several = any(overloads[name] > 1 for name in each.names)
-        return not (several and each.signature & absent)
+        taken = re.findall(rf"Vector<({'|'.join(_ELEMENT_TYPES)})>&", each.text)
+        return not (several and (each.signature & absent or not vectors.issuperset(taken)))
 
     by_name: dict[str, list[_Declaration]] = {}
     for each in declarations:

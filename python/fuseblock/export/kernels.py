@@ -18,6 +18,7 @@ from fuseblock.export.shapes import General, Term
 __all__ = ["Kernels", "tensor_name"]
 
 AXES = "ncdhw"
+_WIDTH = 110
 DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
@@ -272,7 +273,8 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
         return in_domain(general.fill(text, lambda _, term: term.text), launch["domain"])
 
     lines = [f"{value['name']} = {local(value['text'])}" for value in launch["values"]]
-    tensors = []
+    tensors: list[str] = []
+    axes_of: list[str] = []
     for name, number in zip(_members([text for _, text in kernel.texts]), launch["tensors"], strict=False):
         slot = general.plan["slots"][number]
         axes = AXES
@@ -284,7 +286,8 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
             extents = ", ".join(_text(extent) for extent in slot["extents"])
             lines.append(f"{places[number]} = x.new_empty(({extents}), dtype=torch.{DTYPES[slot['dtype']]})")
         if name in kernel.members:
-            tensors.append(f'({places[number]}, "{axes}")')
+            tensors.append(places[number])
+            axes_of.append(axes)
     zeroed = [each for each in launch["counters"] if each["name"] in kernel.members]
     if zeroed:
         names = ", ".join(each["name"] for each in zeroed) + ("," if len(zeroed) == 1 else "")
@@ -301,12 +304,26 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
             numbers.append(term.text if term.kind == "long long" or term.inverse else f"float({term.text})")
         else:
             numbers.append(local(scalars[name]) or (name if name in memory else "0"))
+    lines += _list("tensors", tensors)
+    lines += _list("numbers", numbers)
+    lines.append(f'axes = "{" ".join(axes_of)}"')
     lines.append(
         f'launch("{kernel.namespace}", {local(launch["blocks"])}, {launch["threads"]}, '
-        f"{launch['shared_bytes']}, {local(launch['cooperative'])}, [{', '.join(tensors)}], "
-        f"[{', '.join(numbers)}])"
+        f"{launch['shared_bytes']}, {local(launch['cooperative'])}, tensors, axes, numbers)"
     )
     return lines
+
+
+def _list(name: str, items: Sequence[str]) -> list[str]:
+    """A list in as few lines as hold it."""
+    lines: list[str] = []
+    row: list[str] = []
+    for item in items:
+        if row and len(f"        {name} += [{', '.join([*row, item])}]") > _WIDTH:
+            lines.append(f"{name} {'+=' if lines else '='} [{', '.join(row)}]")
+            row = []
+        row.append(item)
+    return [*lines, f"{name} {'+=' if lines else '='} [{', '.join(row)}]"]
 
 
 def general_axes(general: General) -> set[str]:

@@ -92,16 +92,16 @@ def library():
     return loaded
 
 
-def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, numbers):
-    """Launches a kernel: tensors with their axes, then numbers, are its Arguments, eight bytes each."""
+def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
+    """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, axes in tensors:
-        sizes = zip(axes, tensor.shape, tensor.stride(), strict=True)
+    for tensor, own in zip(tensors, axes.split(), strict=True):
+        sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
-    with torch.cuda.device(tensors[0][0].device):
+    with torch.cuda.device(tensors[0].device):
         stream = torch.cuda.current_stream().cuda_stream
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
@@ -124,6 +124,24 @@ def _wrapped(text: str, width: int = 106) -> str:
     return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
 
 
+_NOTATION = (
+    "Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the "
+    "mean of v over what a norm takes together, the sum of squared deviations from it, and "
+    "1 / sqrt(variance + eps); d_v is the gradient by v. A sweep is one pass over all elements, a finalise "
+    "step works on statistics."
+)
+
+
+def _wrapped_line(line: str) -> str:
+    """An indented line, and what does not fit into it further in."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return "\n".join(
+        textwrap.wrap(
+            line, 108, subsequent_indent=indent + "    ", break_long_words=False, break_on_hyphens=False
+        )
+    )
+
+
 def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, command: str) -> str:
     lines = [f"{name} with its blocks as CUDA kernels: `ModelNew`, in place of `{name}`.", ""]
     lines.append(
@@ -140,7 +158,7 @@ def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, comm
             _wrapped(f"{title}: {plan['block']}"),
             f"on {each.block.input_type}, planned for {plan['architecture']}.",
         ]
-        lines += ["", *each.explanation]
+        lines += ["", *(_wrapped_line(line) for line in each.explanation)]
         fixed = each.fixed()
         free = [axis for axis in each.axes if axis not in fixed and axis != "c"]
         if free:
@@ -148,6 +166,7 @@ def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, comm
         if fixed:
             kept = ", ".join(f"{axis} = {extent}" for axis, extent in sorted(fixed.items()))
             lines += [_wrapped(f"They are for {kept}.")]
+    lines += ["", _wrapped(_NOTATION)]
     capability = max(each.capability() for each in planned)
     lines += [
         "",
@@ -204,7 +223,9 @@ def _empty(tensor: dict[str, Any]) -> str:
 
 def _unpack(each: PlannedBlock, lines: Sequence[str]) -> list[str]:
     """The line that names the extents of x that these lines use."""
-    used = set(re.findall(r"(?<![\w.\"])[ncdhw](?![\w.\"])", " ".join(lines)))
+    used = set(
+        re.findall(r"(?<![\w.\"])[ncdhw](?![\w.\"])", re.sub(r"'[^']*'|\"[^\"]*\"", "", " ".join(lines)))
+    )
     if not used:
         return []
     return [f"        {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape"]
@@ -267,7 +288,10 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
         return "\n".join([*lines, f"        return {result}"]) + "\n"
     backward = each.backward.plan
     known = set(names) | set(outputs)
-    saved = [tensor_name(t["name"]) for t in backward["inputs"] if tensor_name(t["name"]) in known]
+    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor)}" for tensor in backward["outputs"]]
+    run += kernels.lines(each.name("backward"))
+    used = set(re.findall(r"\w+", " ".join(run)))
+    saved = [tensor_name(t["name"]) for t in backward["inputs"] if tensor_name(t["name"]) in known & used]
     # x gives the extents, dtype and device.
     saved = list(dict.fromkeys(["x", *saved]))
     lines += [f"        ctx.save_for_backward({', '.join(saved)})", f"        return {result}", ""]
@@ -279,8 +303,6 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
         f"        {', '.join(saved)}{',' if len(saved) == 1 else ''} = ctx.saved_tensors",
     ]
     lines += _laid_out([t for t in backward["inputs"] if tensor_name(t["name"]) in given])
-    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor)}" for tensor in backward["outputs"]]
-    run += kernels.lines(each.name("backward"))
     lines += [*_unpack(each, run), *(f"        {line}" for line in run)]
     made = {tensor_name(t["name"]) for t in backward["outputs"]}
     gradients = [f"d_{name}" if f"d_{name}" in made else "None" for name in names]

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The exported files of examples/exported on the GPU: right, and as fast as the library.
 
-    python3 tests/gpu/test_export.py [--filter TEXT] [--out FILE] [--again]
+    tools/on_gpu tests/gpu/test_exported.py [--filter TEXT] [--out FOLDER] [--again]
 
-Needs the build folder, a GPU, torch and nvcc. A file is built, then:
+Needs a GPU, torch, nvcc and ninja. All files are built first, each by a process of its own, which also
+compiles what is measured beside them; two processes build the first one at once. Then, file by file:
 
   - output and gradients of all parameters and inputs, five seeds, weights and biases of norms random, beside
     the original model and float64: max|e| <= 2 max|e_torch| + 4 ulp(max|ref|), pooled over the seeds;
@@ -12,43 +13,37 @@ Needs the build folder, a GPU, torch and nvcc. A file is built, then:
   - times of its block, forward and forward + backward, beside the library's own plan (at most 5 % more),
     PyTorch eager and torch.compile, medians with L2 emptied before each run.
 
-Two processes build the first file at once. Rows go to benchmarks/results/h200/export.json (--out), with the
-digest of the file's CUDA text; rows that passed with the same text are not run again unless --again is given.
+Rows go to exported.json in benchmarks/results/h200 (--out), with the digest of the file's CUDA text; what has
+passed with the same text is not run again unless --again is given.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import functools
 import hashlib
 import importlib.util
 import inspect
 import json
-import os
 import platform
 import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
-import types
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "python")]
-# Of the package only `_capi` is taken, which needs the C library alone.
-_package = types.ModuleType("fuseblock")
-_package.__path__ = [str(ROOT / "python" / "fuseblock")]
-sys.modules.setdefault("fuseblock", _package)
 
+import bare_package  # noqa: E402, F401
+import gpu_record  # noqa: E402
 import torch  # noqa: E402
-from fuseblock._capi import Plan, type_text  # noqa: E402
+from fuseblock._capi import Plan, type_text, version  # noqa: E402
 from gpu_row import Measured  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
@@ -109,9 +104,7 @@ class Problem:
         self.arguments = self.original.get_init_inputs()
         self.shapes = [each.shape for each in self.original.get_inputs()]
         self.digest = hashlib.sha256(self.exported.CUDA.encode()).hexdigest()
-        start = time.monotonic()
         self.exported.library()
-        self.build_seconds = time.monotonic() - start
 
     def models(self, seed: int) -> tuple[nn.Module, nn.Module, nn.Module]:
         """The exported model, the original, and the original in float64, with the same parameters."""
@@ -125,18 +118,18 @@ class Problem:
     def with_calls(self, function: Callable[[], dict[str, Tensor]]) -> tuple[dict[str, Tensor], int]:
         """What a function gives, and how many times it launched the block's kernels."""
         count = 0
-        run = self.exported.run
+        launch = self.exported.launch
 
         def counted(*arguments: Any) -> None:
             nonlocal count
             count += 1
-            run(*arguments)
+            launch(*arguments)
 
-        self.exported.run = counted
+        self.exported.launch = counted
         try:
             found = function()
         finally:
-            self.exported.run = run
+            self.exported.launch = launch
         return found, count
 
     def block_arguments(self, seed: int) -> list[Tensor]:
@@ -172,8 +165,7 @@ def check(
         peer = results(original, inputs, seed)
         reference = results(exact, [each.double() for each in inputs], seed)
         for name, tensor in got.items():
-            if not name.startswith("d_conv"):  # cuDNN's gradients may differ from run to run
-                assert torch.equal(tensor, again[name]), f"{name}: another result the second time"
+            assert torch.equal(tensor, again[name]), f"{name}: another result the second time"
             wrong = measured.add(name, tensor, peer[name], reference[name])
             assert not wrong, wrong
     verdict = measured.verdict(torch.float32)
@@ -194,7 +186,7 @@ def time_ms(function: Callable[[], object]) -> float:
     for _ in range(RUNS):
         _flush[0].zero_()
         # The host gets ahead, so that its own time does not count.
-        torch.cuda._sleep(2_000_000)
+        torch.cuda._sleep(2_000_000)  # type: ignore[no-untyped-call]
         start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         start.record()
@@ -217,8 +209,11 @@ def library_plans(problem: Problem, arguments: Sequence[Tensor]) -> tuple[Plan, 
     return Plan.make(notation, type_text(arguments[0]), others, "cuda").for_training()
 
 
-def times(problem: Problem) -> dict[str, dict[str, Any]]:
-    """Times of the block by direction, of the exported file, the library, and PyTorch eager and compiled."""
+Runs = dict[str, dict[str, Callable[[], object]]]
+
+
+def runs(problem: Problem) -> Runs:
+    """What is timed, by direction: the exported block, the library's plan, PyTorch eager and compiled."""
     arguments = problem.block_arguments(1)
     forward, backward = library_plans(problem, arguments)
     own = {info.name: tensor for info, tensor in zip(forward.inputs, arguments, strict=True)}
@@ -242,53 +237,46 @@ def times(problem: Problem) -> dict[str, dict[str, Any]]:
 
     leaves = [each.clone().requires_grad_() for each in arguments]
 
-    def both(function: Callable[..., Tensor]) -> Callable[[], object]:
-        def run() -> None:
-            output = function(*leaves)
-            torch.autograd.grad(output, leaves, gradient.view_as(output))
+    def alone(function: Callable[..., Tensor]) -> None:
+        with torch.no_grad():
+            function(*arguments)
 
-        return run
-
-    def alone(function: Callable[..., Tensor]) -> Callable[[], object]:
-        def run() -> None:
-            with torch.no_grad():
-                function(*arguments)
-
-        return run
+    def both(function: Callable[..., Tensor]) -> None:
+        output = function(*leaves)
+        torch.autograd.grad(output, leaves, gradient.view_as(output))
 
     eager = problem.exported.by_pytorch
-    compiled = torch.compile(eager)
+    functions = {"exported": problem.exported.block, "eager": eager, "torch.compile": torch.compile(eager)}
+    return {
+        direction: {
+            "library": library,
+            **{name: functools.partial(wrap, function) for name, function in functions.items()},
+        }
+        for direction, wrap, library in (
+            ("forward", alone, library_forward),
+            ("forward+backward", both, library_both),
+        )
+    }
+
+
+def times(problem: Problem) -> dict[str, dict[str, Any]]:
+    """Times by direction."""
     rows = {}
-    for direction, wrap, library in (
-        ("forward", alone, library_forward),
-        ("forward+backward", both, library_both),
-    ):
+    for direction, functions in runs(problem).items():
+        measured = {name: time_ms(function) for name, function in functions.items()}
         rows[direction] = {
-            "fuseblock_ms": time_ms(wrap(problem.exported.block)),
-            "library_ms": time_ms(library),
-            "peers": {"eager": time_ms(wrap(eager)), "compile": time_ms(wrap(compiled))},
+            "fuseblock_ms": measured.pop("exported"),
+            "library_ms": measured.pop("library"),
+            "peers": measured,
         }
     return rows
 
 
-def whole_model_times(problem: Problem) -> dict[str, Any]:
-    """Times of the whole model, forward."""
-    new, original, _ = problem.models(1)
-    inputs = drawn(problem.shapes, 1)
-    compiled = torch.compile(original)
-    with torch.no_grad():
-        return {
-            "fuseblock_ms": time_ms(lambda: new(*inputs)),
-            "peers": {
-                "eager": time_ms(lambda: original(*inputs)),
-                "compile": time_ms(lambda: compiled(*inputs)),
-            },
-        }
-
-
-def other_shapes(shapes: Sequence[torch.Size]) -> list[torch.Size]:
-    """Another batch, and other extents where an input has positions."""
-    return [torch.Size([3, shape[1], *(12 + 4 * i for i in range(len(shape) - 2))]) for shape in shapes]
+def other_shapes(problem: Problem) -> list[torch.Size]:
+    """Another batch, and other extents of positions; whole chunks where the kernels ask for them."""
+    whole = "h * w % 256 == 0" in Path(problem.exported.__file__).read_text()
+    extents = (32, 48) if whole else (12, 16, 20)
+    return [torch.Size([3, shape[1], *extents[: len(shape) - 2]]) for shape in problem.shapes]
 
 
 def strided(tensor: Tensor) -> Tensor:
@@ -316,82 +304,103 @@ def run_problem(name: str) -> list[dict[str, Any]]:
     problem = Problem(name)
     base = {"case": name, "dtype": "f32", "layout": "contiguous", "mode": "strict", "digest": problem.digest}
     errors = check(problem, problem.shapes, SEEDS, lambda tensor: tensor)
-    others = other_shapes(problem.shapes)
+    others = other_shapes(problem)
     for lay_out in (torch.Tensor.contiguous, strided, channels_last, misaligned):
         check(problem, others, SEEDS[:2], lay_out)
     rows = []
     for direction, measured in times(problem).items():
+        row = {**base, "direction": direction, "status": "passed", **measured, **errors}
         ratio = measured["fuseblock_ms"] / measured["library_ms"]
-        status = "passed" if ratio <= MOST_OF_LIBRARY else f"{ratio:.3f} times the library's time"
-        rows.append({**base, "direction": direction, "status": status, **measured, **errors})
-    rows.append({**base, "direction": "model forward", "status": "passed", **whole_model_times(problem)})
-    for row in rows:
-        row["build_s"] = round(problem.build_seconds, 1)
+        if ratio > MOST_OF_LIBRARY:
+            row |= {"status": "failed", "message": f"{ratio:.3f} times the library's time"}
+        rows.append(row)
     return rows
 
 
-def build_twice(name: str, folder: str) -> None:
-    """Two processes build a file at the same time, in an empty folder."""
-    program = (
-        "import importlib.util\n"
-        f"spec = importlib.util.spec_from_file_location('new', {str(EXAMPLES / f'{name}.py')!r})\n"
-        "new = importlib.util.module_from_spec(spec)\n"
-        "spec.loader.exec_module(new)\n"
-        "new.library().forward\n"
-    )
-    environment = {**os.environ, "TORCH_EXTENSIONS_DIR": folder}
-    running = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
-    assert [each.wait() for each in running] == [0, 0]
+def build_ahead(names: Sequence[str]) -> dict[str, float]:
+    """Builds and compiles all that these problems need, side by side; the seconds that each file took."""
+    command = [sys.executable, __file__, "--ahead"]
+    started = {name: subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in names}
+    twice = subprocess.Popen([*command, names[0]], stdout=subprocess.PIPE, text=True)
+    seconds = {}
+    for name, process in started.items():
+        told, _ = process.communicate()
+        found = re.search(r"^built in ([\d.]+) s$", told, re.MULTILINE)
+        seconds[name] = float(found[1]) if found else float("nan")
+    if twice.wait() != 0:
+        raise RuntimeError(f"{names[0]}: the second of two processes that built it at once failed")
+    return seconds
+
+
+def ahead(name: str) -> None:
+    """One process of `build_ahead`."""
+    start = time.monotonic()
+    problem = Problem(name)
+    print(f"built in {time.monotonic() - start:.1f} s", flush=True)
+    for functions in runs(problem).values():
+        for function in functions.values():
+            function()
+    torch.cuda.synchronize()
+
+
+def save(path: Path, rows: list[dict[str, Any]], left: int) -> None:
+    """Writes the record."""
+    document = {
+        "device": torch.cuda.get_device_name(),
+        "versions": {
+            "fuseblock": version(),
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "python": platform.python_version(),
+        },
+        "digest": hashlib.sha256("\n".join(sorted({row["digest"] for row in rows})).encode()).hexdigest(),
+        "rows_left": left,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "rows": sorted(rows, key=lambda row: (row["case"], row["direction"])),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the program; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--filter", default="", help="only problems whose name has this")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "h200" / "export.json")
-    parser.add_argument("--again", action="store_true", help="run rows that passed, too")
-    options = parser.parse_args(arguments)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    document: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {"rows": []}
-    names = sorted(path.stem for path in (EXAMPLES / "problems").glob("*.py") if options.filter in path.stem)
-    with tempfile.TemporaryDirectory() as folder:
-        build_twice(names[0], folder)
-    failed = []
-    for name in names:
+    torch.backends.cudnn.deterministic = True  # gradients of convolutions are compared bit for bit, too
+    if arguments[:1] == ["--ahead"]:
+        ahead(arguments[1])
+        return 0
+    options = gpu_record.parser((__doc__ or "").partition("\n")[0]).parse_args(arguments)
+    path = gpu_record.record_path(options, "exported")
+    deadline = time.monotonic() + options.seconds
+    rows: list[dict[str, Any]] = []
+    if path.exists() and not options.again:
+        rows = json.loads(path.read_text())["rows"]
+    names = []
+    for name in sorted(each.stem for each in (EXAMPLES / "problems").glob("*.py")):
         digest = hashlib.sha256(load_file(EXAMPLES / f"{name}.py").CUDA.encode()).hexdigest()
-        known = [row for row in document["rows"] if row["case"] == name]
-        if (
-            known
-            and not options.again
-            and all((row["digest"], row["status"]) == (digest, "passed") for row in known)
-        ):
-            continue
+        own = [(row["digest"], row["status"]) for row in rows if row["case"] == name]
+        if options.filter in name and (not own or set(own) != {(digest, "passed")}):
+            names.append(name)
+    rows = [row for row in rows if row["case"] not in names]
+    print(f"{len(names)} files to run, {len({row['case'] for row in rows})} known", flush=True)
+    built = build_ahead(names) if names else {}
+    while names and time.monotonic() < deadline:
+        name = names.pop(0)
         try:
-            rows = run_problem(name)
-        except Exception:
+            found = run_problem(name)
+        except Exception as error:
             traceback.print_exc()
-            rows = [{"case": name, "digest": digest, "status": traceback.format_exc(limit=1)}]
-        document["rows"] = [row for row in document["rows"] if row["case"] != name] + rows
-        document |= {
-            "device": torch.cuda.get_device_name(),
-            "versions": {"torch": torch.__version__, "python": platform.python_version()},
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
-        for row in rows:
-            print(
-                name,
-                row.get("direction", ""),
-                row["status"],
-                row.get("fuseblock_ms", ""),
-                row.get("library_ms", ""),
-                row.get("peers", ""),
-                flush=True,
-            )
-        failed += [row for row in rows if row["status"] != "passed"]
-    return 1 if failed else 0
+            base = {"case": name, "dtype": "f32", "layout": "contiguous", "direction": "all", "digest": ""}
+            found = [{**base, "status": "failed", "message": f"{type(error).__name__}: {error}"[:400]}]
+        for row in found:
+            row["build_s"] = built[name]
+            print(name, row["direction"], row["status"], row.get("message", ""), flush=True)
+            print({key: row.get(key) for key in ("fuseblock_ms", "library_ms", "peers")}, flush=True)
+        rows += found
+        save(path, rows, len(names))
+        torch.cuda.empty_cache()
+    return 1 if names or any(row["status"] != "passed" for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -557,58 +557,38 @@ namespace thread {
 // Begins to copy one vector. Those of less than four bytes are copied at once.
 template <class Copied>
 __device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
-  if (kPiece < 4) {
-    *shared = *memory;
-    return;
-  }
+  constexpr int kPiece = 16;
   const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
   const char* from = reinterpret_cast<const char*>(memory);
 #pragma unroll
-  for (int i = 0; i < (int)sizeof(Copied); i += kPiece) {
-    if (kPiece == 16)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-    else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to + i), "l"(from + i),
-                   "n"(kPiece < 4 ? 4 : kPiece)
-                   : "memory");
+  for (int i = 0; i < 16; i += kPiece) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
   }
 }
 
 // The same by the address in shared memory, for vectors of four bytes and more.
 template <class Copied>
 __device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
+  constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
 #pragma unroll
-  for (int i = 0; i < (int)sizeof(Copied); i += kPiece) {
-    if (kPiece == 16)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-    else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared + i), "l"(from + i),
-                   "n"(kPiece < 4 ? 4 : kPiece)
-                   : "memory");
+  for (int i = 0; i < 16; i += kPiece) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
   }
 }
 
 // What lies at an address in shared memory.
 template <class Copied>
 __device__ inline Copied read_shared(unsigned int shared) {
-  constexpr int kBytes = (int)sizeof(Copied);
+  constexpr int kBytes = 16;
   Copied copied;
-  if constexpr (kBytes % 16 == 0) {
 #pragma unroll
-    for (int i = 0; i < kBytes / 16; ++i)
-      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
-                     "=r"(copied.words[4 * i + 3])
-                   : "r"(shared + 16 * i)
-                   : "memory");
-  } else {
-#pragma unroll
-    for (int i = 0; i < kBytes / 4; ++i)
-      asm volatile("ld.shared.b32 %0, [%1];" : "=r"(copied.words[i]) : "r"(shared + 4 * i) : "memory");
-  }
+  for (int i = 0; i < kBytes / 16; ++i)
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
+                   "=r"(copied.words[4 * i + 3])
+                 : "r"(shared + 16 * i)
+                 : "memory");
   return copied;
 }
 

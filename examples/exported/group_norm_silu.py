@@ -137,9 +137,9 @@ struct WordOf<2> {
 
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
 template <class Element>
-struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) Vector {
-  static constexpr int kBytes = sizeof(Element) * kVector;
-  static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
+struct alignas(16) Vector {
+  static constexpr int kBytes = 16;
+  static constexpr int kWords = kBytes / 4;
 
   union {
     typename WordOf<kBytes>::type words[kWords];
@@ -157,17 +157,13 @@ __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 template <class Element>
 __device__ inline Vector<Element> load_vector(const Vector<Element>* from) {
   Vector<Element> to;
-  if constexpr (Vector<Element>::kBytes % 16 == 0) {
 #pragma unroll
-    for (int i = 0; i < Vector<Element>::kBytes / 16; ++i) {
-      const uint4 piece = reinterpret_cast<const uint4*>(from)[i];
-      to.words[4 * i] = piece.x;
-      to.words[4 * i + 1] = piece.y;
-      to.words[4 * i + 2] = piece.z;
-      to.words[4 * i + 3] = piece.w;
-    }
-  } else {
-    to = *from;
+  for (int i = 0; i < 1; ++i) {
+    const uint4 piece = reinterpret_cast<const uint4*>(from)[i];
+    to.words[4 * i] = piece.x;
+    to.words[4 * i + 1] = piece.y;
+    to.words[4 * i + 2] = piece.z;
+    to.words[4 * i + 3] = piece.w;
   }
   return to;
 }
@@ -176,16 +172,12 @@ template <class Element>
 __device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
   Vector<Element> packed;
   pack(packed, values);
-  if constexpr (Vector<Element>::kBytes % 16 == 0) {
 #pragma unroll
-    for (int i = 0; i < Vector<Element>::kBytes / 16; ++i)
-      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
-                   "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
-                   "r"(packed.words[4 * i + 3])
-                   : "memory");
-  } else {
-    *reinterpret_cast<Vector<Element>*>(to) = packed;
-  }
+  for (int i = 0; i < 1; ++i)
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
+                 "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
+                 "r"(packed.words[4 * i + 3])
+                 : "memory");
 }
 
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
@@ -199,7 +191,6 @@ __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
 __device__ inline float sigmoid(float x) {
   float y;
   asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(1.0f + expf(-x)));
-
   return y;
 }
 __device__ inline double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
@@ -212,7 +203,6 @@ __device__ inline double share(double part, double whole) { return part / whole;
 //   clear()            the statistic of nothing
 //   add(values, taken) takes those of kElements elements whose bit of `taken` is set
 //   merge(other)       joins two parts; the order of the calls is part of the result
-//   merge_all(parts)   joins several, in a fixed order
 //   merge_lanes()      joins the parts of a warp's lanes, which all get the result
 // Moments also add(values, taken, weight), for many statistics that take equally many elements.
 // A variance is never a difference of two large numbers: moments are taken around a value near to the mean, here that of a
@@ -235,7 +225,7 @@ constexpr int kChains = 2;
 
 template <class Number>
 __device__ inline Number sum_of(const Number (&chains)[kChains]) {
-  return kChains == 1 ? chains[0] : chains[0] + chains[kChains - 1];
+  return chains[0] + chains[kChains - 1];
 }
 
 template <class Number>
@@ -378,58 +368,38 @@ namespace thread {
 // Begins to copy one vector. Those of less than four bytes are copied at once.
 template <class Copied>
 __device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
-  if (kPiece < 4) {
-    *shared = *memory;
-    return;
-  }
+  constexpr int kPiece = 16;
   const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
   const char* from = reinterpret_cast<const char*>(memory);
 #pragma unroll
-  for (int i = 0; i < (int)sizeof(Copied); i += kPiece) {
-    if (kPiece == 16)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-    else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to + i), "l"(from + i),
-                   "n"(kPiece < 4 ? 4 : kPiece)
-                   : "memory");
+  for (int i = 0; i < 16; i += kPiece) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
   }
 }
 
 // The same by the address in shared memory, for vectors of four bytes and more.
 template <class Copied>
 __device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
+  constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
 #pragma unroll
-  for (int i = 0; i < (int)sizeof(Copied); i += kPiece) {
-    if (kPiece == 16)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-    else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared + i), "l"(from + i),
-                   "n"(kPiece < 4 ? 4 : kPiece)
-                   : "memory");
+  for (int i = 0; i < 16; i += kPiece) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
   }
 }
 
 // What lies at an address in shared memory.
 template <class Copied>
 __device__ inline Copied read_shared(unsigned int shared) {
-  constexpr int kBytes = (int)sizeof(Copied);
+  constexpr int kBytes = 16;
   Copied copied;
-  if constexpr (kBytes % 16 == 0) {
 #pragma unroll
-    for (int i = 0; i < kBytes / 16; ++i)
-      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
-                     "=r"(copied.words[4 * i + 3])
-                   : "r"(shared + 16 * i)
-                   : "memory");
-  } else {
-#pragma unroll
-    for (int i = 0; i < kBytes / 4; ++i)
-      asm volatile("ld.shared.b32 %0, [%1];" : "=r"(copied.words[i]) : "r"(shared + 4 * i) : "memory");
-  }
+  for (int i = 0; i < kBytes / 16; ++i)
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
+                   "=r"(copied.words[4 * i + 3])
+                 : "r"(shared + 16 * i)
+                 : "memory");
   return copied;
 }
 

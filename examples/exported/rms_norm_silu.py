@@ -142,9 +142,9 @@ struct WordOf<2> {
 
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
 template <class Element>
-struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) Vector {
-  static constexpr int kBytes = sizeof(Element) * kVector;
-  static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
+struct alignas(16) Vector {
+  static constexpr int kBytes = 16;
+  static constexpr int kWords = kBytes / 4;
 
   union {
     typename WordOf<kBytes>::type words[kWords];
@@ -162,17 +162,13 @@ __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 template <class Element>
 __device__ inline Vector<Element> load_vector(const Vector<Element>* from) {
   Vector<Element> to;
-  if constexpr (Vector<Element>::kBytes % 16 == 0) {
 #pragma unroll
-    for (int i = 0; i < Vector<Element>::kBytes / 16; ++i) {
-      const uint4 piece = reinterpret_cast<const uint4*>(from)[i];
-      to.words[4 * i] = piece.x;
-      to.words[4 * i + 1] = piece.y;
-      to.words[4 * i + 2] = piece.z;
-      to.words[4 * i + 3] = piece.w;
-    }
-  } else {
-    to = *from;
+  for (int i = 0; i < 1; ++i) {
+    const uint4 piece = reinterpret_cast<const uint4*>(from)[i];
+    to.words[4 * i] = piece.x;
+    to.words[4 * i + 1] = piece.y;
+    to.words[4 * i + 2] = piece.z;
+    to.words[4 * i + 3] = piece.w;
   }
   return to;
 }
@@ -181,16 +177,12 @@ template <class Element>
 __device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
   Vector<Element> packed;
   pack(packed, values);
-  if constexpr (Vector<Element>::kBytes % 16 == 0) {
 #pragma unroll
-    for (int i = 0; i < Vector<Element>::kBytes / 16; ++i)
-      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
-                   "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
-                   "r"(packed.words[4 * i + 3])
-                   : "memory");
-  } else {
-    *reinterpret_cast<Vector<Element>*>(to) = packed;
-  }
+  for (int i = 0; i < 1; ++i)
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
+                 "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
+                 "r"(packed.words[4 * i + 3])
+                 : "memory");
 }
 
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
@@ -204,7 +196,6 @@ __device__ inline double square_root(double x) { return sqrt(x); }
 __device__ inline float sigmoid(float x) {
   float y;
   asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(1.0f + expf(-x)));
-
   return y;
 }
 __device__ inline double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
@@ -306,37 +297,23 @@ namespace thread {
 // Begins to copy one vector. Those of less than four bytes are copied at once.
 template <class Copied>
 __device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
-  if (kPiece < 4) {
-    *shared = *memory;
-    return;
-  }
+  constexpr int kPiece = 16;
   const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
   const char* from = reinterpret_cast<const char*>(memory);
 #pragma unroll
-  for (int i = 0; i < (int)sizeof(Copied); i += kPiece) {
-    if (kPiece == 16)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-    else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to + i), "l"(from + i),
-                   "n"(kPiece < 4 ? 4 : kPiece)
-                   : "memory");
+  for (int i = 0; i < 16; i += kPiece) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
   }
 }
 
 // The same by the address in shared memory, for vectors of four bytes and more.
 template <class Copied>
 __device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
+  constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
 #pragma unroll
-  for (int i = 0; i < (int)sizeof(Copied); i += kPiece) {
-    if (kPiece == 16)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-    else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared + i), "l"(from + i),
-                   "n"(kPiece < 4 ? 4 : kPiece)
-                   : "memory");
+  for (int i = 0; i < 16; i += kPiece) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
   }
 }
 
@@ -760,7 +737,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
   const Sites sites = sites_of(a, place, first);
   Kept nothing;
   begin_tile(a, place, sites, bases_of(a, sites), nothing, memory + kListBytes + kTotalsBytes);
-
   Count span = first / spans.span_tiles;
   Count span_end = (span + 1) * spans.span_tiles;
   for (Count tile = first; tile < end; ++tile) {

@@ -90,8 +90,13 @@ class Piece:
                 lines.append(part.strip() if part.startswith("namespace") else part)
             elif id(part) in kept:
                 lines.append(part.kept_text(kept))
+        # Of functions that a head lists, those that are there.
+        there = set(_WORD.findall("\n".join(lines)))
+        listed = re.compile(r"^//   (\w+)\(")
+        rows = [row for row in self.head.split("\n") if not (found := listed.match(row)) or found[1] in there]
+        head = "\n".join(rows)
         body = "\n".join(lines) if self.file else _joined("\n".join(lines))
-        return re.sub(r"\n{3,}", "\n\n", f"{self.head}{body}".strip("\n")) + "\n" if body.strip() else ""
+        return re.sub(r"\n{3,}", "\n\n", f"{head}{body}".strip("\n")) + "\n" if body.strip() else ""
 
 
 _PLAIN = re.compile(r"^([ \t]*)(constexpr int|typedef int|real|long long|int|\w+<\w+>) ([^;(){}]+);$")
@@ -237,6 +242,14 @@ def _cut_struct(declaration: _Declaration, front: str, text: str, body: int) -> 
     declaration.words = words - declaration.names
 
 
+def vector_elements(emitted: Iterable[str]) -> set[str]:
+    """The types of elements that emitted text moves in vectors."""
+    text = "\n".join(emitted)
+    stored = set(re.findall(r"store_vector\(a\.(\w+)\.data", text))
+    found = set(re.findall(r"Vector<(\w+)>", text))
+    return found | {kind for kind, name in re.findall(r"Tensor<(\w+)> (\w+);", text) if name in stored}
+
+
 def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> set[int]:
     """The ids of the declarations that the kernel `entry` and those of `also` reach."""
     declarations = [each for piece in pieces for each in piece.declarations()]
@@ -244,10 +257,9 @@ def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> s
         word for piece in pieces if not piece.file for each in piece.declarations() for word in each.words
     }
     absent = {name for name in _ELEMENT_TYPES if name not in emitted}
-    own = "".join(each.text for piece in pieces if not piece.file for each in piece.declarations())
-    stored = set(re.findall(r"store_vector\(a\.(\w+)\.data", own))
-    vectors = set(re.findall(r"Vector<(\w+)>", own))
-    vectors |= {kind for kind, name in re.findall(r"Tensor<(\w+)> (\w+);", own) if name in stored}
+    vectors = vector_elements(
+        each.text for piece in pieces if not piece.file for each in piece.declarations()
+    )
     overloads: dict[str, int] = {}
     for each in declarations:
         for name in each.names:

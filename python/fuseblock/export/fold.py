@@ -7,9 +7,9 @@ is left out. Constants keep their names wherever else they stand.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-__all__ = ["constants", "fold", "without_comments"]
+__all__ = ["constants", "fold", "with_sizes", "without_comments"]
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _HIDDEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
@@ -27,10 +27,36 @@ def constants(text: str) -> dict[str, int]:
     """The named numbers of a text."""
     known: dict[str, int] = {}
     for name, expression in _CONSTANT.findall(without_comments(text)):
-        value = _value(expression, known)
+        value = _value(_fold_choice(expression, known) or expression, known)
         if value is not None:
             known[name] = value
     return known
+
+
+_BYTES = {"double": 8, "float": 4, "bf16": 2, "f16": 2}
+
+
+def with_sizes(text: str, elements: Collection[str], known: Mapping[str, int]) -> str:
+    """The text with the sizes of vectors, and of their elements, as numbers where all have the same."""
+    sizes = {_BYTES[element] for element in elements if element in _BYTES}
+    if len(sizes) != 1 or "kVector" not in known:
+        return text
+    size = sizes.pop()
+    vector = str(size * known["kVector"])
+    for name, bytes_ in (
+        ("Vector<Element>::kBytes / 16", str(int(vector) // 16)),
+        ("Vector<Element>::kBytes", vector),
+        ("sizeof(Element) * kVector", vector),
+        ("(int)sizeof(Copied)", vector),
+        ("sizeof(Copied)", vector),
+    ):
+        text = text.replace(name, bytes_)
+    # What a function takes from them is then a number, too.
+    for name, value in re.findall(r"^ +(?:static )?constexpr int (k\w+) = (\d[^;]*);", text, re.MULTILINE):
+        number = _value(_fold_choice(value, {}) or value, {})
+        if number is not None:
+            text = text.replace(f"constexpr int {name} = {value};", f"constexpr int {name} = {number};")
+    return text
 
 
 def _value(expression: str, known: Mapping[str, int]) -> int | None:
@@ -152,7 +178,7 @@ def _fold_if(text: str, known: Mapping[str, int]) -> str | None:
             inner = leads + inner[len(leads) :].strip()[1:-1].strip("\n")
         if bare and _ends(inner):
             end = _block_end(code, end)
-        return text[:start] + inner.strip(" ") + text[end:]
+        return text[:start] + inner.strip(" ").rstrip() + text[end:]
     return None
 
 
@@ -252,8 +278,12 @@ def _drop_unused(text: str) -> str | None:
 
 def fold(text: str, known: Mapping[str, int]) -> str:
     """The text with all conditions decided that these constants decide."""
-    own = set(re.findall(r"^[ \t]+(?:static )?constexpr \w+ (k\w+) =", text, re.MULTILINE))
-    known = {name: value for name, value in known.items() if name not in own}
+    own = re.findall(r"^[ \t]+(?:static )?constexpr \w+ (k\w+) = ([^;]*);", text, re.MULTILINE)
+    known = {name: value for name, value in known.items() if name not in dict(own)}
+    for name in dict(own):
+        values = {value for other, value in own if other == name}
+        if len(values) == 1 and (value := values.pop()).isdigit():
+            known[name] = int(value)
     while True:
         changed = _fold_choice(text, known) or _fold_if(text, known) or _drop_unused(text)
         if changed is None:

@@ -89,6 +89,12 @@ class Kernels:
         known = {
             id(kernel): fold.constants("\n".join(text for _, text in kernel.texts)) for kernel in self.kernels
         }
+        elements = set().union(
+            *(
+                device_text.vector_elements(text for file, text in each.texts if not file)
+                for each in self.kernels
+            )
+        )
         for kernel in self.kernels:
             for file, text in kernel.texts:
                 if not file:
@@ -97,6 +103,7 @@ class Kernels:
                     # Several kernels may have the file: constants that are the same in all of them.
                     users = [known[id(each)] for each in self.kernels if file in dict(each.texts)]
                     common = dict(set.intersection(*(set(each.items()) for each in users)))
+                    text = fold.with_sizes(text, elements, common)
                     self._files[file] = device_text.parse(file, fold.fold(text, common))
                 if file:
                     kernel.pieces.append(self._files[file])

@@ -38,7 +38,7 @@ void expect_complete(const Plan& plan) {
     bool has_file = false;
     for (const Json& piece : launch["pieces"]) {
       text += piece["text"];
-      has_file = has_file || piece["file"] != "";
+      has_file = has_file || !piece["file"].get<std::string>().empty();
     }
     EXPECT_TRUE(has_file);
     EXPECT_NE(text.find("__global__"), std::string::npos);
@@ -52,7 +52,7 @@ void expect_complete(const Plan& plan) {
         EXPECT_NE(place["text"], "");
       }
     for (const Json& scalar : launch["scalars"])
-      EXPECT_TRUE(scalar["text"] != "" || memory.contains(scalar["name"])) << scalar;
+      EXPECT_TRUE(!scalar["text"].get<std::string>().empty() || memory.contains(scalar["name"])) << scalar;
     EXPECT_NE(launch["blocks"], "");
     for (const Json& value : launch["values"]) EXPECT_NE(value["text"], "") << value;
   }

@@ -14,17 +14,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import export_renew
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
 from export_support import CASES, CHECKOUT, EXAMPLES, PROBLEMS, compile_each, load_file
 from fuseblock._capi import Plan
 from fuseblock.export import DEVICES, divide, export_module, export_text, load_problem, plan_model
+from fuseblock.export.capture import CapturedModel
 from fuseblock.export.kernels import general_axes
 from fuseblock.export.shapes import Term, generalise, parse_type
+from fuseblock.export.writer import PlannedBlock, by_pytorch_text
 from torch import Tensor, nn
 
 # Every kind of kernel is in these; the others run, and compile, with FUSEBLOCK_LONG.
@@ -194,14 +198,32 @@ def canonical(plan: Plan) -> str:
     return str(json.loads(plan.explain_json())["block"])
 
 
+def by_pytorch(
+    planned: PlannedBlock, captured: CapturedModel, model: nn.Module, inputs: Sequence[Tensor]
+) -> Tensor:
+    """A block as an exported file has it for the CPU."""
+    known: dict[str, Any] = {"torch": torch, "F": F}
+    exec(by_pytorch_text(planned), known)
+    given = iter(inputs)
+    values = {
+        node: model.get_parameter(str(node.target)) if node.op == "get_attr" else next(given)
+        for node in captured.graph.nodes
+        if node.op in ("placeholder", "get_attr")
+    }
+    nodes = {"x": planned.block.x, **planned.block.arguments}
+    result: Tensor = known["by_pytorch"](*(values[nodes[each]] for each in planned.identifiers()))
+    return result
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_cases_are_captured_and_compile(name: str) -> None:
     case = CASES[name]
-    _, planned, kernels = plan_model(case.model(), case.arguments(), DEVICES["sm_90a"])
+    model, inputs = case.model(), case.arguments()
+    captured, planned, kernels = plan_model(model, inputs, DEVICES["sm_90a"])
     assert len(planned) == 1
+    assert torch.equal(by_pytorch(planned[0], captured, model, inputs), model(*inputs))
     block = planned[0].block
     assert canonical(Plan.make(block.notation, block.input_type, block.types(), "cpu")) == case_block(name)
-    assert kernels.device()
     if name not in COMPILED_CASES and not LONG:
         return
     _, _, others = plan_model(case.model(), case.arguments(), DEVICES["sm_80"])

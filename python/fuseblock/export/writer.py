@@ -19,7 +19,7 @@ from fuseblock.export.kernels import DTYPES, Kernels, in_domain, tensor_name
 from fuseblock.export.shapes import General, Term
 from fuseblock.export.source import ModelSource
 
-__all__ = ["PlannedBlock", "write_file"]
+__all__ = ["PlannedBlock", "by_pytorch_text", "write_file"]
 
 _MODES = {"tf32": True, "strict": False}
 
@@ -318,7 +318,8 @@ def _laid_out(tensors: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _by_pytorch(each: PlannedBlock) -> str:
+def by_pytorch_text(each: PlannedBlock) -> str:
+    """The function `by_pytorch` of a block."""
     block = each.block
     identifiers = each.identifiers()
     names = {block.x: "x"}
@@ -409,7 +410,7 @@ def write_file(
     ]
     body = []
     for each in own:
-        body += [_takes(each), _by_pytorch(each), _function_class(each, kernels), _block_function(each)]
+        body += [_takes(each), by_pytorch_text(each), _function_class(each, kernels), _block_function(each)]
     forward = _forward(model, planned, model_class.forward, mode)  # type: ignore[attr-defined]
     if any("F." in text for text in (*body, forward)):
         imports.append("import torch.nn.functional as F")

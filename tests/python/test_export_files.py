@@ -134,6 +134,8 @@ def test_imports_are_torch_and_the_standard_library(problem: str) -> None:
 @pytest.mark.parametrize("problem", ["group_norm_silu", "conv2d_gn_tanh_hardswish_residual_lse"])
 def test_whole_files_build(problem: str, tmp_path: Path) -> None:
     compiler = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    if problem != "group_norm_silu" and not LONG:
+        pytest.skip("in the long form")
     if compiler is None or shutil.which("ninja") is None:
         pytest.skip("no nvcc or no ninja here: the device code is compiled by NVRTC in test_examples_compile")
     program = (
@@ -352,6 +354,31 @@ class Normed(nn.Module):
         """The mean over positions through the linear layer."""
         y = torch.relu(self.norm(self.conv(x)) * scale)
         return self.head(y.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+class Small(nn.Module):
+    """A norm whose groups are few and small: blocks that share one are a cluster."""
+
+    def __init__(self) -> None:
+        """Eight groups."""
+        super().__init__()
+        self.norm = nn.GroupNorm(8, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The norm and SiLU."""
+        return F.silu(self.norm(x))
+
+
+def test_clusters_are_exported() -> None:
+    x = torch.rand(1, 64, 64, 64)
+    _, planned, kernels = plan_model(Small(), [x], DEVICES["sm_90a"])
+    assert planned[0].capability() == 9
+    device = kernels.device()
+    assert "__cluster_dims__(8)" in device
+    compile_each({"sm_90a": device})
+    _, planned, kernels = plan_model(Small(), [x], DEVICES["sm_80"])
+    assert planned[0].capability() == 8
+    assert "__cluster_dims__" not in kernels.device()
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def _declared(code: str) -> set[str]:
     plain = re.sub(
         r"^\s*template\s*<[^{;]*?>\s*(?=struct|class|__|static|inline|constexpr|[A-Za-z_])", "", code
     )
-    plain = re.sub(r"(__launch_bounds__|alignas)\s*\((?:[^()]|\([^()]*\))*\)", "", plain)
+    plain = re.sub(r"(__launch_bounds__|__cluster_dims__|alignas)\s*\((?:[^()]|\([^()]*\))*\)", "", plain)
     if match := re.match(r"\s*(?:struct|class|union)\s+(\w+)", plain):
         return {match[1]}
     if re.match(r"\s*typedef\b", plain):

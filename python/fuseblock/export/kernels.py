@@ -74,10 +74,12 @@ class Kernels:
         texts = []
         for piece in launch["pieces"]:
             text = general.fill(piece["text"], member).replace('extern "C" __global__', "__global__")
-            if launch["cluster"] > 1:
+            file = piece["file"]
+            if launch["cluster"] > 1 and "__launch_bounds__" in text:
                 bounds = f"__cluster_dims__({launch['cluster']}) __launch_bounds__"
                 text = text.replace("__launch_bounds__", bounds)
-            texts.append((piece["file"], text))
+                file = file.replace(".cu", f"_cluster{launch['cluster']}.cu")
+            texts.append((file, text))
         for kernel in self.kernels:
             if (kernel.texts, kernel.numbers) == (texts, numbers):
                 return kernel

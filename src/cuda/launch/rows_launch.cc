@@ -120,7 +120,7 @@ class RowsLaunch : public KernelLaunch {
     const bool single = sweeps().count == 1;
     if (constants.cluster > 1) {
       result.values.push_back({"team", number(constants.cluster)});
-      result.values.push_back({"teams", "min(" + blocks + " // team, units)"});
+      result.values.push_back({"teams", "min(max(" + blocks + " // team, 1), units)"});
       result.values.push_back(
           {"steps", "(chunks + " + number(warps) + " * team - 1) // (" + number(warps) + " * team)"});
     } else {

@@ -3,13 +3,13 @@
 Written by `python -m fuseblock.export`; it needs PyTorch alone. The kernels are compiled at the first
 call with tensors on a GPU.
 
-Block: group_norm = group_norm(x, 32, affine=false); add = add(getitem, 1); mul = mul(group_norm, add);
-add2 = add(mul, getitem2); silu = silu(add2); return silu
+Block: group_norm = group_norm(x, 32, affine=false); add = add(scale, 1); mul = mul(group_norm, add); add2
+= add(mul, shift); silu = silu(add2); return silu
 on f32[8,320,64,64], planned for sm_90a.
 
 Forward, 1 kernel:
   1  finalise
-       add = getitem + 1
+       add = scale + 1
   2  sweep over [n,320,h,w]
        load x
        -> moments of x for each n,c
@@ -22,7 +22,7 @@ Forward, 1 kernel:
        load x
        -> group_norm = (x - mean(x)) * rstd(x)
           mul = group_norm * add
-          add2 = mul + getitem2
+          add2 = mul + shift
           silu = add2 * sigmoid(add2)
        -> output silu
   never written to memory: group_norm, mul, add2; writing and reading each once would move 252 MB
@@ -32,34 +32,34 @@ Forward, 1 kernel:
          of 10 steps of a warp 10 stay in shared memory for later sweeps
 Backward, 1 kernel:
   1  finalise
-       add = getitem + 1
+       add = scale + 1
   2  sweep over [n,320,h,w]
        load x, d_silu
        -> group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
           mul = group_norm * add
-          add2 = mul + getitem2
+          add2 = mul + shift
           d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
           value2 = d_add2 * group_norm
        -> sum of d_add2 for each n,c
           sum of value2 for each n,c
   3  finalise
-       part19 = d_getitem2 / 4096
+       part19 = d_shift / 4096
        part20 = part19 * add
        sum(part20)
        sum of groups(sum(part20))
        mean = sum(part20) / 10
-       part25 = d_getitem / 4096
+       part25 = d_scale / 4096
        part26 = add * part25
        sum(part26)
        sum of groups(sum(part26))
        mean2 = sum(part26) / 10
-       -> output d_getitem
-          output d_getitem2
+       -> output d_scale
+          output d_shift
   4  sweep over [n,320,h,w]
        load x, d_silu
        -> group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
           mul = group_norm * add
-          add2 = mul + getitem2
+          add2 = mul + shift
           d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
           d_group_norm = d_add2 * add
           d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
@@ -83,8 +83,8 @@ before compute capability 8.0 or with less shared memory than they were planned 
 copied to that of the example first.
 
 Left as it was: self.proj (kept), getitem (no operation of the notation), chunk (no operation of the
-notation), getitem_1 (an operand that is no tensor of a type that blocks have), getitem_2 (an operand that
-is no tensor of a type that blocks have), silu (a single call that PyTorch's operator does in one trip).
+notation), scale (an operand that is no tensor of a type that blocks have), shift (an operand that is no
+tensor of a type that blocks have), silu (a single call that PyTorch's operator does in one trip).
 """
 
 import ctypes
@@ -966,7 +966,7 @@ struct Running1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> x, getitem2, silu, getitem, saved_group_norm_mean, saved_group_norm_rstd;
+  Tensor<float> x, shift, silu, scale, saved_group_norm_mean, saved_group_norm_rstd;
   long long rounds, rest, positions, team, steps, again, lead;
   uint2* team_list0;
   double number1;  // 1.0 / (10 * h * w)
@@ -1038,7 +1038,7 @@ struct Sweep0 {
 // Sweep 1: load x
 //   group_norm = (x - mean(x)) * rstd(x)
 //   mul = group_norm * add
-//   add2 = mul + getitem2
+//   add2 = mul + shift
 //   silu = add2 * sigmoid(add2)
 //   -> output silu
 struct Sweep1 {
@@ -1049,7 +1049,7 @@ struct Sweep1 {
   static constexpr bool kStatistics = false;
   typedef Channel1 Channel;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 = (real)to_real(a.getitem2.data[a.getitem2.offset(unit.n, unit.first_channel + c)]);
+    channel.i1 = (real)to_real(a.shift.data[a.shift.offset(unit.n, unit.first_channel + c)]);
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
     channel.i2 = (real)unit.values->totals0[0].s3.first;
@@ -1082,7 +1082,7 @@ template <class Crew>
 __device__ void finalise_0(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
     {  // add
-      const real t2 = to_real(a.getitem.data[a.getitem.offset(unit.n, unit.first_channel + c)]) + 1.0f;
+      const real t2 = to_real(a.scale.data[a.scale.offset(unit.n, unit.first_channel + c)]) + 1.0f;
       unit.values->p9[c] = t2;
     }
   }
@@ -1250,8 +1250,7 @@ struct Running1 {
 
 // What a launch hands over.
 struct Arguments {
-  Tensor<float> x, d_silu, getitem2, saved_group_norm_mean, saved_group_norm_rstd, d_x, getitem, d_getitem,
-      d_getitem2;
+  Tensor<float> x, d_silu, shift, saved_group_norm_mean, saved_group_norm_rstd, d_x, scale, d_scale, d_shift;
   long long rounds, rest, positions, team, steps, again, lead;
   uint2* team_list0;
   double number1;  // 1.0 / (h * w)
@@ -1321,7 +1320,7 @@ BACKWARD_ROWS_3 = r"""
 // Sweep 0: load x, d_silu
 //   group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
 //   mul = group_norm * add
-//   add2 = mul + getitem2
+//   add2 = mul + shift
 //   d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
 //   value2 = d_add2 * group_norm
 //   -> sum of d_add2 for each n,c
@@ -1334,7 +1333,7 @@ struct Sweep0 {
   static constexpr bool kStatistics = true;
   typedef Channel0 Channel;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 = (real)to_real(a.getitem2.data[a.getitem2.offset(unit.n, unit.first_channel + c)]);
+    channel.i1 = (real)to_real(a.shift.data[a.shift.offset(unit.n, unit.first_channel + c)]);
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
     channel.i3 = (real)to_real(
@@ -1367,7 +1366,7 @@ struct Sweep0 {
 // Sweep 1: load x, d_silu
 //   group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
 //   mul = group_norm * add
-//   add2 = mul + getitem2
+//   add2 = mul + shift
 //   d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
 //   d_group_norm = d_add2 * add
 //   d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
@@ -1380,7 +1379,7 @@ struct Sweep1 {
   static constexpr bool kStatistics = false;
   typedef Channel1 Channel;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 = (real)to_real(a.getitem2.data[a.getitem2.offset(unit.n, unit.first_channel + c)]);
+    channel.i1 = (real)to_real(a.shift.data[a.shift.offset(unit.n, unit.first_channel + c)]);
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
     channel.i3 = (real)to_real(
@@ -1426,7 +1425,7 @@ template <class Crew>
 __device__ void finalise_0(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
     {  // add
-      const real t2 = to_real(a.getitem.data[a.getitem.offset(unit.n, unit.first_channel + c)]) + 1.0f;
+      const real t2 = to_real(a.scale.data[a.scale.offset(unit.n, unit.first_channel + c)]) + 1.0f;
       unit.values->p9[c] = t2;
     }
   }
@@ -1510,9 +1509,9 @@ __device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& tea
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.d_getitem.data[a.d_getitem.offset(unit.n, unit.first_channel + c)],
+    assign(a.d_scale.data[a.d_scale.offset(unit.n, unit.first_channel + c)],
            unit.values->totals0[c].s17.first);
-    assign(a.d_getitem2.data[a.d_getitem2.offset(unit.n, unit.first_channel + c)],
+    assign(a.d_shift.data[a.d_shift.offset(unit.n, unit.first_channel + c)],
            unit.values->totals0[c].s13.first);
   }
 }
@@ -1671,9 +1670,9 @@ def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, ag
     return best[1:]
 
 
-def takes(x, getitem, getitem2):
+def takes(x, scale, shift):
     """Whether the kernels take these tensors."""
-    tensors = (x, getitem, getitem2)
+    tensors = (x, scale, shift)
     if not x.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled():
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 4 or not x.numel():
@@ -1687,20 +1686,20 @@ def takes(x, getitem, getitem2):
         return False
     return (
         x.shape == (n, 320, h, w)
-        and getitem.shape == (n, 320, 1, 1)
-        and getitem2.shape == (n, 320, 1, 1)
+        and scale.shape == (n, 320, 1, 1)
+        and shift.shape == (n, 320, 1, 1)
         and h * w % 256 == 0
         and 10 * h * w <= multiprocessors * 57344
         and 10 * h * w < 1000000000
     )
 
 
-def by_pytorch(x, getitem, getitem2):
+def by_pytorch(x, scale, shift):
     """The block by PyTorch's operators."""
     group_norm = F.group_norm(x, 32, eps=1e-05)
-    add = 1 + getitem
+    add = 1 + scale
     mul = group_norm * add
-    add_1 = mul + getitem2
+    add_1 = mul + shift
     return F.silu(add_1)
 
 
@@ -1708,10 +1707,10 @@ class Block(torch.autograd.Function):
     """The block and its gradients by the kernels."""
 
     @staticmethod
-    def forward(ctx, x, getitem, getitem2):
+    def forward(ctx, x, scale, shift):
         x = lay_out(x, False)
-        getitem = lay_out(getitem, False)
-        getitem2 = lay_out(getitem2, False)
+        scale = lay_out(scale, False)
+        shift = lay_out(shift, False)
         n, _, h, w = x.shape
         silu = x.new_empty((n, 320, h, w), dtype=torch.float32)
         saved_group_norm_mean = x.new_empty((n, 32), dtype=torch.float32)
@@ -1720,43 +1719,43 @@ class Block(torch.autograd.Function):
         units = n * 32
         chunks = (10 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384, again=False)
-        (team_list0,) = zeros(x, 2 * teams * (10 + team) * 24)
-        tensors = [x, getitem2, silu, getitem, saved_group_norm_mean, saved_group_norm_rstd]
+        (team_list0,) = zeros(x, (team > 1) * 2 * teams * (10 + team) * 24)
+        tensors = [x, shift, silu, scale, saved_group_norm_mean, saved_group_norm_rstd]
         numbers = [units // teams, units % teams, h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
         numbers += [team_list0, 1.0 / (10 * h * w)]
         axes = "nchw nchw nchw nchw nc nc"
         launch("forward_rows", team * teams, 512, 230912, team > 1, tensors, axes, numbers)
-        ctx.save_for_backward(x, getitem, getitem2, saved_group_norm_mean, saved_group_norm_rstd)
+        ctx.save_for_backward(x, scale, shift, saved_group_norm_mean, saved_group_norm_rstd)
         return silu
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_silu):
-        x, getitem, getitem2, saved_group_norm_mean, saved_group_norm_rstd = ctx.saved_tensors
+        x, scale, shift, saved_group_norm_mean, saved_group_norm_rstd = ctx.saved_tensors
         d_silu = lay_out(d_silu, False)
         n, _, h, w = x.shape
         d_x = x.new_empty((n, 320, h, w), dtype=torch.float32)
-        d_getitem = x.new_empty((n, 320, 1, 1), dtype=torch.float32)
-        d_getitem2 = x.new_empty((n, 320, 1, 1), dtype=torch.float32)
+        d_scale = x.new_empty((n, 320, 1, 1), dtype=torch.float32)
+        d_shift = x.new_empty((n, 320, 1, 1), dtype=torch.float32)
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (10 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 6, 32768)
-        (team_list0,) = zeros(x, 2 * teams * (10 + team) * 16)
-        tensors = [x, d_silu, getitem2, saved_group_norm_mean, saved_group_norm_rstd, d_x, getitem]
-        tensors += [d_getitem, d_getitem2]
+        (team_list0,) = zeros(x, (team > 1) * 2 * teams * (10 + team) * 16)
+        tensors = [x, d_silu, shift, saved_group_norm_mean, saved_group_norm_rstd, d_x, scale, d_scale]
+        tensors += [d_shift]
         numbers = [units // teams, units % teams, h * w, team, steps, max(steps - 6, 0)]
         numbers += [min(4 - min(steps, 6), steps), team_list0, 1.0 / (h * w)]
         axes = "nchw nchw nchw nc nc nchw nchw nchw nchw"
         launch("backward_rows", team * teams, 512, 200448, team > 1, tensors, axes, numbers)
-        return d_x, d_getitem, d_getitem2
+        return d_x, d_scale, d_shift
 
 
-def block(x, getitem, getitem2):
-    """The block `group_norm = group_norm(x, 32, affine=false); add = add(getitem, 1); mul = mul(group_norm, add); add2 = add(mul, getitem2); silu = silu(add2); return silu`."""
-    if takes(x, getitem, getitem2):
-        return Block.apply(x, getitem, getitem2)
-    return by_pytorch(x, getitem, getitem2)
+def block(x, scale, shift):
+    """The block `group_norm = group_norm(x, 32, affine=false); add = add(scale, 1); mul = mul(group_norm, add); add2 = add(mul, shift); silu = silu(add2); return silu`."""
+    if takes(x, scale, shift):
+        return Block.apply(x, scale, shift)
+    return by_pytorch(x, scale, shift)
 
 
 class ModelNew(nn.Module):
@@ -1770,6 +1769,6 @@ class ModelNew(nn.Module):
         proj = self.proj(silu)
         getitem = proj[:, :, None, None]
         chunk = getitem.chunk(2, dim=1)
-        getitem_1 = chunk[0]
-        getitem_2 = chunk[1]
-        return block(x, getitem_1, getitem_2)
+        scale = chunk[0]
+        shift = chunk[1]
+        return block(x, scale, shift)

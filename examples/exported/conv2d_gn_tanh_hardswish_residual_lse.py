@@ -2704,7 +2704,7 @@ class Block(torch.autograd.Function):
         moments_of_groups_moments_x_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
         moments_of_groups_moments_x_2_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
         rstd_x_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        (team_list0,) = zeros(x, 2 * teams * (4 + team) * 24)
+        (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
         tensors = [x, moments_of_groups_moments_x_memory, moments_of_groups_moments_x_2_memory]
         tensors += [rstd_x_memory, saved_group_norm_mean, saved_group_norm_rstd]
         numbers = [units // teams, units % teams, h * w, team, steps, 0, min(5, steps), 0, team_list0]
@@ -2759,7 +2759,7 @@ class Block(torch.autograd.Function):
         sum_value4_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
         sum_of_groups_sum_value4_memory = x.new_empty((1, 64, 1, 1, 1), dtype=torch.float64)
         sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 64, 1, 1, 1), dtype=torch.float64)
-        finished, team_list0 = zeros(x, 4, 2 * teams * (4 + team) * 16)
+        finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (4 + team) * 16)
         tensors = [x, group_norm_weight, group_norm_bias, saved_group_norm_mean_2_memory]
         tensors += [saved_group_norm_rstd_2_memory, d_logsumexp, max_and_sum_of_exp_add_memory]
         tensors += [max_and_sum_of_exp_add_2_memory, d_x, sum_d_group_norm_memory, sum_value4_memory]

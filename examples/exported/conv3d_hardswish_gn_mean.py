@@ -1569,7 +1569,7 @@ class Block(torch.autograd.Function):
         units = n * 4
         chunks = (4 * d * h * w + 512 - 1) // 512
         team, teams, steps = divide_rows(units, chunks, multiprocessors * 2, 8, 6, 32768, single=True)
-        (team_list0,) = zeros(x, 2 * teams * (4 + team) * 24)
+        (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
         tensors = [x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean, saved_group_norm_rstd]
         tensors += [saved_hardswish_mean]
         numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(4, steps), 0, team_list0]

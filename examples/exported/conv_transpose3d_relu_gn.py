@@ -1792,7 +1792,7 @@ class Block(torch.autograd.Function):
         units = n * 8
         chunks = (16 * d * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384, again=False)
-        (team_list0,) = zeros(x, 2 * teams * (16 + team) * 24)
+        (team_list0,) = zeros(x, (team > 1) * 2 * teams * (16 + team) * 24)
         tensors = [x, group_norm_weight, group_norm_bias, group_norm, saved_group_norm_mean]
         tensors += [saved_group_norm_rstd]
         numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
@@ -1819,7 +1819,7 @@ class Block(torch.autograd.Function):
         sum_value4_memory = x.new_empty((n, 128, 1, 1, 1), dtype=torch.float64)
         sum_of_groups_sum_value4_memory = x.new_empty((1, 128, 1, 1, 1), dtype=torch.float64)
         sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 128, 1, 1, 1), dtype=torch.float64)
-        finished, team_list0 = zeros(x, 4, 2 * teams * (16 + team) * 16)
+        finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (16 + team) * 16)
         tensors = [d_group_norm, x, saved_group_norm_mean, saved_group_norm_rstd, group_norm_weight, d_x]
         tensors += [sum_d_group_norm_memory, sum_value4_memory, sum_of_groups_sum_value4_memory]
         tensors += [sum_of_groups_sum_d_group_norm_memory, d_group_norm_weight, d_group_norm_bias]

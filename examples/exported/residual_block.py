@@ -1789,7 +1789,7 @@ class Block(torch.autograd.Function):
         units = n * 32
         chunks = (4 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384, again=False)
-        (team_list0,) = zeros(x, 2 * teams * (4 + team) * 24)
+        (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
         tensors = [x, group_norm_weight, group_norm_bias, silu, saved_group_norm_mean, saved_group_norm_rstd]
         numbers = [units // teams, units % teams, h * w, team, steps, 0, min(12 - min(steps, 14), steps), 0]
         numbers += [team_list0, 1.0 / (4 * h * w)]
@@ -1819,7 +1819,7 @@ class Block(torch.autograd.Function):
         sum_value4_memory = x.new_empty((n, 128, 1, 1, 1), dtype=torch.float64)
         sum_of_groups_sum_value4_memory = x.new_empty((1, 128, 1, 1, 1), dtype=torch.float64)
         sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 128, 1, 1, 1), dtype=torch.float64)
-        finished, team_list0 = zeros(x, 4, 2 * teams * (4 + team) * 16)
+        finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (4 + team) * 16)
         tensors = [x, d_silu, group_norm_weight, group_norm_bias, saved_group_norm_mean]
         tensors += [saved_group_norm_rstd, d_x, sum_d_group_norm_memory, sum_value4_memory]
         tensors += [sum_of_groups_sum_value4_memory, sum_of_groups_sum_d_group_norm_memory]

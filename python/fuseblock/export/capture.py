@@ -8,7 +8,12 @@ it was, with the reason.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
+import operator
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -134,6 +139,7 @@ def capture(model: nn.Module, inputs: Sequence[Any]) -> CapturedModel:
         raise NotImplementedError(
             f"{type(model).__name__}.forward cannot be traced: {type(error).__name__}: {error}"
         ) from error
+    _name_unpacked(graph, type(model).forward)
     module = torch.fx.GraphModule(model, graph)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = [mode.from_tensor(each) if isinstance(each, Tensor) else each for each in inputs]
@@ -149,6 +155,29 @@ def capture(model: nn.Module, inputs: Sequence[Any]) -> CapturedModel:
         else:
             blocks.append(_block(group))
     return CapturedModel(graph, blocks, left)
+
+
+def _name_unpacked(graph: torch.fx.Graph, forward: Callable[..., Any]) -> None:
+    """Names the values of `scale, shift = ...` as forward does, where it has no other use of an index."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(forward)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    targets = [target for each in ast.walk(tree) if isinstance(each, ast.Assign) for target in each.targets]
+    names = [
+        [each.id for each in target.elts if isinstance(each, ast.Name)]
+        for target in targets
+        if isinstance(target, ast.Tuple)
+    ]
+    unpacked: dict[Any, list[torch.fx.Node]] = {}
+    for node in graph.nodes:
+        if node.target is operator.getitem and isinstance(node.args[1], int):
+            unpacked.setdefault(node.args[0], []).append(node)
+    groups = list(unpacked.values())
+    if [len(each) for each in names] != [len(each) for each in groups]:
+        return
+    for node, name in zip(itertools.chain(*groups), itertools.chain(*names), strict=True):
+        node._rename(name)
 
 
 def _not_worth(group: Sequence[torch.fx.Node]) -> str:

@@ -159,7 +159,8 @@ class RowsLaunch : public KernelLaunch {
       for (std::size_t i = 0; i < text.list_numbers.size(); ++i)
         if (text.list_numbers[i] > 0)
           result.counters.push_back({"team_list" + std::to_string(i),
-                                     "2 * teams * (" + number(cut_.unit_channels) + " + team) * " +
+                                     "(team > 1) * 2 * teams * (" + number(cut_.unit_channels) +
+                                         " + team) * " +
                                          number(static_cast<std::int64_t>(list_word_bytes(text, i)))});
     if (constants.ring > 0 && domain_[2] * domain_[3] * domain_[4] % chunk == 0)
       result.conditions.push_back("d * h * w % " + number(chunk) + " == 0");

@@ -57,6 +57,12 @@ def export_module(
 
     Raises NotImplementedError where forward cannot be traced, has no block that kernels can take, or uses
     more than PyTorch and Python's own modules.
+
+    >>> import pathlib, tempfile, torch, fuseblock
+    >>> new = pathlib.Path(tempfile.mkdtemp()) / "group_norm_new.py"
+    >>> path = fuseblock.export_module(torch.nn.GroupNorm, (4, 8), [torch.rand(2, 8, 4, 4)], new)
+    >>> "class ModelNew(" in path.read_text()
+    True
     """
     text = export_text(model_class, init_args, inputs, keep, mode=mode, arch=arch)
     path = Path(path)

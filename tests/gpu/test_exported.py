@@ -48,6 +48,7 @@ from gpu_row import Measured  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 EXAMPLES = ROOT / "examples" / "exported"
+DEVICE = "cuda"
 SEEDS = (1, 2, 3, 4, 5)
 RUNS = 20
 MOST_OF_LIBRARY = 1.05
@@ -76,8 +77,8 @@ def randomised(model: nn.Module, seed: int) -> nn.Module:
 
 def drawn(shapes: Sequence[torch.Size], seed: int) -> list[Tensor]:
     """Inputs of these shapes, uniform in [0, 1)."""
-    generator = torch.Generator().manual_seed(1000 + seed)
-    return [torch.rand(shape, generator=generator).cuda() for shape in shapes]
+    generator = torch.Generator(DEVICE).manual_seed(1000 + seed)
+    return [torch.rand(shape, generator=generator, device=DEVICE) for shape in shapes]
 
 
 def results(model: nn.Module, inputs: Sequence[Tensor], seed: int) -> dict[str, Tensor]:
@@ -85,8 +86,8 @@ def results(model: nn.Module, inputs: Sequence[Tensor], seed: int) -> dict[str, 
     model.zero_grad(set_to_none=True)
     leaves = [each.detach().requires_grad_() for each in inputs]
     output = model(*leaves)
-    generator = torch.Generator().manual_seed(2000 + seed)
-    gradient = torch.randn(output.shape, generator=generator).to(output)
+    generator = torch.Generator(output.device).manual_seed(2000 + seed)
+    gradient = torch.randn(output.shape, generator=generator, device=output.device).to(output)
     output.backward(gradient)
     named = {f"d_input{i}": leaf.grad for i, leaf in enumerate(leaves)}
     named |= {f"d_{name}": parameter.grad for name, parameter in model.named_parameters()}
@@ -220,7 +221,7 @@ def runs(problem: Problem) -> Runs:
     call = forward.bind(own)
     call()
     gradient_of = next(info for info in backward.inputs if info.name.startswith("d_"))
-    gradient = torch.randn(gradient_of.extents, device="cuda").to(gradient_of.dtype)
+    gradient = torch.randn(gradient_of.extents, device=DEVICE).to(gradient_of.dtype)
     back = backward.bind({**own, **call.outputs, gradient_of.name: gradient})
 
     def library_forward() -> None:

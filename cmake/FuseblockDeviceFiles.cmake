@@ -18,11 +18,15 @@ file(WRITE "${device_source}.in" "// Written by cmake/FuseblockDeviceFiles.cmake
 
 namespace fuseblock::cuda {
 
-const std::string& device_file(const std::string& name) {
+const std::map<std::string, std::string>& device_files() {
   static const std::map<std::string, std::string> kFiles = {
 ${entries}  };
-  const auto found = kFiles.find(name);
-  if (found == kFiles.end()) throw InternalError(\"there is no device file \" + name);
+  return kFiles;
+}
+
+const std::string& device_file(const std::string& name) {
+  const auto found = device_files().find(name);
+  if (found == device_files().end()) throw InternalError(\"there is no device file \" + name);
   return found->second;
 }
 

@@ -40,6 +40,11 @@ std::optional<OwnConvolution> own_convolution(const Lowered& lowered, int part,
   return cuda::own_convolution(lowered, part, device, precision);
 }
 
+std::string launches_json_for(const Schedule& schedule, const DeviceDescription& device,
+                              const Schedule* like) {
+  return cuda::launches_json(schedule, cuda::gpu_of(device), like);
+}
+
 const std::vector<Engine>& engines() {
   static const std::vector<Engine> kEngines = {
       {"cpu", [] { return cpu::description(); }, cpu::prepare, cpu::prepare_training},

@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised when something is added below. */
-#define FUSEBLOCK_C_API_VERSION 2
+#define FUSEBLOCK_C_API_VERSION 3
 
 typedef int32_t FuseblockStatus;
 enum {
@@ -161,6 +161,11 @@ FUSEBLOCK_API FuseblockStatus fuseblock_plan_run_on(const FuseblockPlan* plan, c
 /* What runs and why, for a person and as a JSON object. */
 FUSEBLOCK_API FuseblockStatus fuseblock_plan_explain(const FuseblockPlan* plan, const char** text);
 FUSEBLOCK_API FuseblockStatus fuseblock_plan_explain_json(const FuseblockPlan* plan, const char** text);
+
+/* The launches of a plan for a GPU, as a JSON object, with the constants of `like`, the plan of the same block for other
+ * extents or NULL (Plan::launches_json in fuseblock/plan.h). It lives until the next call with this plan. Since version 3. */
+FUSEBLOCK_API FuseblockStatus fuseblock_plan_launches_json(FuseblockPlan* plan, const FuseblockPlan* like,
+                                                           const char** text);
 
 #ifdef __cplusplus
 }

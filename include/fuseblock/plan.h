@@ -146,6 +146,12 @@ class Plan {
   std::string explain() const;
   // The same as a JSON object: block, engine, device, values, outputs, parameters, operations, bytes, sweeps, decisions.
   std::string explain_json() const;
+  // The plan's launches on a GPU, for a program that makes them by itself: a JSON object with the kernels' texts, what each
+  // launch hands over and how its work is divided, as C++ expressions of the extents. Throws NotSupportedError where the
+  // device is not a GPU or a kernel cannot be described so. The second form has the kernels' constants that `like`
+  // decided on, a plan of the same block for other extents.
+  std::string launches_json() const;
+  std::string launches_json(const Plan& like) const;
   // The same as a picture, for Graphviz.
   std::string explain_dot() const;
 

@@ -116,6 +116,7 @@ def library() -> ctypes.CDLL:
         ),
         "plan_explain": (status, [handle, out(text)]),
         "plan_explain_json": (status, [handle, out(text)]),
+        "plan_launches_json": (status, [handle, handle, out(text)]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(loaded, f"fuseblock_{name}")
@@ -270,6 +271,13 @@ class Plan:
     def explain_json(self) -> str:
         """The same as a JSON object."""
         return self._text("plan_explain_json")
+
+    def launches_json(self, like: Plan | None = None) -> str:
+        """The launches of a plan for a GPU; see Plan::launches_json in include/fuseblock/plan.h."""
+        text = ctypes.c_char_p()
+        other = None if like is None else like._handle
+        _check(library().fuseblock_plan_launches_json(self._handle, other, ctypes.byref(text)))
+        return (text.value or b"").decode()
 
     def empty_outputs(self) -> dict[str, Tensor]:
         """Tensors for the outputs, not filled."""

@@ -55,6 +55,7 @@ struct FuseblockPlan {
   std::vector<TensorRecord> outputs;
   LazyText explain;
   LazyText explain_json;
+  std::string launches_json;
 };
 
 namespace {
@@ -311,5 +312,14 @@ FuseblockStatus fuseblock_plan_explain_json(const FuseblockPlan* plan, const cha
   return guarded([&] {
     const FuseblockPlan& self = required(plan, "plan");
     required(text, "text") = self.explain_json.get([&] { return self.plan.explain_json(); });
+  });
+}
+
+FuseblockStatus fuseblock_plan_launches_json(FuseblockPlan* plan, const FuseblockPlan* like,
+                                             const char** text) {
+  return guarded([&] {
+    FuseblockPlan& self = required(plan, "plan");
+    self.launches_json = self.plan.launches_json(like == nullptr ? self.plan : like->plan);
+    required(text, "text") = self.launches_json.c_str();
   });
 }

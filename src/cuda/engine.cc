@@ -8,7 +8,6 @@
 #include "plan/slot_memory.h"
 
 namespace fuseblock::cuda {
-namespace {
 
 std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedule, const Gpu& gpu,
                                                          const std::shared_ptr<const HostFunctions>& host) {
@@ -28,6 +27,8 @@ std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedul
   }
   return launches;
 }
+
+namespace {
 
 std::vector<jit::KernelSource> sources_of(const std::vector<std::unique_ptr<KernelLaunch>>& launches) {
   std::vector<jit::KernelSource> result;

@@ -9,6 +9,7 @@
 #include "cuda/gpu.h"
 #include "cuda/jit/compiler.h"
 #include "plan/engine.h"
+#include "plan/schedule.h"
 
 namespace fuseblock::cuda {
 
@@ -25,6 +26,15 @@ TrainingExecutables prepare_training(int gpu, const TypedBlock& forward, const T
 // The kernels of a schedule for a GPU, as the compiler sees them, in the order of their launches. Where tensors are not
 // dense others are compiled at that time.
 std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu);
+
+// The launches of a schedule (arranged: cuda/arrange.h), which must outlive them.
+class KernelLaunch;
+std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedule, const Gpu& gpu,
+                                                         const std::shared_ptr<const HostFunctions>& host);
+
+// Everything that a program needs to make a schedule's launches by itself, as JSON (include/fuseblock/plan.h). `like` is
+// the schedule of the block for other extents, whose kernels' constants are taken; null: its own.
+std::string launches_json(const Schedule& schedule, const Gpu& gpu, const Schedule* like);
 
 // What plans say of them.
 std::vector<PlannedKernel> kernels(const Schedule& schedule, const Gpu& gpu);

@@ -73,6 +73,9 @@ struct Engine {
 
 // The kernels that a schedule would launch on a GPU of that description; empty where there are none for it.
 std::vector<PlannedKernel> kernels_for(const Schedule& schedule, const DeviceDescription& device);
+// The launches of a schedule on a GPU of that description, as JSON. Throws NotSupportedError where there are none.
+std::string launches_json_for(const Schedule& schedule, const DeviceDescription& device,
+                              const Schedule* like);
 
 // How an engine's own kernels compute a convolution, as far as that is known before there are sweeps.
 struct OwnConvolution {

@@ -220,6 +220,12 @@ std::string Plan::explain() const {
 std::string Plan::explain_json() const {
   return explain_json_text(*this, body_->executable->schedule(), body_->executable->kernels());
 }
+std::string Plan::launches_json() const { return launches_json(*this); }
+std::string Plan::launches_json(const Plan& like) const {
+  const Schedule* schedule = body_->executable->schedule();
+  if (schedule == nullptr) throw NotSupportedError(device().name() + ": this engine launches no kernels");
+  return launches_json_for(*schedule, device().description(), like.body_->executable->schedule());
+}
 std::string Plan::explain_dot() const { return explain_dot_text(*this, body_->executable->schedule()); }
 
 }  // namespace fuseblock

@@ -246,6 +246,7 @@ static void explains(void) {
   FUSEBLOCK_EXPECT(text != NULL && strstr(text, "relu") != NULL);
   FUSEBLOCK_EXPECT(fuseblock_plan_explain(plan, &again) == kFuseblockOk && again == text);
   FUSEBLOCK_EXPECT(fuseblock_plan_explain_json(plan, &text) == kFuseblockOk && text[0] == '{');
+  FUSEBLOCK_EXPECT(fuseblock_plan_launches_json(plan, NULL, &text) == kFuseblockNotSupported);
   FUSEBLOCK_EXPECT(fuseblock_plan_explain(NULL, &text) == kFuseblockUserError);
   fuseblock_plan_free(plan);
 }

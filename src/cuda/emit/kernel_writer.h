@@ -65,6 +65,8 @@ class KernelWriter {
 
 // The text of a device file, by its name in src/cuda/device.
 const std::string& device_file(const std::string& name);
+// All of them by their names.
+const std::map<std::string, std::string>& device_files();
 
 // Programs, behind the functions that only some of them call.
 std::string with_functions(const std::string& programs);

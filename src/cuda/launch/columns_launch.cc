@@ -94,6 +94,54 @@ class ColumnsLaunch : public KernelLaunch {
 
   void load(const Gpu& gpu) override { first_variant().kernel->load(gpu); }
 
+  LaunchDescription describe(const KernelLaunch* like) const override {
+    const auto* other = dynamic_cast<const ColumnsLaunch*>(like);
+    const Variant& own = (other != nullptr ? *other : *this).first_variant();
+    const ColumnsConstants& constants = own.constants;
+    const ColumnsText text = columns_text(schedule_, cut_, constants);
+    const std::string tile = std::to_string(columns_tile(constants));
+    const auto tiles_of = [&](const std::string& elements) {
+      return "(" + elements + " + " + tile + " - 1) // " + tile;
+    };
+    const bool together = constants.access == ColumnsAccess::kAlongChannels && !text.by_sample;
+    LaunchDescription result = {.source = source_of(text.kernel, schedule_),
+                                .tensors = text.kernel.tensors,
+                                .domain = domain_,
+                                .blocks = "tiles",
+                                .threads = static_cast<unsigned int>(constants.threads),
+                                .shared_bytes = text.shared_bytes};
+    result.values = {{"sample_tiles", tiles_of("d * h * w")},
+                     {"tiles", together ? tiles_of("n * d * h * w") : "n * sample_tiles"}};
+    result.scalars = {{"tiles", "tiles"},        {"sample_tiles", "sample_tiles"},
+                      {"rows", "n * d * h * w"}, {"positions", "d * h * w"},
+                      {"height", "h"},           {"width", "w"}};
+    if (text.sums > 0) {
+      const jit::Architecture& limits = *gpu_.architecture;
+      const bool several = text.shared_bytes + limits.shared_bytes_reserved <=
+                           limits.shared_bytes_multiprocessor / constants.blocks;
+      result.values.push_back(
+          {"block_tiles, bundle",
+           "divide_tiles(tiles, multiprocessors * " + std::to_string(several ? constants.blocks : 1) + ")"});
+      result.values.push_back({"blocks", "(tiles + block_tiles - 1) // block_tiles"});
+      result.values.push_back({"bundles", "(blocks + bundle - 1) // bundle"});
+      result.blocks = "blocks";
+      const std::string spans = text.by_sample ? "n" : "1";
+      const std::string each = std::to_string(text.sums * domain_[1]);
+      const std::string real_bytes = std::to_string(byte_size(arithmetic_type(schedule_.inputs)));
+      result.scratch = {{"block_sums", "(" + spans + " + blocks) * " + each + " * " + real_bytes},
+                        {"bundle_sums", "(" + spans + " + bundles) * " + each + " * 8"}};
+      result.counters = {{"finished", "(1 + bundles) * 4"}};
+      result.scalars.push_back({"block_tiles", "block_tiles"});
+      result.scalars.push_back({"bundle", "bundle"});
+      for (std::size_t i = result.scalars.size(); i < text.kernel.scalars.size(); ++i)
+        result.scalars.push_back({text.kernel.scalars[i], ""});
+    }
+    if (constants.access == ColumnsAccess::kAlongPositions && constants.vector > 1)
+      result.conditions.push_back("d * h * w % " + std::to_string(constants.vector) + " == 0");
+    result.conditions.emplace_back("n * d * h * w < 1000000000");
+    return result;
+  }
+
   void launch(const RunContext& run, std::byte* counters) const override {
     const std::int64_t positions = domain_[2] * domain_[3] * domain_[4];
     if (domain_[0] * domain_[1] * positions == 0) return;

@@ -32,6 +32,12 @@ class FinaliseLaunch : public KernelLaunch {
     parameters.add_tensors(text_, *run.views);
     kernel_.launch(run, {blocks_, kThreads}, parameters);
   }
+  LaunchDescription describe(const KernelLaunch* /*like*/) const override {
+    return {.source = kernel_.source(),
+            .tensors = text_.tensors,
+            .blocks = std::to_string(blocks_),
+            .threads = kThreads};
+  }
 
  private:
   // Two a multiprocessor of the largest GPUs; threads go on to the next element.
@@ -164,6 +170,10 @@ double bytes_read_again(const Schedule& schedule, const KernelCut& cut) {
         seen.push_back(slot);
     }
   return bytes;
+}
+
+LaunchDescription KernelLaunch::describe(const KernelLaunch* /*like*/) const {
+  throw NotSupportedError("cuda: the kernel " + sources().front().name + " cannot be exported yet");
 }
 
 jit::KernelSource source_of(const EmittedKernel& kernel, const Schedule& schedule) {

@@ -74,6 +74,30 @@ class LoadedKernel {
   mutable jit::Kernel kernel_;
 };
 
+// A launch for a program that makes it by itself. Texts are expressions of Python over the extents n, c, d, h, w of the
+// kernel's domain, `multiprocessors` of the GPU, and the values before them.
+struct LaunchDescription {
+  struct Named {
+    std::string name;
+    std::string text;
+  };
+  jit::KernelSource source;
+  std::vector<int> tensors = {};  // slots, in the order of Arguments
+  Extents domain = {1, 1, 1, 1, 1};
+  std::vector<Named> values =
+      {};  // worked out first; a function that one calls is in python/fuseblock/export/divide.py
+  std::string blocks = "1";  // of the grid
+  unsigned int threads = 1;
+  int shared_bytes = 0;               // dynamic
+  std::string cooperative = "False";  // whether all blocks wait for each other
+  unsigned int cluster = 1;           // blocks
+  // Of Arguments, behind the tensors; an empty one is the address of what is called so below.
+  std::vector<Named> scalars = {};
+  std::vector<Named> counters = {};          // bytes of memory that are zero when the launch begins
+  std::vector<Named> scratch = {};           // and of other memory
+  std::vector<std::string> conditions = {};  // without which the kernel's constants do not hold
+};
+
 class KernelLaunch {
  public:
   KernelLaunch() = default;
@@ -91,6 +115,10 @@ class KernelLaunch {
   virtual void reserve_scratch(WorkspaceLayout& layout);
   // Compiles and loads in the current context.
   virtual void load(const Gpu& gpu) = 0;
+  // The launch that dense tensors get, and only they; its kernel takes any extents that fulfil its conditions. `like` is
+  // the same launch for other extents, whose constants are taken; null: its own. Throws NotSupportedError for a kernel
+  // that has no description.
+  virtual LaunchDescription describe(const KernelLaunch* like) const;
   // `counters` is where those of all kernels begin.
   virtual void launch(const RunContext& run, std::byte* counters) const = 0;
 };

@@ -28,6 +28,18 @@ class PoolLaunch : public KernelLaunch {
   std::vector<jit::KernelSource> sources() const override { return {kernel_.source()}; }
   std::vector<PlannedKernel> planned() const override { return {planned_}; }
   void load(const Gpu& gpu) override { kernel_.load(gpu); }
+  LaunchDescription describe(const KernelLaunch* /*like*/) const override {
+    LaunchDescription result = {.source = kernel_.source(),
+                                .tensors = text_.tensors,
+                                .blocks = std::to_string(blocks()),
+                                .threads = kThreads};
+    std::vector<std::int64_t> numbers = {elements_};
+    numbers.insert(numbers.end(), geometry_.in.begin(), geometry_.in.end());
+    numbers.insert(numbers.end(), geometry_.out.begin(), geometry_.out.end());
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      result.scalars.push_back({text_.scalars[i], std::to_string(numbers[i])});
+    return result;
+  }
   void launch(const RunContext& run, std::byte* /*counters*/) const override {
     if (elements_ == 0) return;
     Parameters parameters(text_);

@@ -11,8 +11,6 @@ namespace {
 constexpr std::int64_t kMostVectorBytes = 16;
 // What the device code keeps beside the planner's count.
 constexpr int kStaticBytes = 256;
-// Steps of a sweep in which a copy arrives.
-constexpr int kDelay = 2;
 // Blocks; what all GPUs with clusters take.
 constexpr std::int64_t kLargestCluster = 8;
 
@@ -93,7 +91,7 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     const double merging = (team == 1 ? Cost::kAlone
                             : cluster ? Cost::kCluster
                                       : Cost::kTeam) +
-                           (room >= 2 * kDelay || rounds == 1 ? 0 : Cost::kNoRoom);
+                           (room >= 2 * kRowsDelay || rounds == 1 ? 0 : Cost::kNoRoom);
     const double all = step * static_cast<double>(steps);
     const double unit = all + step * Cost::kAgain * static_cast<double>(steps - kept) + merging;
     const double cost = rounds * unit + Cost::kFirst * all + (team == 1 || cluster ? 0 : Cost::kClearing);
@@ -104,7 +102,7 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     best.teams = static_cast<int>(teams);
     best.steps = static_cast<int>(steps);
     best.again = static_cast<int>(steps - kept);
-    best.lead = constants.ring == 0 ? 0 : static_cast<int>(std::min(room - kDelay, steps));
+    best.lead = constants.ring == 0 ? 0 : static_cast<int>(std::min(room - kRowsDelay, steps));
     best.units = units;
   }
   return best;

@@ -8,6 +8,9 @@
 
 namespace fuseblock::cuda {
 
+// Steps of a sweep in which a copy arrives.
+inline constexpr int kRowsDelay = 2;
+
 struct RowsDivision {
   int team = 1;          // blocks
   bool cluster = false;  // which are a cluster

@@ -84,12 +84,11 @@ class RowsLaunch : public KernelLaunch {
       list_bytes_.resize(variant->text.list_numbers.size());
       if (division.team == 1 || division.cluster) continue;
       for (std::size_t i = 0; i < list_bytes_.size(); ++i)
-        // Two lists in turn; a word and its tag are eight bytes.
+        // Two lists in turn.
         list_bytes_[i] =
             std::max(list_bytes_[i], 2 * at(division.teams) *
                                          (static_cast<std::size_t>(cut_.unit_channels) + at(division.team)) *
-                                         at(variant->text.list_numbers[i]) * 8 *
-                                         (arithmetic_type(schedule_.inputs) == DType::kF64 ? 2 : 1));
+                                         list_word_bytes(variant->text, i));
     }
     finished_ = counters.reserve(tail ? 4 : 0);
     for (std::size_t i = 0; i < list_bytes_.size(); ++i) list_offsets_[i] = counters.reserve(list_bytes_[i]);
@@ -98,6 +97,81 @@ class RowsLaunch : public KernelLaunch {
   }
 
   void load(const Gpu& gpu) override { first_variant().kernel->load(gpu); }
+
+  LaunchDescription describe(const KernelLaunch* like) const override {
+    const auto* other = dynamic_cast<const RowsLaunch*>(like);
+    const RowsConstants constants = (other != nullptr ? *other : *this).first_variant().constants;
+    const RowsText text = rows_text(schedule_, cut_, constants);
+    auto number = [](std::int64_t value) { return std::to_string(value); };
+    const std::int64_t chunk = std::int64_t{32} * constants.vector * constants.pieces;
+    const int warps = constants.threads / 32;
+    const std::string blocks = "multiprocessors * " + number(constants.blocks);
+    const std::string elements = number(cut_.unit_channels) + " * d * h * w";
+    LaunchDescription result = {.source = source_of(text.kernel, schedule_),
+                                .tensors = text.kernel.tensors,
+                                .domain = domain_,
+                                .blocks = "team * teams",
+                                .threads = static_cast<unsigned int>(constants.threads),
+                                .shared_bytes = dynamic_bytes(text, constants),
+                                .cooperative = constants.cluster > 1 ? "False" : "team > 1",
+                                .cluster = static_cast<unsigned int>(constants.cluster)};
+    result.values = {{"units", "n * " + number(domain_[1] / cut_.unit_channels)},
+                     {"chunks", "(" + elements + " + " + number(chunk) + " - 1) // " + number(chunk)}};
+    const bool single = sweeps().count == 1;
+    if (constants.cluster > 1) {
+      result.values.push_back({"team", number(constants.cluster)});
+      result.values.push_back({"teams", "min(max(" + blocks + " // team, 1), units)"});
+      result.values.push_back(
+          {"steps", "(chunks + " + number(warps) + " * team - 1) // (" + number(warps) + " * team)"});
+    } else {
+      // Bytes that all of a multiprocessor's threads read in one step.
+      const double bytes =
+          constants.pieces * constants.vector * bytes_read_ * constants.threads * constants.blocks;
+      result.values.push_back({"team, teams, steps",
+                               "divide_rows(units, chunks, " + blocks + ", " + number(warps) + ", " +
+                                   number(constants.ring) + ", " + number(static_cast<std::int64_t>(bytes)) +
+                                   (single ? ", single=True" : "") +
+                                   (constants.again || single ? "" : ", again=False") + ")"});
+    }
+    const std::string ring = number(constants.ring);
+    const std::string again = constants.ring == 0          ? "steps"
+                              : single || !constants.again ? "0"
+                                                           : "max(steps - " + ring + ", 0)";
+    const std::string lead =
+        constants.ring == 0 ? "0"
+        : single            ? "min(" + number(constants.ring - kRowsDelay) + ", steps)"
+                 : "min(" + number(constants.ring - kRowsDelay) + " - min(steps, " + ring + "), steps)";
+    const std::map<std::string, std::string> texts = {{"rounds", "units // teams"},
+                                                      {"rest", "units % teams"},
+                                                      {"positions", "d * h * w"},
+                                                      {"height", "h"},
+                                                      {"width", "w"},
+                                                      {"team", "team"},
+                                                      {"steps", "steps"},
+                                                      {"again", again},
+                                                      {"lead", lead}};
+    for (const std::string& name : text.kernel.scalars) {
+      const auto found = texts.find(name);
+      result.scalars.push_back({name, found != texts.end() ? found->second : std::string()});
+    }
+    if (text.tail) result.counters.push_back({"finished", "4"});
+    if (constants.cluster == 1)
+      for (std::size_t i = 0; i < text.list_numbers.size(); ++i)
+        if (text.list_numbers[i] > 0)
+          result.counters.push_back({"team_list" + std::to_string(i),
+                                     "(team > 1) * 2 * teams * (" + number(cut_.unit_channels) +
+                                         " + team) * " +
+                                         number(static_cast<std::int64_t>(list_word_bytes(text, i)))});
+    if (constants.ring > 0 && domain_[2] * domain_[3] * domain_[4] % chunk == 0)
+      result.conditions.push_back("d * h * w % " + number(chunk) + " == 0");
+    else if (constants.ring > 0 && cut_.unit_channels % constants.vector != 0)
+      result.conditions.push_back(elements + " % " + number(constants.vector) + " == 0");
+    if (constants.ring > 0 && !single && !constants.again)
+      result.conditions.push_back(elements + " <= " + (constants.cluster > 1 ? "" : blocks + " * ") +
+                                  number(chunk * warps * constants.ring * constants.cluster));
+    result.conditions.push_back(elements + " < 1000000000");
+    return result;
+  }
 
   void launch(const RunContext& run, std::byte* counters) const override {
     if (domain_[0] * domain_[1] * domain_[2] * domain_[3] * domain_[4] == 0) return;
@@ -168,6 +242,15 @@ class RowsLaunch : public KernelLaunch {
 
   const Variant& first_variant() const { return dense_variant_ ? *dense_variant_ : *strided_; }
 
+  // Bytes of a sweep's statistics of one channel in a team's list: a word and its tag are eight.
+  std::size_t list_word_bytes(const RowsText& text, std::size_t sweep) const {
+    return at(text.list_numbers[sweep]) * 8 * (arithmetic_type(schedule_.inputs) == DType::kF64 ? 2 : 1);
+  }
+
+  static int dynamic_bytes(const RowsText& text, const RowsConstants& constants) {
+    return text.shared_bytes + constants.ring * text.ring_vector_bytes * constants.threads;
+  }
+
   // What the text's scalars stand for, once the places of the counters are known.
   void set_scalars(Variant& variant) const {
     const RowsDivision& division = variant.division;
@@ -204,8 +287,7 @@ class RowsLaunch : public KernelLaunch {
     variant->constants.cluster = variant->division.cluster ? variant->division.team : 1;
     variant->constants.again = variant->division.again > 0;
     variant->text = rows_text(schedule_, cut_, variant->constants);
-    variant->shared_bytes =
-        variant->text.shared_bytes + constants.ring * variant->text.ring_vector_bytes * constants.threads;
+    variant->shared_bytes = dynamic_bytes(variant->text, constants);
     variant->kernel.emplace(source_of(variant->text.kernel, schedule_), variant->shared_bytes);
     return variant;
   }

@@ -1,0 +1,254 @@
+"""One self-contained file with a model's blocks as CUDA kernels.
+
+    fuseblock.export_module(Model, (3, 16, 4), [torch.rand(8, 3, 16, 32, 32)], "model_new.py")
+    python -m fuseblock.export problem.py -o model_new.py
+
+docs/export.md has a walk through such a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from fuseblock._capi import Plan
+from fuseblock.aten import DEFAULT_AXES
+from fuseblock.export.capture import CapturedBlock, CapturedModel, capture, example
+from fuseblock.export.kernels import Kernels
+from fuseblock.export.shapes import General, generalise, parse_type
+from fuseblock.export.source import model_source
+from fuseblock.export.writer import PlannedBlock, input_text, write_file
+
+__all__ = ["DEVICES", "MODES", "export_module", "export_text", "plan_model"]
+
+MODES = ("auto", "tf32", "strict")
+# The device of the planner's table that stands for an architecture.
+DEVICES = {"sm_80": "a100", "sm_89": "l4", "sm_90a": "h200", "sm_100a": "b200", "sm_120": "rtx5090"}
+
+
+def export_module(
+    model_class: type[nn.Module],
+    init_args: Sequence[Any],
+    inputs: Sequence[Any],
+    path: str | Path,
+    keep: Sequence[str] = ("conv",),
+    *,
+    mode: str = "auto",
+    arch: str = "sm_90a",
+) -> Path:
+    """Writes one Python file that defines ModelNew, in place of a model.
+
+    model_class: the model; its source must be at hand.
+    init_args: arguments of its constructor, plain values.
+    inputs: example arguments of its forward: their dtypes and numbers of channels are fixed in the file.
+    path: the file.
+    keep: what stays PyTorch's own; convolutions and linear layers always do so far.
+    mode: precision of f32 convolutions: `tf32`, `strict`, or `auto`, which leaves it to PyTorch's switches.
+    arch: the architecture that is planned for, such as `sm_90a`; the file runs on others too.
+
+    Raises NotImplementedError where forward cannot be traced, has no block that kernels can take, or uses
+    more than PyTorch and Python's own modules.
+
+    >>> import pathlib, tempfile, torch, fuseblock
+    >>> new = pathlib.Path(tempfile.mkdtemp()) / "group_norm_new.py"
+    >>> path = fuseblock.export_module(torch.nn.GroupNorm, (4, 8), [torch.rand(2, 8, 4, 4)], new)
+    >>> "class ModelNew(" in path.read_text()
+    True
+    """
+    text = export_text(model_class, init_args, inputs, keep, mode=mode, arch=arch)
+    path = Path(path)
+    path.write_text(text)
+    return path
+
+
+def export_text(
+    model_class: type[nn.Module],
+    init_args: Sequence[Any],
+    inputs: Sequence[Any],
+    keep: Sequence[str] = ("conv",),
+    *,
+    mode: str = "auto",
+    arch: str = "sm_90a",
+    functions: Sequence[Callable[..., Any]] = (),
+    command: str = "fuseblock.export_module",
+) -> str:
+    """The text of the file; `functions` are get_inputs and get_init_inputs where the caller has them."""
+    if mode not in MODES:
+        raise ValueError(f"mode: expected one of {', '.join(MODES)}, got {mode}")
+    if arch not in DEVICES:
+        raise ValueError(f"arch: expected one of {', '.join(DEVICES)}, got {arch}")
+    unknown = [name for name in keep if name not in ("conv", "linear")]
+    if unknown:
+        raise ValueError(f"keep: expected conv or linear, got {', '.join(unknown)}")
+    model = model_class(*init_args)
+    captured, planned, kernels = plan_model(model, inputs, DEVICES[arch])
+    source, model_text = model_source(model_class, functions)
+    examples = ""
+    if not functions:
+        examples = input_text(inputs) + f"\n\ndef get_init_inputs():\n    return {list(init_args)!r}\n"
+    return write_file(captured, planned, kernels, source, model_text, model_class, examples, command, mode)
+
+
+def plan_model(
+    model: nn.Module, inputs: Sequence[Any], device: str
+) -> tuple[CapturedModel, list[PlannedBlock], Kernels]:
+    """A model's graph, its blocks with their launches, and the kernels, which equal blocks share."""
+    captured = capture(model, inputs)
+    planned: list[PlannedBlock] = []
+    shared: dict[tuple[str, ...], PlannedBlock] = {}
+    for block in captured.blocks:
+        key = (block.notation, block.input_type, *block.types().values())
+        try:
+            if key in shared:
+                planned.append(dataclasses.replace(shared[key], block=block, owner=shared[key]))
+            else:
+                planned.append(_planned(block, device))
+                shared[key] = planned[-1]
+        except (NotImplementedError, ValueError) as error:
+            captured.left.update(dict.fromkeys(block.nodes, str(error)))
+    if not planned:
+        reasons = "; ".join(f"{node.name}: {reason}" for node, reason in captured.left.items())
+        raise NotImplementedError(f"{type(model).__name__}: no block that kernels can take. {reasons}")
+    kernels = Kernels()
+    own = [each for each in planned if each.owner is None]
+    for i, each in enumerate(own):
+        each.number = str(i + 1) if len(own) > 1 else ""
+        kernels.add_plan(each.name("forward"), each.forward)
+        if each.backward:
+            kernels.add_plan(each.name("backward"), each.backward)
+    kernels.finish()
+    for each in planned:
+        if each.owner is not None:
+            each.number = each.owner.number
+    return captured, planned, kernels
+
+
+def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
+    axes = DEFAULT_AXES[example(block.x).dim()]
+    x = parse_type(block.input_type, axes)
+    given = block.types()
+    others = {name: parse_type(text) for name, text in given.items() if "." not in name}
+    # A batch of one would be a plan for a batch of one.
+    extents = {axis: max(extent, 2) if axis == "n" else extent for axis, extent in x.extents.items()}
+    free = {axis: extent for axis, extent in extents.items() if axis != "c"}
+
+    example_extents = {axis: x.extents[axis] for axis in free}
+
+    @functools.cache
+    def plans(key: tuple[tuple[str, int], ...]) -> tuple[Plan, Plan | None]:
+        changed = {**extents, **dict(key)}
+        own = type(x)(x.dtype, changed, x.layout)
+        types = {}
+        for name, other in others.items():
+            sizes = {
+                axis: changed[axis] if extent == x.extents.get(axis) and extent != 1 else extent
+                for axis, extent in other.extents.items()
+            }
+            if "n" in sizes and x.extents.get("n") == 1 and len(sizes) == len(x.extents):
+                sizes["n"] = changed["n"] if other.extents["n"] == 1 and _varies(block, name) else sizes["n"]
+            types[name] = str(type(other)(other.dtype, sizes, ""))
+        types |= {name: text for name, text in given.items() if "." in name}
+        plan = Plan.make(block.notation, str(own), types, device)
+        try:
+            forward, backward = plan.for_training()
+        except NotImplementedError:
+            return plan, None
+        try:
+            backward.launches_json()
+        except NotImplementedError:
+            return plan, None
+        return forward, backward
+
+    def describe(which: int) -> Callable[[Mapping[str, int]], str]:
+        def launches(changed: Mapping[str, int]) -> str:
+            plan = plans(tuple(changed.items()))[which]
+            if plan is None:
+                raise NotImplementedError("there is no backward plan")
+            # Constants are those of the example's own extents.
+            return plan.launches_json(plans(tuple(example_extents.items()))[which])
+
+        return launches
+
+    def general() -> tuple[General, General | None]:
+        backward = plans(tuple(free.items()))[1]
+        return generalise(describe(0), free), generalise(describe(1), free) if backward else None
+
+    forward, backward = general()
+    if x.extents.get("n") == 1 and any(one is not None and "n" in one.fixed for one in (forward, backward)):
+        extents["n"] = free["n"] = 1
+        forward, backward = general()
+    own_plans, example_plans = plans(tuple(free.items())), plans(tuple(example_extents.items()))
+    explanation = _explanation(own_plans, example_plans, axes, x.extents["c"])
+    return PlannedBlock(block, forward, backward, explanation, axes)
+
+
+def _varies(block: CapturedBlock, name: str) -> bool:
+    """Whether an extra input of a batch of one has an element for each sample: it is no parameter."""
+    return block.arguments[name].op != "get_attr"
+
+
+def _explanation(
+    plans: tuple[Plan, Plan | None], example_plans: tuple[Plan, Plan | None], axes: str, channels: int
+) -> list[str]:
+    """The sweeps of the plans with their formulas, and how the example's work is divided."""
+    over = ",".join(str(channels) if axis == "c" else axis for axis in axes)
+    lines = []
+    for title, plan, of_example in zip(("Forward", "Backward"), plans, example_plans, strict=True):
+        if plan is None or of_example is None:
+            lines.append(f"{title}: no kernels; PyTorch's operators run where gradients are needed.")
+            continue
+        kernels = json.loads(of_example.explain_json())["kernels"]
+        lines.append(f"{title}, {len(kernels)} kernel{'s' if len(kernels) > 1 else ''}:")
+        lines += [re.sub(r"sweep over \[.*\]", f"sweep over [{over}]", line) for line in _steps(plan)]
+        lines += [f"  {line}" for line in _divisions(of_example)]
+    return lines
+
+
+def _steps(plan: Plan) -> list[str]:
+    """The steps of a plan without their estimates, and what is never written."""
+    text = plan.explain().partition("\nplan for ")[2].partition("\n\n")[0]
+    steps = []
+    for line in text.splitlines()[1:]:
+        line = re.sub(r", about \d.*", "", line)
+        # What a finalise step hands on as it is, and totals, say nothing that its outputs do not say.
+        if re.fullmatch(r" {5,}[\w.]+", line) or line.startswith(("in all", "device ", "saved by forward")):
+            continue
+        if line.strip().startswith("saved for backward"):
+            continue
+        steps.append(line if line.startswith(" ") else f"  {line}")
+    return steps
+
+
+def _divisions(plan: Plan) -> list[str]:
+    """How the kernels of a plan divide their work."""
+    lines = plan.explain().partition("each launched once\n")[2].splitlines()
+    kept = []
+    for line in lines:
+        if not line.startswith("  "):
+            break
+        kept.append(re.sub(r"; [\d.]+ \w+ read, .*", "", line.removeprefix("  ")))
+    return ["the example's work:", *(f"  {line}" for line in kept)] if kept else []
+
+
+def load_problem(path: str | Path) -> Any:
+    """The module of a problem file."""
+    path = Path(path).resolve()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path}: expected a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    for name in ("Model", "get_inputs", "get_init_inputs"):
+        if not hasattr(module, name):
+            raise ValueError(f"{path}: expected it to define {name}")
+    return module

@@ -1,0 +1,321 @@
+"""Blocks in a model's forward: the graph of its calls, and which of them become kernels together.
+
+The graph is torch.fx's, with norms, activations and pools of torch.nn as the functions they call, so that
+modules and functions are equal. Extents come from a run on tensors without memory. Calls that the notation
+has are joined to blocks wherever nothing outside of a block lies between two of its calls; the rest stays as
+it was, with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import operator
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from fuseblock._capi import type_text
+from fuseblock.aten import DEFAULT_AXES
+from fuseblock.export.operations import Result, UnknownCallError, Value, statement
+
+__all__ = ["CapturedBlock", "CapturedModel", "capture"]
+
+_INLINED = (
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.ReLU6,
+    nn.ELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Hardsigmoid,
+    nn.Hardswish,
+    nn.Hardtanh,
+    nn.Tanh,
+    nn.GELU,
+    nn.Mish,
+    nn.Softplus,
+    nn.Softmax,
+    nn.MaxPool1d,
+    nn.MaxPool2d,
+    nn.MaxPool3d,
+    nn.AvgPool2d,
+    nn.AvgPool3d,
+)
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+# Calls without which a block is no more than what PyTorch's own operators do in one trip.
+_REDUCING = ("group_norm", "instance_norm", "layer_norm", "rms_norm", "l2_normalize", "softmax")
+_RESERVED = frozenset("ncdhwx")
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+class _Tracer(torch.fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return super().is_leaf_module(m, module_qualified_name) and not isinstance(m, _INLINED)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        # Its forward branches on the rank of its input.
+        if isinstance(m, _INSTANCE_NORMS) and not m.track_running_stats:
+            path = self.path_of_module(m)
+            own = {
+                name: self.create_proxy("get_attr", f"{path}.{name}", (), {}) if m.affine else None
+                for name in ("weight", "bias")
+            }
+            normed: Any = nn.functional.instance_norm
+            return normed(*args, **kwargs, **own, eps=m.eps)
+        return super().call_module(m, forward, args, kwargs)
+
+
+@dataclass
+class CapturedBlock:
+    """A part of the graph as a block: its notation, and which nodes its arguments and outputs are."""
+
+    nodes: list[torch.fx.Node]
+    notation: str
+    x: torch.fx.Node
+    arguments: dict[str, torch.fx.Node]  # extra inputs and parameters, by their names in the notation
+    outputs: list[torch.fx.Node]
+
+    @property
+    def input_type(self) -> str:
+        """The type of x."""
+        return type_text(example(self.x))
+
+    def types(self) -> dict[str, str]:
+        """The types of the other arguments, with the axes they lie on."""
+        result = {}
+        for name, node in self.arguments.items():
+            tensor = example(node)
+            text = type_text(tensor)
+            if "." not in name:
+                axes = _axes_of(tensor, example(self.x))
+                extents = ",".join(
+                    f"{axis}={extent}" for axis, extent in zip(axes, tensor.shape, strict=True)
+                )
+                text = f"{text[: text.index('[')]}[{extents}]"
+            result[name] = text
+        return result
+
+
+@dataclass
+class CapturedModel:
+    """A traced forward: its graph, its blocks, and why other calls are none."""
+
+    graph: torch.fx.Graph
+    blocks: list[CapturedBlock]
+    left: dict[torch.fx.Node, str] = field(default_factory=dict)
+
+
+def example(node: torch.fx.Node) -> Tensor:
+    """The tensor without memory that a node gave."""
+    value = node.meta["val"]
+    assert isinstance(value, Tensor)
+    return value
+
+
+def capture(model: nn.Module, inputs: Sequence[Any]) -> CapturedModel:
+    """Traces a model's forward and finds its blocks.
+
+    Raises NotImplementedError where forward cannot be traced: it branches on what its tensors hold, say.
+    """
+    tracer = _Tracer()
+    try:
+        graph = tracer.trace(model)
+    except Exception as error:
+        raise NotImplementedError(
+            f"{type(model).__name__}.forward cannot be traced: {type(error).__name__}: {error}"
+        ) from error
+    _name_unpacked(graph, type(model).forward)
+    module = torch.fx.GraphModule(model, graph)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = [mode.from_tensor(each) if isinstance(each, Tensor) else each for each in inputs]
+        propagate: Any = FakeTensorProp(module, mode).propagate_dont_convert_inputs
+        propagate(*fakes)
+    left: dict[torch.fx.Node, str] = {}
+    groups = _groups(graph, left)
+    blocks = []
+    for group in groups:
+        reason = _not_worth(group)
+        if reason:
+            left.update(dict.fromkeys(group, reason))
+        else:
+            blocks.append(_block(group))
+    return CapturedModel(graph, blocks, left)
+
+
+def _name_unpacked(graph: torch.fx.Graph, forward: Callable[..., Any]) -> None:
+    """Names the values of `scale, shift = ...` as forward does, where it has no other use of an index."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(forward)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    targets = [target for each in ast.walk(tree) if isinstance(each, ast.Assign) for target in each.targets]
+    names = [
+        [each.id for each in target.elts if isinstance(each, ast.Name)]
+        for target in targets
+        if isinstance(target, ast.Tuple)
+    ]
+    unpacked: dict[Any, list[torch.fx.Node]] = {}
+    for node in graph.nodes:
+        if node.target is operator.getitem and isinstance(node.args[1], int):
+            unpacked.setdefault(node.args[0], []).append(node)
+    groups = list(unpacked.values())
+    if [len(each) for each in names] != [len(each) for each in groups]:
+        return
+    for node, name in zip(itertools.chain(*groups), itertools.chain(*names), strict=True):
+        node._rename(name)
+
+
+def _not_worth(group: Sequence[torch.fx.Node]) -> str:
+    """Why a group of calls is left to PyTorch's operators; empty where it is a block."""
+    results = [node.meta["result"].text for node in group]
+    if any(text.startswith(_REDUCING) for text in results):
+        return ""
+    if len(results) > 1:
+        return ""
+    return "a single call that PyTorch's operator does in one trip"
+
+
+def _is_tensor(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.dtype in _DTYPES and value.dim() <= 5
+
+
+def _axes_of(tensor: Tensor, like: Tensor) -> str:
+    """The letters of a tensor that broadcasts with another from the right."""
+    axes = DEFAULT_AXES[max(like.dim(), tensor.dim())]
+    return axes[len(axes) - tensor.dim() :]
+
+
+def _values(node: torch.fx.Node, known: dict[torch.fx.Node, str]) -> dict[torch.fx.Node, Value]:
+    """The tensors that a call takes, with their axes; those from outside are aligned with the largest."""
+    tensors = [each for each in node.all_input_nodes if _is_tensor(each)]
+    if len(tensors) != len(node.all_input_nodes):
+        raise UnknownCallError("an operand that is no tensor of a type that blocks have")
+    largest = max(tensors, key=lambda each: (example(each).dim(), example(each).numel()))
+    axes = known.get(largest, DEFAULT_AXES[example(largest).dim()])
+    result = {}
+    for each in tensors:
+        own = known.get(each, axes[len(axes) - example(each).dim() :])
+        result[each] = Value(_identifier(each), own)
+    return result
+
+
+def _identifier(node: torch.fx.Node) -> str:
+    name = node.name
+    return name + "_" if name in _RESERVED else name
+
+
+def _groups(graph: torch.fx.Graph, left: dict[torch.fx.Node, str]) -> list[list[torch.fx.Node]]:
+    """The calls that the notation has, joined as far as they may be, in the graph's order."""
+    axes: dict[torch.fx.Node, str] = {}
+    before: dict[torch.fx.Node, set[torch.fx.Node]] = {}  # what a node needs, at any distance
+    group_of: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    for node in graph.nodes:
+        operands = node.all_input_nodes
+        before[node] = set(operands).union(*(before[each] for each in operands))
+        if node.op not in ("call_function", "call_method", "call_module"):
+            continue
+        try:
+            if node.op == "call_module":
+                raise UnknownCallError("kept")
+            if not _is_tensor(node):
+                raise UnknownCallError("no operation of the notation")
+            result: Result = statement(node, _values(node, axes))
+        except UnknownCallError as reason:
+            left[node] = str(reason)
+            continue
+        node.meta["result"] = result
+        axes[node] = result.axes
+        own = [node]
+        for operand in operands:
+            other = group_of.get(operand)
+            if other is None or other is own or not _may_join(other + own, before):
+                continue
+            own = other + own
+        for each in own:
+            group_of[each] = own
+    seen: list[list[torch.fx.Node]] = []
+    for group in group_of.values():
+        if not any(group is each for each in seen):
+            seen.append(group)
+    order = {node: i for i, node in enumerate(graph.nodes)}
+    return [sorted(group, key=order.__getitem__) for group in seen]
+
+
+def _may_join(nodes: list[torch.fx.Node], before: dict[torch.fx.Node, set[torch.fx.Node]]) -> bool:
+    """Whether nothing outside stands between two of these nodes."""
+    inside = set(nodes)
+    for node in nodes:
+        for operand in node.all_input_nodes:
+            if operand not in inside and not inside.isdisjoint(before[operand]):
+                return False
+    return True
+
+
+def _outside(group: Sequence[torch.fx.Node]) -> Iterator[torch.fx.Node]:
+    """What a group takes from outside, in the order of use."""
+    inside = set(group)
+    seen: set[torch.fx.Node] = set()
+    for node in group:
+        for operand in node.all_input_nodes:
+            if operand not in inside and operand not in seen:
+                seen.add(operand)
+                yield operand
+
+
+def _block(group: list[torch.fx.Node]) -> CapturedBlock:
+    inside = set(group)
+    outputs = [node for node in group if any(user not in inside for user in node.users)]
+    parameters = [node for owner in group for node in owner.meta["result"].parameters.values()]
+    candidates = [node for node in _outside(group) if node not in parameters]
+    x = max(candidates, key=lambda node: (node.op != "get_attr", example(node).dim(), example(node).numel()))
+    names = _names(group, x, [node for node in candidates if node is not x])
+    arguments = {names[_identifier(node)]: node for node in candidates if node is not x}
+    for owner in group:
+        for role, node in owner.meta["result"].parameters.items():
+            arguments[f"{names[_identifier(owner)]}.{role}"] = node
+    word = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?![\w.(=])")
+    statements = []
+    for node in group:
+        right = word.sub(lambda found: names.get(found.group(), found.group()), node.meta["result"].text)
+        statements.append(f"{names[_identifier(node)]} = {right}")
+    returned = ", ".join(names[_identifier(node)] for node in outputs)
+    return CapturedBlock(group, "; ".join([*statements, f"return {returned}"]), x, arguments, outputs)
+
+
+def _names(group: list[torch.fx.Node], x: torch.fx.Node, extra: list[torch.fx.Node]) -> dict[str, str]:
+    """Names in the notation by those in the graph: the operation's, numbered where one occurs twice."""
+    names = {_identifier(x): "x"}
+    taken = {"x"}
+    for node in [*extra, *group]:
+        if node in extra:
+            base = str(node.target).rpartition(".")[2] if node.op == "get_attr" else node.name
+        else:
+            base = re.split(r"\W", node.meta["result"].text)[0] if _is_call(node) else node.name
+        base = base if base not in _RESERVED else f"{base}_"
+        base = re.sub(r"_\d+$", "", base)
+        name, number = base, 2
+        while name in taken:
+            name, number = f"{base}{number}", number + 1
+        taken.add(name)
+        names[_identifier(node)] = name
+    return names
+
+
+def _is_call(node: torch.fx.Node) -> bool:
+    return re.match(r"\w+\(", node.meta["result"].text) is not None

@@ -1,0 +1,340 @@
+"""The CUDA part of an exported file: kernels in namespaces, and the calls that launch them.
+
+A plan's launches, for any extents (`shapes.General`), become lines of Python that work the division of each
+kernel out and launch it. Device files that several kernels have in common are written once and compiled with
+the constants of each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuseblock.export import device_text, fold
+from fuseblock.export.shapes import General, Term
+
+__all__ = ["Kernels", "tensor_name"]
+
+AXES = "ncdhw"
+_WIDTH = 110
+DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+
+
+def tensor_name(name: str) -> str:
+    """The name of a plan's tensor as an identifier."""
+    return re.sub(r"\W+", "_", name)
+
+
+@dataclass
+class _Kernel:
+    namespace: str
+    launch: Mapping[str, Any]
+    texts: list[tuple[str, str]]  # file, or none, and its text
+    numbers: list[Term]  # that depend on extents
+    pieces: list[device_text.Piece] = field(default_factory=list)
+    members: list[str] = field(default_factory=list)  # of Arguments, in order
+    kept: set[int] = field(default_factory=set)
+
+
+class Kernels:
+    """The kernels of all plans of a file: added first, then `finish`, then written."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self.kernels: list[_Kernel] = []
+        self.functions: set[str] = set()  # of fuseblock.export.divide that launches call
+        self._files: dict[str, device_text.Piece] = {}
+        self._plans: dict[str, tuple[General, list[_Kernel]]] = {}
+
+    def add_plan(self, name: str, general: General) -> None:
+        """Adds a plan's kernels."""
+        kernels = []
+        for launch in general.plan["launches"]:
+            base = f"{name}_{launch['name']}"
+            namespace, number = base, 2
+            while namespace in {kernel.namespace for kernel in self.kernels}:
+                namespace, number = f"{base}{number}", number + 1
+            kernels.append(self._kernel(namespace, launch, general))
+            self.functions.update(
+                found for value in launch["values"] for found in re.findall(r"\bdivide_\w+", value["text"])
+            )
+        self._plans[name] = (general, kernels)
+
+    def _kernel(self, namespace: str, launch: Mapping[str, Any], general: General) -> _Kernel:
+        numbers: list[Term] = []
+
+        def member(_: int, term: Term) -> str:
+            if term not in numbers:
+                numbers.append(term)
+            name = f"a.number{numbers.index(term) + 1}"
+            return f"(float){name}" if term.kind == "float" else name
+
+        texts = []
+        for piece in launch["pieces"]:
+            text = general.fill(piece["text"], member).replace('extern "C" __global__', "__global__")
+            file = piece["file"]
+            if launch["cluster"] > 1 and "__launch_bounds__" in text:
+                bounds = f"__cluster_dims__({launch['cluster']}) __launch_bounds__"
+                text = text.replace("__launch_bounds__", bounds)
+                file = file.replace(".cu", f"_cluster{launch['cluster']}.cu")
+            texts.append((file, text))
+        for kernel in self.kernels:
+            if (kernel.texts, kernel.numbers) == (texts, numbers):
+                return kernel
+        self.kernels.append(_Kernel(namespace, launch, texts, numbers))
+        return self.kernels[-1]
+
+    def finish(self) -> None:
+        """Decides what constants decide, and takes away what the kernels do not use."""
+        known = {
+            id(kernel): fold.constants("\n".join(text for _, text in kernel.texts)) for kernel in self.kernels
+        }
+        elements = set().union(
+            *(
+                device_text.vector_elements(text for file, text in each.texts if not file)
+                for each in self.kernels
+            )
+        )
+        for kernel in self.kernels:
+            for file, text in kernel.texts:
+                if not file:
+                    kernel.pieces.append(device_text.parse("", fold.fold(text, known[id(kernel)])))
+                elif file not in self._files:
+                    # Several kernels may have the file: constants that are the same in all of them.
+                    users = [known[id(each)] for each in self.kernels if file in dict(each.texts)]
+                    common = dict(set.intersection(*(set(each.items()) for each in users)))
+                    text = fold.with_sizes(text, elements, common)
+                    self._files[file] = device_text.parse(file, fold.fold(text, common))
+                if file:
+                    kernel.pieces.append(self._files[file])
+            kernel.kept = device_text.pruned(kernel.pieces, kernel.launch["entry"])
+        self._share()
+        for kernel in self.kernels:
+            used = set()
+            for piece in kernel.pieces:
+                used |= set(re.findall(r"\ba\.(\w+)", piece.text(kernel.kept)))
+            for piece in kernel.pieces:
+                for declaration in piece.declarations():
+                    if declaration.names == {"Arguments"}:
+                        declaration.text = _with_members(declaration.text, kernel.numbers, used)
+                        kernel.members = _members([declaration.text])
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of Python that launch a plan's kernels, behind those that allocate inputs and outputs."""
+        general, kernels = self._plans[name]
+        lines: list[str] = []
+        places: dict[int, str] = {}
+        for i, kernel in enumerate(kernels):
+            lines += _launch(general, i, kernel, places)
+        if any(re.search(r"\bmultiprocessors\b", line) for line in lines):
+            text = "multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count"
+            lines.insert(0, text)
+        return lines
+
+    def sections(self) -> tuple[dict[str, str], list[tuple[str, list[tuple[str, str]]]]]:
+        """Device files by the names of their constants, and for each namespace its parts.
+
+        Files that follow each other in all kernels are one constant. A part is the name of such a constant,
+        or none and a text.
+        """
+        kept = set().union(*(kernel.kept for kernel in self.kernels))
+        orders = [
+            [piece.file for piece in kernel.pieces if piece.file == "" or _reaches(kernel, piece)]
+            for kernel in self.kernels
+        ]
+        groups: list[list[str]] = []
+        for file in dict.fromkeys(file for order in orders for file in order if file):
+            last = groups[-1][-1] if groups else ""
+            if last and all(_follows(order, last, file) for order in orders):
+                groups[-1].append(file)
+            else:
+                groups.append([file])
+        names = {group[0]: _constant(group) for group in groups}
+        files = {
+            names[group[0]]: device_text.format_cpp("\n".join(self._files[file].text(kept) for file in group))
+            for group in groups
+        }
+        namespaces = []
+        for kernel in self.kernels:
+            parts: list[tuple[str, str]] = []
+            for piece in kernel.pieces:
+                if piece.file:
+                    if piece.file in names and _reaches(kernel, piece):
+                        parts.append((names[piece.file], ""))
+                elif text := piece.text(kernel.kept):
+                    parts.append(("", device_text.format_cpp(text)))
+            namespaces.append((kernel.namespace, parts))
+        return files, namespaces
+
+    def device(self) -> str:
+        """The device code as the compiler is given it."""
+        files, namespaces = self.sections()
+        result = ""
+        for name, parts in namespaces:
+            texts = [files[constant] if constant else text for constant, text in parts]
+            result += f"namespace {name} {{\n{''.join(texts)}\n}}\n"
+        return result
+
+    def _share(self) -> None:
+        """A device file is one text: each kernel keeps of it what any of them takes."""
+        kept: set[int] = set()
+        while True:
+            for kernel in self.kernels:
+                own = [piece for piece in kernel.pieces if piece.file and _reaches(kernel, piece)]
+                parts = [part for piece in own for each in piece.declarations() for part in each.all_parts()]
+                shared = {id(part) for part in parts if id(part) in kept}
+                kernel.kept = device_text.pruned(kernel.pieces, kernel.launch["entry"], shared)
+            together: set[int] = set().union(*(kernel.kept for kernel in self.kernels))
+            if together == kept:
+                return
+            kept = together
+
+    def host(self) -> str:
+        """The function that launches any of the kernels."""
+        entries = ", ".join(
+            f"(const void*){kernel.namespace}::{kernel.launch['entry']}" for kernel in self.kernels
+        )
+        return device_text.format_cpp(_LAUNCH.replace("ENTRIES", entries))
+
+
+_LAUNCH = """
+// Launches one of the kernels; returns CUDA's error, 0 for none.
+extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
+                      size_t shared_bytes, int cooperative, cudaStream_t stream) {
+  const void* const kernels[] = {ENTRIES};
+  const void* entry = kernels[kernel];
+  const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  if (const cudaError_t error = cudaFuncSetAttribute(entry, attribute, (int)shared_bytes)) return error;
+  if (!cooperative) return cudaLaunchKernel(entry, blocks, threads, &arguments, shared_bytes, stream);
+  return cudaLaunchCooperativeKernel(entry, blocks, threads, &arguments, shared_bytes, stream);
+}
+"""
+
+
+def _reaches(kernel: _Kernel, piece: device_text.Piece) -> bool:
+    return any(id(each) in kernel.kept for each in piece.declarations())
+
+
+def _follows(order: Sequence[str], first: str, second: str) -> bool:
+    """Whether the second file stands right behind the first, or neither is there."""
+    if first not in order:
+        return second not in order
+    return order[order.index(first) + 1 :][:1] == [second]
+
+
+def _constant(files: Sequence[str]) -> str:
+    if len(files) > 1 and not any(file.endswith(".cu") for file in files):
+        return "PRIMITIVES" if files[0] == "types.cuh" else files[0].partition(".")[0].upper()
+    stem, _, ending = files[0].partition(".")
+    return stem.upper() + ("_KERNEL" if ending == "cu" else "")
+
+
+_MEMBER = re.compile(r"^\s*[\w<> ]+[*]?\s*\b(\w+);.*\n", re.MULTILINE)
+
+
+def _with_members(text: str, numbers: Sequence[Term], used: set[str]) -> str:
+    """The text with Arguments of the members that are used, and of the numbers, where it declares them."""
+    begin = text.find("struct Arguments {\n")
+    if begin < 0:
+        return text
+    begin = text.index("\n", begin) + 1
+    end = text.index("};", begin)
+    members = [match.group() for match in _MEMBER.finditer(text[begin:end]) if match[1] in used]
+    for i, term in enumerate(numbers):
+        kind = "long long" if term.kind == "long long" else "double"
+        members.append(f"  {kind} number{i + 1};  // {term.text}\n")
+    return text[:begin] + "".join(members) + text[end:]
+
+
+def _members(texts: Sequence[str]) -> list[str]:
+    """The names of the members of Arguments."""
+    for text in texts:
+        if match := re.search(r"struct Arguments \{\n(.*?)\};", text, re.DOTALL):
+            return [found[1] for found in _MEMBER.finditer(match[1])]
+    raise ValueError("a kernel without Arguments")
+
+
+def _text(value: int | Term) -> str:
+    return str(value) if isinstance(value, int) else value.text
+
+
+def in_domain(text: str, domain: Sequence[int | Term]) -> str:
+    """An expression of the kernel's extents as one of the block's."""
+    for axis, extent in zip(AXES, domain, strict=True):
+        word = rf"(?<![\w.]){axis}(?![\w.])"
+        value = _text(extent)
+        if value == axis:
+            continue
+        if value == "1":
+            text = re.sub(rf"{word} \* ", "", text)
+            text = re.sub(rf" \* {word}", "", text)
+        text = re.sub(word, value, text)
+    return re.sub(r" \* 1\b(?! *\*)", "", re.sub(r"(?<![\w.] )(?<![\w.])1 \* ", "", text))
+
+
+def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -> list[str]:
+    """The lines that launch one kernel of a plan; `places` has the names of its slots in memory."""
+    launch = general.plan["launches"][i]
+
+    def local(text: str) -> str:
+        return in_domain(general.fill(text, lambda _, term: term.text), launch["domain"])
+
+    lines = [f"{value['name']} = {local(value['text'])}" for value in launch["values"]]
+    tensors: list[str] = []
+    axes_of: list[str] = []
+    for name, number in zip(_members([text for _, text in kernel.texts]), launch["tensors"], strict=False):
+        slot = general.plan["slots"][number]
+        axes = AXES
+        if slot["kind"] in ("input", "output"):
+            tensor = general.plan[slot["kind"] + "s"][slot["number"]]
+            places[number], axes = tensor_name(tensor["name"]), tensor["axes"]
+        elif number not in places:
+            places[number] = f"{name}_memory"
+            extents = ", ".join(_text(extent) for extent in slot["extents"])
+            lines.append(f"{places[number]} = x.new_empty(({extents}), dtype=torch.{DTYPES[slot['dtype']]})")
+        if name in kernel.members:
+            tensors.append(places[number])
+            axes_of.append(axes)
+    zeroed = [each for each in launch["counters"] if each["name"] in kernel.members]
+    if zeroed:
+        names = ", ".join(each["name"] for each in zeroed) + ("," if len(zeroed) == 1 else "")
+        sizes = ", ".join(local(each["text"]) for each in zeroed)
+        lines.append(f"{names} = zeros(x, {sizes})")
+    for each in launch["scratch"]:
+        lines.append(f"{each['name']} = x.new_empty({local(each['text'])}, dtype=torch.uint8)")
+    memory = {each["name"] for each in (*zeroed, *launch["scratch"])}
+    scalars = {scalar["name"]: scalar["text"] for scalar in launch["scalars"]}
+    numbers = []
+    for name in kernel.members[len(tensors) :]:
+        if match := re.fullmatch(r"number(\d+)", name):
+            term = kernel.numbers[int(match[1]) - 1]
+            numbers.append(term.text if term.kind == "long long" or term.inverse else f"float({term.text})")
+        else:
+            numbers.append(local(scalars[name]) or (name if name in memory else "0"))
+    lines += _list("tensors", tensors)
+    lines += _list("numbers", numbers)
+    lines.append(f'axes = "{" ".join(axes_of)}"')
+    lines.append(
+        f'launch("{kernel.namespace}", {local(launch["blocks"])}, {launch["threads"]}, '
+        f"{launch['shared_bytes']}, {local(launch['cooperative'])}, tensors, axes, numbers)"
+    )
+    return lines
+
+
+def _list(name: str, items: Sequence[str]) -> list[str]:
+    """A list in as few lines as hold it."""
+    lines: list[str] = []
+    row: list[str] = []
+    for item in items:
+        if row and len(f"        {name} += [{', '.join([*row, item])}]") > _WIDTH:
+            lines.append(f"{name} {'+=' if lines else '='} [{', '.join(row)}]")
+            row = []
+        row.append(item)
+    return [*lines, f"{name} {'+=' if lines else '='} [{', '.join(row)}]"]
+
+
+def general_axes(general: General) -> set[str]:
+    """The axes whose extents a plan takes when it runs."""
+    return {axis for term in general.terms for axis in term.axes}

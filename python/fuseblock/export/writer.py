@@ -1,0 +1,469 @@
+"""The text of an exported file."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from fuseblock.export import divide, graph_text
+from fuseblock.export.capture import CapturedBlock, CapturedModel
+from fuseblock.export.device_text import format_python
+from fuseblock.export.kernels import DTYPES, Kernels, in_domain, tensor_name
+from fuseblock.export.shapes import General, Term
+from fuseblock.export.source import ModelSource
+
+__all__ = ["PlannedBlock", "by_pytorch_text", "write_file"]
+
+_MODES = {"tf32": True, "strict": False}
+
+
+@dataclass
+class PlannedBlock:
+    """A block with its launches for any extents; without `backward` it runs where nothing needs gradients."""
+
+    block: CapturedBlock
+    forward: General
+    backward: General | None
+    explanation: Sequence[str]
+    axes: str  # of x
+    number: str = ""  # of the block in its file, where there are several
+    owner: PlannedBlock | None = None  # an equal block whose functions this one calls
+
+    def name(self, base: str) -> str:
+        """A name of the file with the block's number behind it."""
+        return f"{base}{self.number}"
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """What forward takes."""
+        return list(self.forward.plan["inputs"])
+
+    def identifiers(self) -> dict[str, str]:
+        """The Python names of forward's arguments, by their names in the notation."""
+        return {each["name"]: tensor_name(each["name"]) for each in self.inputs}
+
+    def capability(self) -> int:
+        """The least compute capability, by its first number: 9 has clusters."""
+        clusters = any(launch["cluster"] > 1 for one in self.plans() for launch in one.plan["launches"])
+        return 9 if clusters else 8
+
+    def fixed(self) -> dict[str, int]:
+        """Extents that the kernels are for."""
+        return {axis: extent for one in self.plans() for axis, extent in one.fixed.items()}
+
+    def plans(self) -> list[General]:
+        """Forward, and backward where there is one."""
+        return [self.forward] + ([self.backward] if self.backward else [])
+
+
+_RUNTIME = '''
+def lay_out(tensor, channels_last):
+    """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
+    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
+def zeros(x, *sizes):
+    """Memory of so many bytes each, all of them zero."""
+    sizes = [(size + 15) // 16 * 16 for size in sizes]
+    return x.new_zeros(sum(sizes), dtype=torch.uint8).split(sizes)
+
+
+@functools.cache
+def library():
+    """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
+    from torch.utils.cpp_extension import load_inline
+
+    options = {}
+    if "no_implicit_headers" in inspect.signature(load_inline).parameters:
+        options["no_implicit_headers"] = True  # without torch's headers it builds in seconds
+    name = f"fuseblock_export_{hashlib.sha256(CUDA.encode()).hexdigest()[:16]}"
+    loaded = ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
+    number, size, address = ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
+    loaded.launch.argtypes = [number, ctypes.c_char_p, number, number, size, number, address]
+    return loaded
+
+
+def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
+    """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
+    words = []
+    for tensor, own in zip(tensors, axes.split(), strict=True):
+        sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
+        strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
+        words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
+    words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
+    packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
+    with torch.cuda.device(tensors[0].device):
+        stream = torch.cuda.current_stream().cuda_stream
+        number = list(KERNELS).index(kernel)
+        error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
+    if error != 0:
+        raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
+'''
+
+
+_ASSEMBLY = r"""
+DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
+CUDA = DEVICE + HOST
+""".lstrip()
+
+
+def _quoted(name: str, text: str) -> str:
+    return f'{name} = r"""\n{text.strip(chr(10))}\n"""\n'
+
+
+def _wrapped(text: str, width: int = 106) -> str:
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+
+
+_NOTATION = (
+    "Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the "
+    "mean of v over what a norm takes together, the sum of squared deviations from it, and "
+    "1 / sqrt(variance + eps); d_v is the gradient by v. A sweep is one pass over all elements, a finalise "
+    "step works on statistics."
+)
+
+
+def _wrapped_line(line: str) -> str:
+    """An indented line, and what does not fit into it further in."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return "\n".join(
+        textwrap.wrap(
+            line, 108, subsequent_indent=indent + "    ", break_long_words=False, break_on_hyphens=False
+        )
+    )
+
+
+def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, command: str) -> str:
+    lines = [f"{name} with its blocks as CUDA kernels: `ModelNew`, in place of `{name}`.", ""]
+    lines.append(
+        _wrapped(
+            f"Written by `{command}`; it needs PyTorch alone. The kernels are compiled at the first call "
+            "with tensors on a GPU."
+        )
+    )
+    for each in planned:
+        plan = each.forward.plan
+        title = f"Block {each.number}" if each.number else "Block"
+        lines += [
+            "",
+            _wrapped(f"{title}: {plan['block']}"),
+            f"on {each.block.input_type}, planned for {plan['architecture']}.",
+        ]
+        lines += ["", *(_wrapped_line(line) for line in each.explanation)]
+        fixed = each.fixed()
+        free = [axis for axis in each.axes if axis not in fixed and axis != "c"]
+        if free:
+            lines += ["", _wrapped(f"The kernels take any extents along {', '.join(free)}" + _but(each))]
+        if fixed:
+            kept = ", ".join(f"{axis} = {extent}" for axis, extent in sorted(fixed.items()))
+            lines += [_wrapped(f"They are for {kept}.")]
+    lines += ["", _wrapped(_NOTATION)]
+    capability = max(each.capability() for each in planned)
+    lines += [
+        "",
+        _wrapped(
+            "What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, "
+            f"torch.compile, GPUs before compute capability {capability}.0 or with less shared memory than "
+            "they were planned for. Other layouts are copied to that of the example first."
+        ),
+    ]
+    left = [f"{_call_name(node)} ({reason})" for node, reason in model.left.items() if node.op != "get_attr"]
+    if left:
+        lines += ["", _wrapped("Left as it was: " + ", ".join(dict.fromkeys(left)) + ".")]
+    body = "\n".join(lines)
+    return f'"""{body}\n"""\n'
+
+
+def _but(each: PlannedBlock) -> str:
+    found = _conditions(each)
+    return f" with {' and '.join(found)}." if found else "."
+
+
+def _call_name(node: torch.fx.Node) -> str:
+    if node.op == "call_module":
+        return f"self.{node.target}"
+    return node.name
+
+
+def _conditions(each: PlannedBlock) -> list[str]:
+    """What must hold of the extents, as expressions of Python."""
+    found: dict[str, None] = {}
+    for general in each.plans():
+        for launch in general.plan["launches"]:
+            for condition in launch["conditions"]:
+                text = general.fill(condition, lambda _, term: term.text)
+                found[in_domain(text, launch["domain"])] = None
+    return list(found)
+
+
+def _shape(extents: Sequence[int | Term]) -> str:
+    parts = [str(extent) if isinstance(extent, int) else extent.text for extent in extents]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _empty(tensor: dict[str, Any]) -> str:
+    text = f"x.new_empty({_shape(tensor['extents'])}"
+    text += f", dtype=torch.{DTYPES[tensor['dtype']]}"
+    if tensor["type"].endswith(":cl"):
+        text += f", memory_format=torch.channels_last{'_3d' if len(tensor['extents']) == 5 else ''}"
+        return (
+            text.replace("x.new_empty(", "torch.empty(").replace(", dtype", ", device=x.device, dtype") + ")"
+        )
+    return text + ")"
+
+
+def _unpack(each: PlannedBlock, lines: Sequence[str]) -> list[str]:
+    """The line that names the extents of x that these lines use."""
+    used = set(
+        re.findall(r"(?<![\w.\"])[ncdhw](?![\w.\"])", re.sub(r"'[^']*'|\"[^\"]*\"", "", " ".join(lines)))
+    )
+    if not used:
+        return []
+    return [f"        {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape"]
+
+
+def _takes(each: PlannedBlock) -> str:
+    names = list(each.identifiers().values())
+    dtypes = [f"torch.{DTYPES[tensor['dtype']]}" for tensor in each.inputs]
+    lines = [
+        f"def {each.name('takes')}({', '.join(names)}):",
+        '    """Whether the kernels take these tensors."""',
+        f"    tensors = ({', '.join(names)}{',' if len(names) == 1 else ''})",
+        "    if not x.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled():",
+        "        return False",
+        f"    if any(t.device != x.device for t in tensors) or x.dim() != {len(each.axes)} or not x.numel():",
+        "        return False",
+        f"    if [t.dtype for t in tensors] != [{', '.join(dtypes)}]:",
+        "        return False",
+    ]
+    if each.backward is None:
+        lines += [
+            "    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):",
+            "        return False",
+        ]
+    shapes = [f"{names[i]}.shape == {_shape(tensor['extents'])}" for i, tensor in enumerate(each.inputs)]
+    fixed = [f"{axis} == {extent}" for axis, extent in each.fixed().items() if axis not in each.forward.fixed]
+    checks = [*shapes, *fixed, *_conditions(each)]
+    used = set(re.findall(r"\b[ncdhw]\b", " ".join(checks)))
+    lines.append(f"    {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape")
+    shared_bytes = each.forward.plan["shared_bytes_multiprocessor"]
+    lines += [
+        "    gpu = torch.cuda.get_device_properties(x.device)",
+        *(["    multiprocessors = gpu.multi_processor_count"] if "multiprocessors" in str(checks) else []),
+        f"    if gpu.major < {each.capability()} or gpu.shared_memory_per_multiprocessor < {shared_bytes}:",
+        "        return False",
+        f"    return {' and '.join(checks)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
+    forward = each.forward.plan
+    inputs = each.identifiers()
+    names = list(inputs.values())
+    outputs = [tensor_name(tensor["name"]) for tensor in forward["outputs"]]
+    own = len(each.block.outputs)
+    lines = [
+        f"class {each.name('Block')}(torch.autograd.Function):",
+        '    """The block and its gradients by the kernels."""',
+        "",
+        "    @staticmethod",
+        f"    def forward(ctx, {', '.join(names)}):",
+    ]
+    lines += _laid_out(forward["inputs"])
+    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor)}" for tensor in forward["outputs"]]
+    run += kernels.lines(each.name("forward"))
+    lines += [*_unpack(each, run), *(f"        {line}" for line in run)]
+    result = ", ".join(outputs[:own])
+    if each.backward is None:
+        return "\n".join([*lines, f"        return {result}"]) + "\n"
+    backward = each.backward.plan
+    known = set(names) | set(outputs)
+    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor)}" for tensor in backward["outputs"]]
+    run += kernels.lines(each.name("backward"))
+    used = set(re.findall(r"\w+", " ".join(run)))
+    saved = [tensor_name(t["name"]) for t in backward["inputs"] if tensor_name(t["name"]) in known & used]
+    # x gives the extents, dtype and device.
+    saved = list(dict.fromkeys(["x", *saved]))
+    lines += [f"        ctx.save_for_backward({', '.join(saved)})", f"        return {result}", ""]
+    given = [f"d_{name}" for name in outputs[:own]]
+    lines += [
+        "    @staticmethod",
+        "    @torch.autograd.function.once_differentiable",
+        f"    def backward(ctx, {', '.join(given)}):",
+        f"        {', '.join(saved)}{',' if len(saved) == 1 else ''} = ctx.saved_tensors",
+    ]
+    lines += _laid_out([t for t in backward["inputs"] if tensor_name(t["name"]) in given])
+    lines += [*_unpack(each, run), *(f"        {line}" for line in run)]
+    made = {tensor_name(t["name"]) for t in backward["outputs"]}
+    gradients = [f"d_{name}" if f"d_{name}" in made else "None" for name in names]
+    lines.append(f"        return {', '.join(gradients)}")
+    return "\n".join(lines) + "\n"
+
+
+def _laid_out(tensors: Sequence[dict[str, Any]]) -> list[str]:
+    lines = []
+    for tensor in tensors:
+        name = tensor_name(tensor["name"])
+        lines.append(f"        {name} = lay_out({name}, {tensor['type'].endswith(':cl')})")
+    return lines
+
+
+def by_pytorch_text(each: PlannedBlock) -> str:
+    """The function `by_pytorch` of a block."""
+    block = each.block
+    identifiers = each.identifiers()
+    names = {block.x: "x"}
+    for name, node in block.arguments.items():
+        if name in identifiers:
+            names[node] = identifiers[name]
+    lines = graph_text.statements(block.nodes, names, {})
+    returned = ", ".join(names[node] for node in block.outputs)
+    last = f"{names[block.outputs[0]]} = "
+    if len(block.outputs) == 1 and lines[-1].startswith(last):
+        lines[-1] = "return " + lines[-1].removeprefix(last)
+    else:
+        lines.append(f"return {returned}")
+    return (
+        f"def {each.name('by_pytorch')}({', '.join(identifiers.values())}):\n"
+        '    """The block by PyTorch\'s operators."""\n' + textwrap.indent("\n".join(lines), "    ") + "\n"
+    )
+
+
+def _block_function(each: PlannedBlock) -> str:
+    names = ", ".join(each.identifiers().values())
+    return (
+        f"def {each.name('block')}({names}):\n"
+        f'    """The block `{each.forward.plan["block"]}`."""\n'
+        f"    if {each.name('takes')}({names}):\n"
+        f"        return {each.name('Block')}.apply({names})\n"
+        f"    return {each.name('by_pytorch')}({names})\n"
+    )
+
+
+def _forward(model: CapturedModel, planned: Sequence[PlannedBlock], forward: Any, mode: str) -> str:
+    names: dict[torch.fx.Node, str] = {}
+    calls: dict[torch.fx.Node, str] = {}
+    late: dict[torch.fx.Node, PlannedBlock] = {}
+    for each in planned:
+        calls.update(dict.fromkeys(each.block.nodes, ""))
+        late[each.block.nodes[-1]] = each
+    lines: list[str] = []
+    for node in model.graph.nodes:
+        lines += graph_text.statements([node], names, calls)
+        if node in late:
+            each = late[node]
+            by_name = {"x": each.block.x, **each.block.arguments}
+            arguments = ", ".join(names[by_name[name]] for name in each.identifiers())
+            results = [output.name for output in each.block.outputs]
+            names.update({output: output.name for output in each.block.outputs})
+            lines.append(f"{', '.join(results)} = {each.name('block')}({arguments})")
+    match = re.fullmatch(r"return (\w+)", lines[-1])
+    if len(lines) > 1 and match and lines[-2].startswith(f"{match[1]} = "):
+        lines[-2:] = ["return " + lines[-2].removeprefix(f"{match[1]} = ")]
+    if mode in _MODES:
+        lines = [
+            f"with torch.backends.cudnn.flags(enabled=True, allow_tf32={_MODES[mode]}):",
+            *(f"    {line}" for line in lines),
+        ]
+    signature = str(inspect.signature(forward).replace(return_annotation=inspect.Signature.empty))
+    signature = re.sub(r": [^,)=]+", "", signature)
+    return f"    def forward{signature}:\n" + textwrap.indent("\n".join(lines), "        ") + "\n"
+
+
+def _division(name: str) -> str:
+    """A function of fuseblock.export.divide."""
+    return re.sub(r"  # type: .*", "", inspect.getsource(getattr(divide, name)))
+
+
+def write_file(
+    model: CapturedModel,
+    planned: Sequence[PlannedBlock],
+    kernels: Kernels,
+    source: ModelSource,
+    model_text: str,
+    model_class: type,
+    examples: str,
+    command: str,
+    mode: str,
+) -> str:
+    """The whole text; see docs/export.md for its parts."""
+    files, namespaces = kernels.sections()
+    own = [each for each in planned if each.owner is None]
+    parts = [_head(model, own, model_class.__name__, command)]
+    imports = [
+        "import ctypes",
+        "import functools",
+        "import hashlib",
+        "import inspect",
+        "import struct",
+        "import torch",
+    ]
+    body = []
+    for each in own:
+        body += [_takes(each), by_pytorch_text(each), _function_class(each, kernels), _block_function(each)]
+    forward = _forward(model, planned, model_class.forward, mode)  # type: ignore[attr-defined]
+    if any("F." in text for text in (*body, forward)):
+        imports.append("import torch.nn.functional as F")
+    if "operator." in forward:
+        imports.append("import operator")
+    imports += [line for line in source.imports if line not in imports]
+    parts.append("\n".join(_sorted(imports)) + "\n")
+    parts += [text.rstrip() + "\n" for text in source.definitions]
+    parts.append(
+        "# Device code, the same for all kernels; each is compiled with its own constants in front.\n"
+    )
+    parts += [_quoted(name, text) for name, text in files.items()]
+    table = []
+    for namespace, pieces in namespaces:
+        listed = []
+        number = 0
+        for constant, text in pieces:
+            if not constant:
+                number += 1
+                constant = f"{namespace.upper()}_{number}"
+                parts.append(_quoted(constant, text))
+            listed.append(constant)
+        table.append(f'    "{namespace}": ({", ".join(listed)},),\n')
+    parts.append(_quoted("HOST", kernels.host()))
+    parts.append("KERNELS = {\n" + "".join(table) + "}\n")
+    parts.append(_ASSEMBLY)
+    parts.append(_RUNTIME.strip("\n") + "\n")
+    parts += [_division(name) for name in sorted(kernels.functions)]
+    if any(name in part for part in parts for name in ("math.isqrt",)):
+        parts[1] = parts[1].replace("import inspect\n", "import inspect\nimport math\n")
+    parts += body
+    parts.append(model_text.rstrip() + "\n\n" + forward)
+    parts.append(examples)
+    return format_python("\n\n".join(part.rstrip("\n") + "\n" for part in parts))
+
+
+def _sorted(imports: Sequence[str]) -> list[str]:
+    """Imports as ruff sorts them: plain ones before `from`, the standard library before torch."""
+    own = sorted(line for line in imports if "torch" not in line)
+    torches = sorted(
+        (line for line in imports if "torch" in line), key=lambda line: (line.startswith("from"), line)
+    )
+    return [*own, "", *torches]
+
+
+def input_text(inputs: Sequence[Any]) -> str:
+    """get_inputs for tensors like these."""
+    parts = []
+    for each in inputs:
+        if isinstance(each, torch.Tensor):
+            extents = ", ".join(str(extent) for extent in each.shape)
+            dtype = "" if each.dtype == torch.float32 else f", dtype={each.dtype}"
+            parts.append(f"torch.rand({extents}{dtype})")
+        else:
+            parts.append(repr(each))
+    return f"def get_inputs():\n    return [{', '.join(parts)}]\n"

@@ -163,10 +163,12 @@ def check(
         got, calls = problem.with_calls(functools.partial(results, new, inputs, seed))
         assert calls >= 2, f"{problem.name}: the kernels did not run, but PyTorch's operators"
         again = results(new, inputs, seed)
-        peer = results(original, inputs, seed)
+        peer, peer_again = (results(original, inputs, seed) for _ in range(2))
         reference = results(exact, [each.double() for each in inputs], seed)
         for name, tensor in got.items():
-            assert torch.equal(tensor, again[name]), f"{name}: another result the second time"
+            # What a convolution gives is PyTorch's: where that does not repeat itself, neither can this.
+            if torch.equal(peer[name], peer_again[name]):
+                assert torch.equal(tensor, again[name]), f"{name}: another result the second time"
             wrong = measured.add(name, tensor, peer[name], reference[name])
             assert not wrong, wrong
     verdict = measured.verdict(torch.float32)

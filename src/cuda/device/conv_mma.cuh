@@ -109,6 +109,8 @@ __device__ inline Offsets offsets_of_step(const Prepared& prepared, int step, in
 __device__ inline void add_products(float (&sums)[4], const unsigned int (&a)[4],
                                     const unsigned int (&small)[4], const Words& b) {
   if constexpr (kMode == kStrict) {
+    // Where there are few products f32 arithmetic is nearly exact, too.
+    if constexpr (kSteps == 1) warp::multiply_tf32(sums, small, b.at[2 % kWords], b.at[3 % kWords]);
     warp::multiply_tf32(sums, small, b.at[0], b.at[1]);
     warp::multiply_tf32(sums, a, b.at[2 % kWords], b.at[3 % kWords]);
     warp::multiply_tf32(sums, a, b.at[0], b.at[1]);

@@ -3,28 +3,7 @@
 
 namespace thread {
 
-// Begins to copy one vector. Those of less than four bytes are copied at once.
-template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
-  if (kPiece < 4) {
-    *shared = *memory;
-    return;
-  }
-  const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
-  const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < (int)sizeof(Copied); i += kPiece) {
-    if (kPiece == 16)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-    else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to + i), "l"(from + i),
-                   "n"(kPiece < 4 ? 4 : kPiece)
-                   : "memory");
-  }
-}
-
-// The same by the address in shared memory, for vectors of four bytes and more.
+// Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
 __device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
   constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
@@ -38,6 +17,15 @@ __device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
                    "n"(kPiece < 4 ? 4 : kPiece)
                    : "memory");
   }
+}
+
+// The same, by a pointer. Vectors of less than four bytes are copied at once.
+template <class Copied>
+__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
+  if (sizeof(Copied) < 4)
+    *shared = *memory;
+  else
+    copy_begin((unsigned int)__cvta_generic_to_shared(shared), memory);
 }
 
 // What lies at an address in shared memory.

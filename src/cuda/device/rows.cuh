@@ -236,6 +236,7 @@ template <class Sweep>
 struct Walk {
   Unit unit;
   const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
+  const typename Sweep::Channel* at;        // of these, that of the walk's channel
   typename Sweep::Sums* list;               // of the block's statistics, or 0
   Count element;                            // the warp's next
   long long offset;                         // the lane's next, in the tensors
@@ -263,7 +264,8 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
   walk.offset = unit.begin + walk.element + (Count)(threadIdx.x % 32) * kVector;
   walk.channel = Sweep::kByChannel ? shares.warp_channel : 0;
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
-  if (channels && shares.chunks > 0) walk.values = channels[walk.channel];
+  walk.at = channels + walk.channel;
+  if (channels && shares.chunks > 0) walk.values = *walk.at;
   walk.sums.clear();
   return walk;
 }
@@ -284,7 +286,8 @@ __device__ inline void next_channel(const Shares& shares, Walk<Sweep>& walk) {
   if (Sweep::Sums::kChannels > 1) flush(shares, walk);
   ++walk.channel;
   walk.channel_end += shares.positions;
-  if (walk.channels && walk.channel < kUnitChannels) walk.values = walk.channels[walk.channel];
+  // By a place that moves: of `channels[channel]` ptxas 13.0 makes code that takes the channel behind it.
+  if (walk.channels && walk.channel < kUnitChannels) walk.values = *++walk.at;
 }
 
 // The elements of the walk's next chunk, piece by piece.

@@ -1,9 +1,18 @@
-"""Tensors of 2^31 + 7 elements: samples of the results beside the formulas in float64."""
+"""Large tensors, whose plans are others than those of the cases' small ones.
+
+Tensors of 2^31 + 7 elements: samples of the results beside the formulas in float64. Tails of the reference
+blocks at their real sizes: results and all gradients beside PyTorch's operators in float64.
+"""
 
 from __future__ import annotations
 
+import copy
+
 import fuseblock.functional as fb
 import torch
+from fuseblock import nn
+from fuseblock._blocks import pytorch_operators
+from gpu_row import Measured
 from torch import Tensor
 from torch.nn import functional
 from torch_checks import Fields, check, needs_gpu
@@ -112,3 +121,59 @@ def large_layer_norm(device: str) -> Fields:
         del x, y
     assert worst <= 2 * torch.finfo(torch.bfloat16).eps, worst
     return {"error": worst}
+
+
+_TAILS = {
+    "group_norm(8) | mean(c,d,h,w)": (128, 24, 22, 30, 30),
+    "relu | group_norm(8)": (16, 128, 34, 34, 34),
+    "hardswish | group_norm(4) | mean(d,h,w)": (1024, 16, 13, 29, 29),
+    "group_norm(16) | tanh | hardswish | add(x) | logsumexp(c, keepdim)": (128, 64, 126, 126),
+}
+
+
+def _with_gradients(module: torch.nn.Module, x: Tensor, gradient: Tensor) -> dict[str, Tensor]:
+    """The result, and the gradients by the input and the parameters."""
+    leaf = x.detach().requires_grad_()
+    y = module(leaf)
+    names, leaves = zip(("x", leaf), *module.named_parameters(), strict=True)
+    found = torch.autograd.grad(y, leaves, gradient.to(y))
+    return {"y": y.detach(), **{f"d_{name}": each for name, each in zip(names, found, strict=True)}}
+
+
+def _tails_at_real_size(device: str, dtype: torch.dtype) -> Fields:
+    needs_gpu(device)
+    errors, peers = [], []
+    for notation, shape in _TAILS.items():
+        torch.manual_seed(0)
+        module = nn.Block(notation, shape[1]).to(device=device, dtype=dtype)
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter, 1.0, 0.3)
+        x = torch.randn(shape, device=device, dtype=dtype)
+        with torch.no_grad():
+            gradient = torch.randn_like(module(x))
+        ours, again = (_with_gradients(module, x, gradient) for _ in range(2))
+        with pytorch_operators():
+            peer = _with_gradients(module, x, gradient)
+            exact = _with_gradients(copy.deepcopy(module).double(), x.double(), gradient)
+        measured = Measured()
+        for name, reference in exact.items():
+            assert torch.equal(ours[name], again[name]), f"{notation}: {name}: two runs differ"
+            told = measured.add(name, ours[name], peer[name], reference)
+            assert not told, f"{notation}: {told}"
+        told = measured.verdict(dtype)
+        assert not told, f"{notation}: {told}"
+        errors += measured.error.values()
+        peers += measured.peer_error.values()
+    return {"error": max(errors), "peer_error": max(peers)}
+
+
+@check()
+def tails_at_real_size(device: str) -> Fields:
+    """Tails of the reference blocks at their real sizes, f32: results and all gradients by the error bar."""
+    return _tails_at_real_size(device, torch.float32)
+
+
+@check("bf16")
+def tails_at_real_size_bf16(device: str) -> Fields:
+    """The same in bf16."""
+    return _tails_at_real_size(device, torch.bfloat16)

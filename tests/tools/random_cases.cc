@@ -29,9 +29,9 @@ bool has_elements(const TypedBlock& block) {
   return true;
 }
 
-// PyTorch, which results are compared with, refuses the first one (a norm over one value); the gradient of the second is what
-// rounding leaves of a difference.
-constexpr std::array<std::uint64_t, 2> kLeftOut = {91, 450};
+// PyTorch, which results are compared with, refuses the first one (a norm over one value) and the last two (a padded average pool
+// of an image smaller than its window); the gradient of the second is what rounding leaves of a difference.
+constexpr std::array<std::uint64_t, 4> kLeftOut = {91, 450, 549, 586};
 
 int print(std::uint64_t count, std::uint64_t seed, bool convolutions) {
   std::cout

@@ -107,13 +107,15 @@ class ColumnsWriter : ColumnsSumsWriter {
   // Whether everything that the sweeps write is rounded to 16 bits.
   bool writes_16_bit() const {
     bool any = false;
-    for (int i = 0; i < sweep_count(); ++i)
+    for (int i = 0; i < sweep_count(); ++i) {
+      if (takes_statistic_of_each(schedule_, sweep(i))) return false;
       for (const std::vector<Sink>* sinks : {&sweep(i).sinks, &sweep(i).epilogue.sinks})
         for (const Sink& sink : *sinks) {
           if (sink.kind != SinkKind::kStore) continue;
           any = true;
           if (byte_size(element_type(sink.slots[0])) != 2) return false;
         }
+    }
     return any && single_ && sums_end_in_16_bits();
   }
 

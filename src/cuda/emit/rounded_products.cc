@@ -72,6 +72,14 @@ std::vector<bool> rounded_products(const Schedule& schedule, const Sweep& sweep)
   return rounded;
 }
 
+bool takes_statistic_of_each(const Schedule& schedule, const Sweep& sweep) {
+  return std::any_of(sweep.inputs.begin(), sweep.inputs.end(), [&](int input) {
+    if (input < 0) return false;
+    const Slot& slot = schedule.slots[at(input)];
+    return slot.part >= 0 && slot.extents == sweep.domain && is_exact(schedule.graph, slot.part);
+  });
+}
+
 std::vector<bool> rounded_at(const std::vector<bool>& rounded, const std::vector<std::int32_t>& places) {
   std::vector<bool> result;
   for (std::size_t i = 0; i < rounded.size(); ++i) {

@@ -20,7 +20,11 @@ namespace fuseblock::cuda {
 //     it, which nothing makes large.
 std::vector<bool> rounded_products(const Schedule& schedule, const Sweep& sweep);
 
-// The same for a program that has some of the steps: `places` says where each step is, -1 for nowhere.
+// Whether the sweep takes a statistic for each of its elements. A value less its own mean is 0 where both were made by the
+// same functions, so that such a sweep takes those of the kernel that made the statistic, which are for f32.
+bool takes_statistic_of_each(const Schedule& schedule, const Sweep& sweep);
+
+// The same as rounded_products for a program that has some of the steps: `places` says where each step is, -1 for nowhere.
 std::vector<bool> rounded_at(const std::vector<bool>& rounded, const std::vector<std::int32_t>& places);
 
 }  // namespace fuseblock::cuda

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cuda/emit/rounded_products.h"
+
 namespace fuseblock::cuda {
 namespace {
 
@@ -102,12 +104,14 @@ bool UnitWriter::made_here(int input) const {
 
 bool UnitWriter::writes_16_bit() const {
   bool any = false;
-  for (int i = 0; i < sweep_count(); ++i)
+  for (int i = 0; i < sweep_count(); ++i) {
+    if (takes_statistic_of_each(schedule_, sweep(i))) return false;
     for (const Sink& sink : sweep(i).sinks) {
       if (sink.kind != SinkKind::kStore) continue;
       any = true;
       if (byte_size(element_type(sink.slots[0])) != 2) return false;
     }
+  }
   const std::vector<int> outputs = statistic_outputs({}, false);
   return any && single_ && std::all_of(outputs.begin(), outputs.end(), [&](int output) {
            return byte_size(element_type(output)) == 2 || is_saved(output);

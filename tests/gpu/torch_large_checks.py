@@ -142,7 +142,8 @@ def _with_gradients(module: torch.nn.Module, x: Tensor, gradient: Tensor) -> dic
 
 def _tails_at_real_size(device: str, dtype: torch.dtype) -> Fields:
     needs_gpu(device)
-    errors, peers = [], []
+    errors: list[float] = []
+    peers: list[float] = []
     for notation, shape in _TAILS.items():
         torch.manual_seed(0)
         module = nn.Block(notation, shape[1]).to(device=device, dtype=dtype)

@@ -4,16 +4,21 @@
 namespace branchless {
 
 // 1 - 2 / (exp(2 |x|) + 1), by ex2.approx and rcp.approx, and near 0 an odd polynomial whose error is 2^-24
-// of the value: within 4 ulp. Where results are rounded to 16 bits x itself is near enough below 0.01; of
-// sums of tf32 products (k16Bit is 2), whose own error is 1e-4, the formula is taken everywhere: its error is
-// 1e-7.
+// of the value: within 4 ulp. Of sums of tf32 products (k16Bit is 2), whose own error is 1e-4, x itself is
+// near enough below 0.01, and where results are rounded to 16 bits. Where they are rounded to bf16 (k16Bit is
+// 3) it is tanh.approx, whose error is 2^-11 of the value.
 __device__ inline float hyperbolic_tangent(float x) {
+  if constexpr (k16Bit == 3) {
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
   const float size = fabsf(x);
   float e, quotient;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"((k16Bit == 2 ? x : size) * 2.88539008f));
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(quotient) : "f"(e + 1.0f));
+  if (k16Bit == 2) return size < 0.01f ? x : fmaf(-2.0f, quotient, 1.0f);
   const float far = copysignf(fmaf(-2.0f, quotient, 1.0f), x);
-  if (k16Bit == 2) return fmaf(-2.0f, quotient, 1.0f);
   if (k16Bit) return size < 0.01f ? x : far;
   const float square = x * x;
   float near = fmaf(square, 0.0164375175f, -0.0526717752f);
@@ -23,8 +28,11 @@ __device__ inline float hyperbolic_tangent(float x) {
   return size < 0.55f ? near : far;
 }
 
-// x * hardsigmoid(x), with the sum as it is: exact near its zeros.
-__device__ inline float hardswish(float x) { return x * __saturatef((x + 3.0f) * 0.16666667f); }
+// x * hardsigmoid(x), with the sum as it is: exact near its zeros. Where more than that is lost elsewhere it
+// is a product and a sum in one.
+__device__ inline float hardswish(float x) {
+  return x * __saturatef(k16Bit ? fmaf(x, 0.16666667f, 0.5f) : (x + 3.0f) * 0.16666667f);
+}
 
 // Where results are rounded to 16 bits it is ex2.approx of a rounded product, whose error grows to 1e-5 of
 // the value at the ends of the range, and what is below 1e-38 is 0.

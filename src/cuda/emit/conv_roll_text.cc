@@ -92,9 +92,7 @@ class ConvRollWriter : ConvSweepWriter {
         {"kEndDistance", over_channels_ ? "4" : "32"},
         {"kSharedBegin", number_text(c.stage_bytes)},
         {"kTail", tail ? "1" : "0"},
-        {"k16Bit", constants_.mode == ConvMode::kTf32 ? "2"
-                   : rounds_to_16_bit()               ? "1"
-                                                      : "0"}};
+        {"k16Bit", functions_text(constants_.mode)}};
     add_window(result, form_.geometry);
     return result;
   }

@@ -34,10 +34,20 @@ ConvSweepWriter::ConvSweepWriter(const Schedule& schedule, const KernelCut& cut)
       taken);
 }
 
-bool ConvSweepWriter::rounds_to_16_bit() const {
-  return std::all_of(sweep(0).sinks.begin(), sweep(0).sinks.end(), [&](const Sink& sink) {
-    return sink.kind == SinkKind::kStore && byte_size(element_type(sink.slots[0])) == 2;
-  });
+std::string ConvSweepWriter::functions_text(ConvMode mode) const {
+  if (mode == ConvMode::kTf32) return "2";
+  std::vector<int> written = statistic_outputs({}, false);
+  for (const Sink& sink : sweep(0).sinks) {
+    if (sink.kind == SinkKind::kStore)
+      written.push_back(sink.slots[0]);
+    else if (!over_channels_ || cut_.shared[at(sink.part)])
+      return "0";
+  }
+  for (const Sink& sink : sweep(0).epilogue.sinks) written.push_back(sink.slots[0]);
+  if (written.empty()) return "0";
+  const auto all = [&](auto&& holds) { return std::all_of(written.begin(), written.end(), holds); };
+  if (!all([&](int slot) { return byte_size(element_type(slot)) == 2; })) return "0";
+  return all([&](int slot) { return element_type(slot) == DType::kBF16; }) ? "3" : "1";
 }
 
 void ConvSweepWriter::write_structs(Text& text) {

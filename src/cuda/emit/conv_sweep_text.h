@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/conv_sum.h"
+#include "cuda/emit/conv_text.h"
 #include "cuda/emit/position_steps.h"
 #include "cuda/emit/unit_text.h"
 
@@ -15,8 +16,9 @@ class ConvSweepWriter : public UnitWriter {
  protected:
   // Whether statistics of each channel are taken.
   bool totals() const { return !taken_.empty() && !over_channels_; }
-  // Whether all that is made of an element is rounded to 16 bits.
-  bool rounds_to_16_bit() const;
+  // Which functions the program takes, the constant k16Bit: 0 within a few ulp of f32, 1 where all that is made
+  // of an element is rounded to 16 bits, 2 for sums of tf32 products, 3 where all is rounded to bf16.
+  std::string functions_text(ConvMode mode) const;
 
   // What sinks take of an element, what does not vary over positions, statistics with and without their
   // count.

@@ -75,9 +75,7 @@ class ConvWriter : ConvSweepWriter {
         {"kVolume", number_text(c.volume)},
         {"kSharedBytes", number_text(shared_bytes_)},
         {"kTail", tail ? "1" : "0"},
-        {"k16Bit", c.mode == ConvMode::kTf32 ? "2"
-                   : rounds_to_16_bit()      ? "1"
-                                             : "0"}};
+        {"k16Bit", functions_text(c.mode)}};
     add_window(result, conv_.geometry);
     constexpr const char* kAxes = "DHW";
     for (std::size_t i = 0; i < 3; ++i) {

@@ -137,9 +137,7 @@ class ConvWideWriter : ConvSweepWriter {
                            {"kEndDistance", "32"},
                            {"kSharedBytes", number_text(c.shared_bytes)},
                            {"kTail", tail ? "1" : "0"},
-                           {"k16Bit", c.mode == ConvMode::kTf32 ? "2"
-                                      : rounds_to_16_bit()      ? "1"
-                                                                : "0"}};
+                           {"k16Bit", functions_text(c.mode)}};
     result.insert(result.end(), own.begin(), own.end());
     return result;
   }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -301,6 +303,29 @@ def test_keep_takes_pytorchs_own_bits() -> None:
     kept = block("conv2d(8, k=3, pad=1)", keep=("conv",))
     x, weight, bias = torch.randn(2, 5, 9, 9), torch.randn(8, 5, 3, 3), torch.randn(8)
     assert torch.equal(as_tuple(kept(x, weight, bias))[0], F.conv2d(x, weight, bias, padding=1))
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 9, 8), (2, 5, 1, 8), (1, 5, 1, 1), (1, 5, 3, 9, 8)])
+def test_kept_convolutions_see_channels_last(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Extents of 1 have the strides by which PyTorch tells the layout."""
+    spatial = len(shape) - 2
+    kept = block(f"conv{spatial}d(8, k=3, pad=1) | silu", keep=("conv",))
+    last = torch.channels_last if spatial == 2 else torch.channels_last_3d
+    x = torch.randn(shape).contiguous(memory_format=last).requires_grad_()
+    weight, bias = (torch.randn(s, requires_grad=True) for s in ((8, 5, *[3] * spatial), (8,)))
+    with torch.profiler.profile(record_shapes=True) as profile:
+        (output,) = as_tuple(kept(x, weight, bias))
+        torch.autograd.grad(output, [x, weight], torch.randn_like(output))
+    profile.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    calls = [event for event in events if event.get("name", "").startswith("aten::convolution")]
+    assert len(calls) == 3
+    for call in calls:
+        images = 1 if call["name"] == "aten::convolution" else 2
+        told = zip(call["args"]["Input Dims"], call["args"]["Input Strides"], strict=True)
+        for extents, strides in list(told)[:images]:
+            assert torch.empty_strided(extents, strides).is_contiguous(memory_format=last)
+            assert strides[1] == 1
 
 
 def test_keep_with_padding_that_gradients_refuse() -> None:

@@ -203,7 +203,7 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
     if (number == begin || number % (int)a.tiles == 0) begin_span<Sweep>(a, unit, tile.span, shared, count);
     unsigned int rows[kMTiles];
     find_rows(a, tile, rows);
-    float sums[kMTiles][kNTiles][4], rests[kMTiles][kNTiles][4] = {};
+    float sums[kMTiles][kNTiles][4];
     const int block = channel_block_of(tile.span);
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) {
@@ -238,8 +238,7 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
           }
           const int place = depth * kPlane + part / kRowParts * kDilationH * kPitch +
                             part % kRowParts * kRowTaps * kDilationW;
-          multiply(rows, images + buffer * kImageBytes + place * 16, columns + slot * kStageBytes, sums,
-                   rests);
+          multiply(rows, images + buffer * kImageBytes + place * 16, columns + slot * kStageBytes, sums);
 #pragma unroll
           for (int i = 0; i < kPieces; ++i) put(cells[i], other);
           cell += kPieces;
@@ -249,7 +248,6 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
       for (; cell < kThreadCells; ++cell) put(fetch(a, source, cell, shared.offsets), other);
       buffer = 1 - buffer;
     }
-    if constexpr (kMode == kStrict) add_sums(rests, sums);
     take_sums<Sweep>(a, unit, tile, shared, sums, count);
     if constexpr (Sweep::kStatistics)
       if (number + 1 == end || (number + 1) % (int)a.tiles == 0)

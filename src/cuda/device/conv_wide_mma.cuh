@@ -5,7 +5,7 @@
 // kMode says what is multiplied: f32 elements rounded to tf32 (as they are staged); f32 elements as the sum
 // of two tf32 numbers each, of whose four products three count (strict); bf16 or f16 elements. Tensor cores
 // cut sums off instead of rounding them: in strict mode the sums of a stage are added to others, which are
-// rounded, and the two small products have sums of their own, where what is cut off is small.
+// rounded.
 
 __device__ inline void add_products(float (&sums)[4], const unsigned int (&a)[4], unsigned int b0,
                                     unsigned int b1) {
@@ -30,8 +30,7 @@ __device__ inline void split(unsigned int (&words)[4], unsigned int (&small)[4])
 
 // One step. The lane's rows of the first factor are `rows` behind `image`, those of the second at `columns`.
 __device__ inline void multiply_step(const unsigned int (&rows)[kMTiles], unsigned int image,
-                                     unsigned int columns, float (&sums)[kMTiles][kNTiles][4],
-                                     float (&rests)[kMTiles][kNTiles][4]) {
+                                     unsigned int columns, float (&sums)[kMTiles][kNTiles][4]) {
   unsigned int a[kMTiles][4], small[kMTiles][4];
 #pragma unroll
   for (int m = 0; m < kMTiles; ++m) {
@@ -48,8 +47,8 @@ __device__ inline void multiply_step(const unsigned int (&rows)[kMTiles], unsign
       for (int m = 0; m < kMTiles; ++m)
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
-          add_products(rests[m][n + k], small[m], b[2 * k], b[2 * k + 1]);
-          add_products(rests[m][n + k], a[m], rest[2 * k], rest[2 * k + 1]);
+          add_products(sums[m][n + k], small[m], b[2 * k], b[2 * k + 1]);
+          add_products(sums[m][n + k], a[m], rest[2 * k], rest[2 * k + 1]);
         }
     }
 #pragma unroll
@@ -60,34 +59,28 @@ __device__ inline void multiply_step(const unsigned int (&rows)[kMTiles], unsign
 }
 
 __device__ inline void multiply_steps(const unsigned int (&rows)[kMTiles], unsigned int image,
-                                      unsigned int columns, float (&sums)[kMTiles][kNTiles][4],
-                                      float (&rests)[kMTiles][kNTiles][4]) {
+                                      unsigned int columns, float (&sums)[kMTiles][kNTiles][4]) {
 #pragma unroll
   for (int step = 0; step < kStageSteps; ++step) {
     const int tap = step / kChunkSteps, depth = step % kChunkSteps;
     multiply_step(rows, image + (tap * kDilationW + depth * 2 * kQuad) * 16,
-                  columns + step * 2 * kBlockChannels * 16, sums, rests);
+                  columns + step * 2 * kBlockChannels * 16, sums);
   }
 }
 
-// to += sums
-__device__ inline void add_sums(const float (&sums)[kMTiles][kNTiles][4], float (&to)[kMTiles][kNTiles][4]) {
-#pragma unroll
-  for (int m = 0; m < kMTiles; ++m)
-#pragma unroll
-    for (int n = 0; n < kNTiles; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) to[m][n][i] += sums[m][n][i];
-}
-
-// All steps of a stage. In strict mode `rests` takes the small products.
+// All steps of a stage.
 __device__ inline void multiply(const unsigned int (&rows)[kMTiles], unsigned int image, unsigned int columns,
-                                float (&sums)[kMTiles][kNTiles][4], float (&rests)[kMTiles][kNTiles][4]) {
+                                float (&sums)[kMTiles][kNTiles][4]) {
   if constexpr (kMode == kStrict) {
     float some[kMTiles][kNTiles][4] = {};
-    multiply_steps(rows, image, columns, some, rests);
-    add_sums(some, sums);
+    multiply_steps(rows, image, columns, some);
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m)
+#pragma unroll
+      for (int n = 0; n < kNTiles; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[m][n][i] += some[m][n][i];
   } else {
-    multiply_steps(rows, image, columns, sums, rests);
+    multiply_steps(rows, image, columns, sums);
   }
 }

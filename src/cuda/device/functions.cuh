@@ -58,6 +58,13 @@ __device__ inline float sigmoid(float x) {
 }
 __device__ inline double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
+// A sum by its count, rounded as a quotient is, or nearly so.
+__device__ inline float quotient(float sum, float count) {
+  const float each = __fdividef(1.0f, count), near = sum * each;
+  return fmaf(fmaf(-count, near, sum), each, near);
+}
+__device__ inline double quotient(double sum, double count) { return sum / count; }
+
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
 __device__ inline double share(double part, double whole) { return part / whole; }

@@ -13,6 +13,7 @@
 #include "fuseblock/reference_blocks.h"  // IWYU pragma: export
 #include "fuseblock/sources.h"           // IWYU pragma: export
 #include "fuseblock/tensor.h"            // IWYU pragma: export
+#include "fuseblock/tune.h"              // IWYU pragma: export
 #include "fuseblock/type.h"              // IWYU pragma: export
 #include "fuseblock/typed_block.h"       // IWYU pragma: export
 #include "fuseblock/version.h"           // IWYU pragma: export

@@ -29,6 +29,7 @@ struct Requests {
   DemoOptions demo;
   SourceOptions source;
   CompileOptions compile;
+  TuneCommandOptions tune;
   CacheOptions cache;
 };
 
@@ -54,6 +55,7 @@ class CommandLine {
     add_demo();
     add_source();
     add_compile();
+    add_tune();
     add_cache();
   }
 
@@ -103,13 +105,28 @@ class CommandLine {
     return sub;
   }
 
-  static void add_block_options(CLI::App* sub, BlockOptions& options) {
-    sub->add_option("BLOCK", options.block, "Notation, @name, JSON, or - for standard input")->required();
+  // BLOCK and its types.
+  static CLI::Option* add_typed_block(CLI::App* sub, BlockOptions& options) {
+    CLI::Option* block =
+        sub->add_option("BLOCK", options.block, "Notation, @name, JSON, or - for standard input");
     sub->add_option("-i,--input", options.inputs,
                     "TYPE of x, or name=TYPE of an extra input or parameter; may be repeated")
         ->type_name("TYPE")
         ->allow_extra_args(false);
     sub->add_flag("--small", options.small, "For @name: its small input instead of its users'");
+    return block;
+  }
+
+  static void add_precision(CLI::App* sub, BlockOptions& options) {
+    sub->add_option(
+           "--precision", options.precision,
+           "Of convolutions of f32 tensors on a GPU: strict (the error of f32) or tf32; strict unless given")
+        ->type_name("MODE")
+        ->check(CLI::IsMember({"strict", "tf32"}));
+  }
+
+  static void add_block_options(CLI::App* sub, BlockOptions& options) {
+    add_typed_block(sub, options)->required();
     sub->add_option(
            "-d,--device,-e,--engine", options.device,
            "The device, which names its engine too (see `fuseblock info`); the best one unless given")
@@ -122,11 +139,7 @@ class CommandLine {
         ->type_name("CHOICE")
         ->allow_extra_args(false)
         ->check([](const std::string& text) { return problem_of_choice(text); });
-    sub->add_option(
-           "--precision", options.precision,
-           "Of convolutions of f32 tensors on a GPU: strict (the error of f32) or tf32; strict unless given")
-        ->type_name("MODE")
-        ->check(CLI::IsMember({"strict", "tf32"}));
+    add_precision(sub, options);
   }
 
   static void add_wanted(CLI::App* sub, std::vector<std::string>& wanted) {
@@ -311,6 +324,47 @@ class CommandLine {
         ->allow_extra_args(false);
     sub->add_option("--carry", options.carry, "Also write the compiled kernels to this folder")
         ->type_name("FOLDER");
+  }
+
+  void add_tune() {
+    TuneCommandOptions& options = requests_.tune;
+    CLI::App* sub =
+        add("tune", "Time how convolution kernels can divide their work on a GPU; keep the fastest",
+            "  fuseblock tune @conv3d_gn_mean --precision tf32 --out tuned.json\n"
+            "  fuseblock tune --cases benchmarks/gpu/tuned.cases --out src/cuda/tuned.json\n"
+            "  fuseblock tune --cases benchmarks/gpu/held_out.cases --within 1.3\n\n"
+            "Each launch over a convolution is compiled with the divisions that the cost model finds "
+            "cheapest, and\n"
+            "timed, nothing of its arguments in L2. Plans take the divisions of the library's own table and "
+            "of the\n"
+            "one that FUSEBLOCK_TUNED names; `explain` says so. A line of a file of cases is\n"
+            "`name: BLOCK @ TYPE MODES`, the modes being strict and tf32; strict where there is none.",
+            [this] { return run_tune(requests_.tune, console_); });
+    add_typed_block(sub, options.block);
+    add_precision(sub, options.block);
+    sub->add_option("--cases", options.cases, "A file of blocks, one a line, in place of BLOCK")
+        ->type_name("FILE");
+    sub->add_option("-d,--device", options.device, "The GPU; cuda unless given")->type_name("NAME");
+    sub->add_option("-o,--out", options.out,
+                    "A table to write the divisions to; entries for other problems stay")
+        ->type_name("FILE");
+    sub->add_option("--divisions", options.divisions,
+                    "How many of a launch are timed, each of another shape; 12 unless given")
+        ->type_name("NUMBER")
+        ->check(CLI::Range(1, 1000));
+    sub->add_option("-r,--repeat", options.repeat, "Timed runs of each; 9 unless given")
+        ->type_name("NUMBER")
+        ->check(CLI::Range(1, 100000));
+    sub->add_option("--seconds", options.seconds,
+                    "Compile nothing more after this long, and keep what is the fastest until then")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0.0, 86400.0));
+    sub->add_option(
+           "--within", options.within,
+           "Exit status 1 where a block takes more than this many times as long with the cost model's "
+           "divisions")
+        ->type_name("FACTOR")
+        ->check(CLI::PositiveNumber);
   }
 
   void add_cache() {

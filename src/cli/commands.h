@@ -81,6 +81,18 @@ struct CompileOptions {
 };
 int run_compile(const CompileOptions& options, const Console& console);
 
+struct TuneCommandOptions {
+  BlockOptions block;  // without the device
+  std::string cases;   // a file; empty: the block
+  std::string device = "cuda";
+  std::string out;  // a table; empty: nothing is written
+  int divisions = 12;
+  int repeat = 9;
+  double seconds = 0;  // 0: no limit
+  double within = 0;   // the factor that a check allows; 0: no check
+};
+int run_tune(const TuneCommandOptions& options, const Console& console);
+
 struct CacheOptions {
   std::string action;  // `ls`, `clear`, `path`
 };

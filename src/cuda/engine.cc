@@ -9,22 +9,27 @@
 
 namespace fuseblock::cuda {
 
+std::unique_ptr<KernelLaunch> make_launch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu,
+                                          const std::shared_ptr<const HostFunctions>& host) {
+  switch (cut.kind) {
+    case KernelKind::kRows: return make_rows_launch(schedule, cut, gpu);
+    case KernelKind::kFinalise: return make_finalise_launch(schedule, cut);
+    case KernelKind::kColumns: return make_columns_launch(schedule, cut, gpu);
+    case KernelKind::kSlices: return make_slices_launch(schedule, cut, gpu);
+    case KernelKind::kConv: return make_conv_launch(schedule, cut, gpu);
+    case KernelKind::kConvWide: return make_conv_wide_launch(schedule, cut, gpu);
+    case KernelKind::kConvDirect: return make_conv_direct_launch(schedule, cut);
+    case KernelKind::kPool: return make_pool_launch(schedule, cut);
+    case KernelKind::kHostCall: return make_host_call(schedule, cut, host);
+  }
+  throw InternalError("an unknown kind of kernel");
+}
+
 std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedule, const Gpu& gpu,
                                                          const std::shared_ptr<const HostFunctions>& host) {
   std::vector<std::unique_ptr<KernelLaunch>> launches;
-  for (const KernelCut& cut : cut_into_kernels(schedule)) {
-    switch (cut.kind) {
-      case KernelKind::kRows: launches.push_back(make_rows_launch(schedule, cut, gpu)); break;
-      case KernelKind::kFinalise: launches.push_back(make_finalise_launch(schedule, cut)); break;
-      case KernelKind::kColumns: launches.push_back(make_columns_launch(schedule, cut, gpu)); break;
-      case KernelKind::kSlices: launches.push_back(make_slices_launch(schedule, cut, gpu)); break;
-      case KernelKind::kConv: launches.push_back(make_conv_launch(schedule, cut, gpu)); break;
-      case KernelKind::kConvWide: launches.push_back(make_conv_wide_launch(schedule, cut, gpu)); break;
-      case KernelKind::kConvDirect: launches.push_back(make_conv_direct_launch(schedule, cut)); break;
-      case KernelKind::kPool: launches.push_back(make_pool_launch(schedule, cut)); break;
-      case KernelKind::kHostCall: launches.push_back(make_host_call(schedule, cut, host)); break;
-    }
-  }
+  for (const KernelCut& cut : cut_into_kernels(schedule))
+    launches.push_back(make_launch(schedule, cut, gpu, host));
   return launches;
 }
 
@@ -116,8 +121,7 @@ DeviceDescription description(int gpu) {
   const jit::DeviceFacts facts = jit::device_facts(gpu);
   DeviceDescription result = unknown_gpu(facts.multiprocessors);
   for (const DeviceDescription& known : gpu_descriptions())
-    if (facts.model.find(known.model.substr(0, known.model.find(" SXM"))) != std::string::npos)
-      result = known;
+    if (known.name == gpu_kind(facts.model)) result = known;
   result.name = gpu_name(gpu);
   result.model = facts.model;
   result.summary = facts.model + ", kernels compiled at run time";

@@ -8,6 +8,7 @@
 #include "cuda/emit/kernel_writer.h"
 #include "cuda/gpu.h"
 #include "cuda/jit/compiler.h"
+#include "cuda/kernels.h"
 #include "plan/engine.h"
 #include "plan/schedule.h"
 
@@ -29,6 +30,8 @@ std::vector<jit::KernelSource> sources(const Schedule& schedule, const Gpu& gpu)
 
 // The launches of a schedule (arranged: cuda/arrange.h), which must outlive them.
 class KernelLaunch;
+std::unique_ptr<KernelLaunch> make_launch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu,
+                                          const std::shared_ptr<const HostFunctions>& host);
 std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedule, const Gpu& gpu,
                                                          const std::shared_ptr<const HostFunctions>& host);
 

@@ -35,6 +35,8 @@ struct PlannedKernel {
   // How its work is divided, by name and in words.
   std::vector<std::pair<std::string, std::int64_t>> numbers = {};
   std::vector<std::string> division = {};
+  // By what its division was chosen: `tuned`, `by the cost model`, `asked for`; empty where there is one alone.
+  std::string chosen = {};
 };
 
 // A block made ready on one engine.

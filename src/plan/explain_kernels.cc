@@ -56,6 +56,7 @@ nlohmann::ordered_json kernels_json(const std::vector<PlannedKernel>& kernels) {
                                     {"again_bytes", kernel.again_bytes},
                                     {"division", std::move(numbers)}};
     if (!kernel.residency.empty()) entry["residency"] = kernel.residency;
+    if (!kernel.chosen.empty()) entry["chosen"] = kernel.chosen;
     list.push_back(std::move(entry));
   }
   return list;

@@ -18,6 +18,10 @@ constexpr int kPromoted = 4;
 int depth_of(ConvMode mode) { return mode == ConvMode::k16Bits ? 16 : 8; }
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
+// Of the registers that threads of a block of this shape can have, how many those of a division that is
+// measured may need by the planner's count, which is rough.
+constexpr double kCountedTwice = 1.15;
+
 int steps_of(const ConvWork& work) {
   return ceil_div(static_cast<int>(work.conv.terms()), depth_of(work.mode));
 }
@@ -140,6 +144,7 @@ int room_for_stages(const Gpu& gpu, int blocks, int shared_bytes) {
 struct Shapes {
   ConvConstants base;
   std::vector<std::pair<int, int>> blocks;  // threads, blocks a multiprocessor; the best first
+  int registers = 0;                        // of a thread
 };
 
 Shapes shapes_for(const ConvWork& work) {
@@ -160,7 +165,7 @@ Shapes shapes_for(const ConvWork& work) {
   // Sums of products, both factors, statistics or what is reduced over channels, and the rest.
   const int registers = 4 * base.rows * base.columns * sums + 4 * base.rows * sums + 2 * base.columns * sums +
                         2 * base.columns * work.channel_numbers + kOtherRegisters;
-  Shapes shapes = {base, {{128, 2}, {128, 1}}};
+  Shapes shapes = {base, {{128, 2}, {128, 1}}, registers};
   if (registers <= 168) shapes.blocks = {{128, 3}, {128, 2}, {128, 1}};
   if (registers <= 128) shapes.blocks = {{256, 2}, {256, 1}};
   if (wishes.threads) shapes.blocks = {{*wishes.threads, 2}, {*wishes.threads, 1}};
@@ -205,9 +210,9 @@ std::vector<std::array<int, 3>> tiles_for(const ConvConstants& constants, const 
   return tiles;
 }
 
-// The cheapest tile for blocks of this shape that fits; `least` is the cost of the best so far, 0 for none.
-void try_tiles(ConvConstants trial, const ConvWork& work, const Gpu& gpu, int room, double& least,
-               ConvConstants& best) {
+// The tiles for blocks of this shape that fit.
+void try_tiles(ConvConstants trial, const ConvWork& work, const Gpu& gpu, int room,
+               Cheapest<ConvConstants>& found) {
   const std::int64_t samples = work.conv.geometry.batch;
   const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * trial.blocks;
   for (const std::array<int, 3>& tile : tiles_for(trial, work)) {
@@ -220,22 +225,17 @@ void try_tiles(ConvConstants trial, const ConvWork& work, const Gpu& gpu, int ro
     const auto extents = conv_tiles(trial, work.conv);
     const std::int64_t tiles = extents[0] * extents[1] * extents[2];
     const double all = static_cast<double>(samples * tiles);
-    if (least != 0 && cost_of_tile * all / static_cast<double>(blocks) >= least) continue;
+    if (!found.takes(cost_of_tile * all / static_cast<double>(blocks))) continue;
     // What the block with most tiles takes.
-    const double cost = cost_of_tile * conv_items(samples, tiles, blocks).longest;
-    if (least != 0 && cost >= least) continue;
-    least = cost;
-    best = trial;
+    found.add(cost_of_tile * conv_items(samples, tiles, blocks).longest, trial);
   }
 }
 
-}  // namespace
-
-ConvConstants divide_conv(const Gpu& gpu, const ConvWork& work, int shared_bytes) {
+Cheapest<ConvConstants> cheapest_conv(const Gpu& gpu, const ConvWork& work, int shared_bytes,
+                                      std::size_t most) {
   const ConvWishes& wishes = work.wishes;
   Shapes shapes = shapes_for(work);
-  ConvConstants best;
-  double least = 0;
+  Cheapest<ConvConstants> found(most);
   while (true) {
     for (const auto& [threads, blocks] : shapes.blocks)
       for (const int stages : {2, 1}) {
@@ -243,18 +243,55 @@ ConvConstants divide_conv(const Gpu& gpu, const ConvWork& work, int shared_bytes
         shapes.base.threads = threads;
         shapes.base.blocks = blocks;
         shapes.base.stages = stages;
-        try_tiles(shapes.base, work, gpu, room_for_stages(gpu, blocks, shared_bytes), least, best);
+        try_tiles(shapes.base, work, gpu, room_for_stages(gpu, blocks, shared_bytes), found);
       }
-    if (least != 0 || !shapes.base.down) break;
+    if (!found.empty() || !shapes.base.down) return found;
     shapes.base.down = false;
   }
-  if (least == 0 && (wishes.tile || wishes.blocks || wishes.stages))
+}
+
+}  // namespace
+
+ConvConstants divide_conv(const Gpu& gpu, const ConvWork& work, int shared_bytes) {
+  const Cheapest<ConvConstants> found = cheapest_conv(gpu, work, shared_bytes, 1);
+  const ConvWishes& wishes = work.wishes;
+  if (found.empty() && (wishes.tile || wishes.blocks || wishes.stages))
     throw NotSupportedError("FUSEBLOCK_CONV: a convolution has no division like that in shared memory");
-  if (least == 0) throw InternalError("a convolution whose smallest tile does not fit shared memory");
+  if (found.empty()) throw InternalError("a convolution whose smallest tile does not fit shared memory");
+  const ConvConstants& best = found.best();
   ConvConstants wider = best;
   spread(wider, work);
   return stage_bytes(wider, work) * best.stages <= room_for_stages(gpu, best.blocks, shared_bytes) ? wider
                                                                                                    : best;
+}
+
+std::vector<Division> conv_divisions(const Gpu& gpu, const ConvWork& work, int shared_bytes) {
+  std::vector<Division> result;
+  for (const int threads : {128, 256})
+    for (const int blocks : {1, 2, 3, 4})
+      for (const int rows : {1, 2, 4})
+        for (const int stages : {1, 2}) {
+          ConvWork trial = work;
+          ConvWishes& wishes = trial.wishes = {};
+          wishes.roll = 0;
+          wishes.threads = threads;
+          wishes.blocks = blocks;
+          wishes.rows = rows;
+          wishes.stages = stages;
+          constexpr int kRegisters = 65536;
+          constexpr int kMostRegisters = 255;
+          if (shapes_for(trial).registers >
+              kCountedTwice * std::min(kMostRegisters, kRegisters / threads / blocks))
+            continue;
+          const std::string shape = wishes.text();
+          const auto found = cheapest_conv(gpu, trial, shared_bytes, kDivisionsOfShape);
+          for (const auto& [cost, constants] : found.kept()) {
+            wishes.down = constants.down ? 1 : 0;
+            wishes.tile = constants.tile;
+            result.push_back({"conv", shape, wishes.text(), cost});
+          }
+        }
+  return result;
 }
 
 }  // namespace fuseblock::cuda

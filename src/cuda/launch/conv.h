@@ -6,7 +6,9 @@
 #include "cuda/conv_sum.h"
 #include "cuda/emit/conv_text.h"
 #include "cuda/gpu.h"
+#include "cuda/launch/cheapest.h"
 #include "cuda/launch/conv_wishes.h"
+#include "cuda/launch/kernel.h"
 
 namespace fuseblock::cuda {
 
@@ -29,6 +31,8 @@ double conv_conflicts(const ConvConstants& constants, const ConvWork& work);
 
 // `shared_bytes` is what a block needs beside the stages.
 ConvConstants divide_conv(const Gpu& gpu, const ConvWork& work, int shared_bytes);
+// Those worth measuring, whatever the wishes are.
+std::vector<Division> conv_divisions(const Gpu& gpu, const ConvWork& work, int shared_bytes);
 
 // Tiles by d, h, w.
 std::array<std::int64_t, 3> conv_tiles(const ConvConstants& constants, const ConvSum& conv);

@@ -5,8 +5,10 @@
 #include <optional>
 
 #include "cuda/launch/conv.h"
+#include "cuda/launch/conv_problem.h"
 #include "cuda/launch/conv_roll.h"
 #include "cuda/launch/kernel.h"
+#include "cuda/tuned.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -16,6 +18,8 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 // A kernel and its division.
 struct Variant {
   ConvText text;
+  bool rolls = false;  // `conv_roll`
+  std::string chosen;  // by what, in words
   int threads = 0;
   int blocks = 1;  // a multiprocessor
   int vector = 1;  // elements that rows of the input are copied by
@@ -55,18 +59,23 @@ std::unique_ptr<Variant> conv_variant(const Schedule& schedule, const KernelCut&
   return variant;
 }
 
-std::unique_ptr<Variant> conv_roll_variant(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu,
-                                           const ConvWork& work) {
-  // What shared memory holds beside the stages depends on the form and the threads alone.
-  std::map<std::pair<bool, int>, int> known;
-  const ConvRollConstants constants = divide_conv_roll(gpu, work, [&](const ConvRollConstants& trial) {
-    const auto [found, is_new] = known.try_emplace({trial.folded, trial.threads}, 0);
+// What shared memory holds beside the stages depends on the form and the threads alone.
+ConvRollBytes roll_bytes(const Schedule& schedule, const KernelCut& cut) {
+  auto known = std::make_shared<std::map<std::pair<bool, int>, int>>();
+  return [&schedule, &cut, known](const ConvRollConstants& trial) {
+    const auto [found, is_new] = known->try_emplace({trial.folded, trial.threads}, 0);
     if (is_new) found->second = conv_roll_text(schedule, cut, trial).shared_bytes;
     return found->second;
-  });
+  };
+}
+
+std::unique_ptr<Variant> conv_roll_variant(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu,
+                                           const ConvWork& work) {
+  const ConvRollConstants constants = divide_conv_roll(gpu, work, roll_bytes(schedule, cut));
   const auto tiles = conv_roll_tiles(constants, work.conv);
   auto variant = std::make_unique<Variant>();
   variant->text = conv_roll_text(schedule, cut, constants);
+  variant->rolls = true;
   variant->threads = constants.threads;
   variant->blocks = constants.blocks;
   variant->vector = constants.vector;
@@ -100,7 +109,7 @@ class ConvLaunch : public KernelLaunch {
         slot.kind == SlotKind::kArgument ? schedule.inputs[at(slot.number)].type.layout : slot.layout;
     rolls_ = work_.wishes.roll.value_or(1) != 0 && conv_rolls(gpu_, work_);
     if (layout == Layout::kContiguous && (!rolls_ || conv_roll_near(work_.conv))) dense_ = make_variant(true);
-    if (dense_ && dense_->vector == 1 && !rolls_) {
+    if (dense_ && dense_->vector == 1 && !dense_->rolls) {
       strided_ = std::move(dense_);
     } else {
       strided_ = make_variant(false);
@@ -119,8 +128,23 @@ class ConvLaunch : public KernelLaunch {
     kernel.numbers = {{"tiles", variant.tiles}, {"items", items}};
     kernel.division = {variant.division + ", " + std::to_string(variant.tiles) + " a sample, in " +
                        counted(variant.sample_items, "run") + " a sample; products in " +
-                       conv_mode_name(work_.mode)};
+                       conv_mode_name(work_.mode) + "; " + variant.chosen};
+    kernel.chosen = variant.chosen;
     return {kernel};
+  }
+
+  std::string problem() const override { return problem_of(dense_ != nullptr); }
+
+  std::vector<Division> divisions() const override {
+    ConvWork work = work_;
+    work.dense = dense_ != nullptr;
+    std::vector<Division> result;
+    if (conv_rolls(gpu_, work)) result = conv_roll_divisions(gpu_, work, roll_bytes(schedule_, cut_));
+    work.wishes = {};
+    const ConvConstants trial = divide_conv(gpu_, work, 0);
+    for (Division& division : conv_divisions(gpu_, work, conv_text(schedule_, cut_, trial).shared_bytes))
+      result.push_back(std::move(division));
+    return result;
   }
 
   void reserve(WorkspaceLayout& counters) override {
@@ -182,10 +206,40 @@ class ConvLaunch : public KernelLaunch {
     return std::int64_t{gpu_.multiprocessors} * variant.blocks;
   }
 
+  std::string problem_of(bool dense) const {
+    return conv_problem("conv", work_.conv, work_.mode,
+                        std::string(dense ? "contiguous" : "any strides") +
+                            (work_.over_channels ? ", over channels" : "") +
+                            (work_.stores ? ", stores" : "") + ", " +
+                            counted(work_.channel_numbers, "number") + " a channel");
+  }
+
+  // That of the table of tuned divisions; null where it has none that this kernel can have.
+  std::unique_ptr<Variant> tuned_variant() const {
+    if (gpu_.tuned == nullptr || work_.wishes.any()) return nullptr;
+    const TunedDivision* tuned = gpu_.tuned->find(gpu_, problem_of(work_.dense));
+    if (tuned == nullptr || tuned->division.empty()) return nullptr;
+    ConvWork work = work_;
+    work.wishes = ConvWishes::parse(tuned->division);
+    try {
+      auto variant = work.wishes.roll.value_or(1) != 0 && conv_rolls(gpu_, work)
+                         ? conv_roll_variant(schedule_, cut_, gpu_, work)
+                         : conv_variant(schedule_, cut_, gpu_, work);
+      variant->chosen = "tuned";
+      return variant;
+    } catch (const NotSupportedError&) {
+      return nullptr;
+    }
+  }
+
   std::unique_ptr<Variant> make_variant(bool dense) {
     work_.dense = dense;
-    auto variant =
-        rolls_ ? conv_roll_variant(schedule_, cut_, gpu_, work_) : conv_variant(schedule_, cut_, gpu_, work_);
+    auto variant = tuned_variant();
+    if (variant == nullptr) {
+      variant = rolls_ ? conv_roll_variant(schedule_, cut_, gpu_, work_)
+                       : conv_variant(schedule_, cut_, gpu_, work_);
+      variant->chosen = work_.wishes.any() ? "asked for" : "by the cost model";
+    }
     variant->sample_items =
         conv_items(sweep().domain[0], variant->tiles, blocks_of(*variant), variant->of_item).of_sample;
     return variant;
@@ -198,8 +252,8 @@ class ConvLaunch : public KernelLaunch {
     if (reinterpret_cast<std::uintptr_t>(view.data) % (at(vector) * at(work_.element_bytes)) != 0)
       return false;
     if (view.strides[4] != 1) return false;
-    if (rolls_ && (view.strides[3] != work_.conv.in[2] ||
-                   view.strides[1] != work_.conv.in[0] * work_.conv.in[1] * work_.conv.in[2]))
+    if (dense_->rolls && (view.strides[3] != work_.conv.in[2] ||
+                          view.strides[1] != work_.conv.in[0] * work_.conv.in[1] * work_.conv.in[2]))
       return false;
     return std::all_of(view.strides.begin(), view.strides.end() - 1,
                        [&](std::int64_t stride) { return stride % vector == 0; });

@@ -14,6 +14,9 @@ constexpr int kOtherRegisters = 32;
 constexpr int kReducing = 45;  // more for reductions over channels
 constexpr int kMostRegisters = 255;
 constexpr int kRegisters = 65536;  // of a multiprocessor
+// Of a block, and products of a warpgroup, to choose among.
+constexpr std::array<int, 4> kThreads = {128, 256, 384, 512};
+constexpr std::array<int, 3> kRows = {1, 2, 4};
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -165,10 +168,12 @@ bool takes(const ConvSum& form, const ConvWork& work) {
 // Looks for the division that takes least.
 class Divider {
  public:
-  Divider(const Gpu& gpu, const ConvWork& work, const ConvRollBytes& shared_bytes)
-      : gpu_(gpu), work_(work), shared_bytes_(shared_bytes) {}
+  // `slack` is how often a thread's registers the planner may count, which counts roughly.
+  Divider(const Gpu& gpu, const ConvWork& work, const ConvRollBytes& shared_bytes, double slack,
+          std::size_t most)
+      : gpu_(gpu), work_(work), shared_bytes_(shared_bytes), slack_(slack), found_(most) {}
 
-  ConvRollConstants run() {
+  Cheapest<ConvRollConstants> run() {
     for (const bool fold : {false, true}) {
       if (fold && !can_fold(work_.conv)) continue;
       if (fold != (work_.wishes.fold.value_or(fold ? 1 : 0) != 0)) continue;
@@ -176,11 +181,7 @@ class Divider {
       if (fold) work.conv = folded(work_.conv);
       if (takes(work.conv, work)) try_form(work, fold);
     }
-    const ConvWishes& wishes = work_.wishes;
-    if (least_ == 0 && (wishes.threads || wishes.blocks || wishes.rows || wishes.fold))
-      throw NotSupportedError("FUSEBLOCK_CONV: a convolution has no division like that");
-    if (least_ == 0) throw InternalError("a convolution whose smallest strip does not fit a multiprocessor");
-    return best_;
+    return found_;
   }
 
  private:
@@ -198,11 +199,12 @@ class Divider {
     for (std::int64_t bands = ceil_div(work.conv.out[2], kMostWidth); !found && bands <= work.conv.out[2];
          bands *= 2) {
       trial.width = static_cast<int>(ceil_div(work.conv.out[2], bands));
+      if (trial.width != work.wishes.width.value_or(trial.width)) continue;
       trial.windows = quads && trial.width >= 4 && (bands == 1 || trial.width % 4 == 0);
       trial.vector =
           trial.windows && work.dense && work.conv.in[2] % 4 == 0 && geometry.pad[2] % 4 == 0 ? 4 : 1;
-      for (const int threads : {128, 256, 384, 512})
-        for (const int rows : {1, 2, 4})
+      for (const int threads : kThreads)
+        for (const int rows : kRows)
           for (int blocks = 1; blocks <= 8; ++blocks) {
             trial.threads = threads;
             trial.rows = rows;
@@ -221,7 +223,7 @@ class Divider {
         trial.blocks != wishes.blocks.value_or(trial.blocks))
       return false;
     const int registers = std::min(kMostRegisters, kRegisters / (trial.threads * trial.blocks) / 8 * 8);
-    if (registers_of(trial, work) > (wishes.blocks ? 2 * registers : registers)) return false;
+    if (registers_of(trial, work) > slack_ * registers) return false;
     const std::int64_t stages =
         ceil_div(2 * stage_rows(trial, work.conv) * (work.mode == ConvMode::kStrict ? 2 : 1), 8) * 8 *
         kRowBytes;
@@ -234,15 +236,14 @@ class Divider {
     // A segment that begins meets planes that others have met.
     for (std::int64_t segments = 1; segments == 1 || segments * 2 <= work.conv.out[0]; segments *= 2) {
       trial.depths = static_cast<int>(ceil_div(work.conv.out[0], segments));
+      if (trial.depths != wishes.depths.value_or(trial.depths)) continue;
       const auto tiles = conv_roll_tiles(trial, work_.conv);
       const double longest = conv_items(work.conv.geometry.batch, tiles[0] * tiles[1] * tiles[2], blocks,
                                         conv_roll_item(trial, work_.conv))
                                  .longest;
       const double cost = longest * static_cast<double>(trial.depths + work.conv.geometry.filter[0] - 1) *
                           plane_clocks(trial, work);
-      if (least_ != 0 && cost >= least_) continue;
-      least_ = cost;
-      best_ = trial;
+      found_.add(cost, trial);
     }
     return true;
   }
@@ -250,8 +251,8 @@ class Divider {
   const Gpu& gpu_;
   const ConvWork& work_;
   const ConvRollBytes& shared_bytes_;
-  ConvRollConstants best_;
-  double least_ = 0;
+  double slack_;
+  Cheapest<ConvRollConstants> found_;
 };
 
 }  // namespace
@@ -281,7 +282,38 @@ bool conv_roll_near(const ConvSum& conv) {
 }
 
 ConvRollConstants divide_conv_roll(const Gpu& gpu, const ConvWork& work, const ConvRollBytes& shared_bytes) {
-  return Divider(gpu, work, shared_bytes).run();
+  const ConvWishes& wishes = work.wishes;
+  // Who asks for blocks may have spilled registers.
+  const Cheapest<ConvRollConstants> found = Divider(gpu, work, shared_bytes, wishes.blocks ? 2 : 1, 1).run();
+  if (!found.empty()) return found.best();
+  if (wishes.threads || wishes.blocks || wishes.rows || wishes.fold || wishes.width || wishes.depths)
+    throw NotSupportedError("FUSEBLOCK_CONV: a convolution has no division like that");
+  throw InternalError("a convolution whose smallest strip does not fit a multiprocessor");
+}
+
+std::vector<Division> conv_roll_divisions(const Gpu& gpu, const ConvWork& work,
+                                          const ConvRollBytes& shared_bytes) {
+  constexpr double kCountedTwice = 1.15;
+  std::vector<Division> result;
+  for (const int fold : {0, 1})
+    for (const int threads : kThreads)
+      for (const int blocks : {1, 2, 3, 4, 6, 8})
+        for (const int rows : kRows) {
+          ConvWork trial = work;
+          ConvWishes& wishes = trial.wishes = {};
+          wishes.fold = fold;
+          wishes.threads = threads;
+          wishes.blocks = blocks;
+          wishes.rows = rows;
+          const std::string shape = wishes.text();
+          const auto found = Divider(gpu, trial, shared_bytes, kCountedTwice, kDivisionsOfShape).run();
+          for (const auto& [cost, constants] : found.kept()) {
+            wishes.width = constants.width;
+            wishes.depths = constants.depths;
+            result.push_back({"conv_roll", shape, wishes.text(), cost});
+          }
+        }
+  return result;
 }
 
 }  // namespace fuseblock::cuda

@@ -22,6 +22,9 @@ bool conv_roll_near(const ConvSum& conv);
 // Bytes of shared memory that a block needs beside the stages, of a division with so many threads.
 using ConvRollBytes = std::function<int(const ConvRollConstants&)>;
 ConvRollConstants divide_conv_roll(const Gpu& gpu, const ConvWork& work, const ConvRollBytes& shared_bytes);
+// Those worth measuring, whatever the wishes are.
+std::vector<Division> conv_roll_divisions(const Gpu& gpu, const ConvWork& work,
+                                          const ConvRollBytes& shared_bytes);
 
 // What an item takes by itself, in strips.
 double conv_roll_item(const ConvRollConstants& constants, const ConvSum& conv);

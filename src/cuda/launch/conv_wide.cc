@@ -53,13 +53,14 @@ int shared_bytes(const ConvWideConstants& constants, const ConvWideWork& work) {
   return (work.values_bytes + 4 * std::max(numbers, 16) + offsets + kTilesBytes + 127) / 128 * 128;
 }
 
-// Whether a thread has registers for its sums, for both factors of a step and for the cells under way.
-bool has_registers(const ConvWideConstants& constants, const ConvWideWork& work) {
+// Whether a thread has registers for its sums, for both factors of a step and for the cells under way. The
+// count is rough: `slack` is how often it may have them.
+bool has_registers(const ConvWideConstants& constants, const ConvWideWork& work, double slack) {
   const int parts = work.mode == ConvMode::kStrict ? 2 : 1;
   const int cell = constants.vectors ? 4 : kCellBytes / work.element_bytes;
   const int needed = parts * (4 * constants.rows * constants.columns + 4 * constants.rows + 8) +
                      constants.pieces * (cell + 1) + kOtherRegisters;
-  return needed <= std::min(kMostRegisters, kRegisters / (constants.threads * constants.blocks));
+  return needed <= slack * std::min(kMostRegisters, kRegisters / (constants.threads * constants.blocks));
 }
 
 bool fits(const ConvWideConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
@@ -115,34 +116,36 @@ std::vector<int> divisors(int number) {
   return result;
 }
 
-// The best of what remains to be chosen: the strip, the depth of a chunk, the stages.
-void try_shape(ConvWideConstants trial, const ConvWideWork& work, const Gpu& gpu, double& least,
-               ConvWideConstants& best) {
+// What remains to be chosen: the strip, the depth of a chunk, the stages.
+void try_shape(ConvWideConstants trial, const ConvWideWork& work, const Gpu& gpu, double slack,
+               Cheapest<ConvWideConstants>& found) {
   constexpr int kMostPieces = 2;
   constexpr int kMostStageSteps = 8;
+  const ConvWishes& wishes = work.wishes;
   const auto width = static_cast<int>(work.conv.out[2]);
   const auto filter_columns = static_cast<int>(work.conv.geometry.filter[2]);
   const auto filter_rows = static_cast<int>(work.conv.geometry.filter[1]);
   for (int strips = 1; strips == 1 || ceil_div(width, strips) >= 16; strips *= 2) {
-    trial.box = conv_box(work.conv, trial.tile(), ceil_div(width, strips));
+    const int strip = ceil_div(width, strips);
+    if (strip != wishes.strip.value_or(strip)) continue;
+    trial.box = conv_box(work.conv, trial.tile(), strip);
     for (const int chunk_steps : {1, 2, 4}) {
       trial.chunk_steps = chunk_steps;
+      if (chunk_steps != wishes.chunk.value_or(chunk_steps)) continue;
       if (chunk_steps > 1 && (chunk_steps - 1) * kStepBytes >= group_in(work) * work.element_bytes) continue;
       for (const int row_taps : divisors(filter_columns)) {
         trial.row_taps = row_taps;
+        if (row_taps != wishes.taps.value_or(row_taps)) continue;
         if (row_taps * chunk_steps > kMostStageSteps && row_taps > 1) continue;
         const int stages =
             static_cast<int>(work.conv.geometry.filter[0]) * filter_rows * filter_columns / row_taps;
         trial.pieces = std::min(ceil_div(thread_cells(trial, work), stages), kMostPieces);
         trial.shared_bytes = shared_bytes(trial, work);
-        if (!has_registers(trial, work)) continue;
+        if (!has_registers(trial, work, slack)) continue;
         trial.stages = 4;
         while (trial.stages > 2 && !fits(trial, work, gpu)) --trial.stages;
         if (!fits(trial, work, gpu)) continue;
-        const double cost = cost_of(trial, work, gpu) * (trial.stages == 2 ? 1.1 : 1);
-        if (least != 0 && cost >= least) continue;
-        least = cost;
-        best = trial;
+        found.add(cost_of(trial, work, gpu) * (trial.stages == 2 ? 1.1 : 1), trial);
       }
     }
   }
@@ -168,16 +171,21 @@ ConvWideTiles conv_wide_tiles(const ConvWideConstants& constants, const ConvWide
   return tiles;
 }
 
-ConvWideConstants divide_conv_wide(const Gpu& gpu, const ConvWideWork& work) {
-  ConvWideConstants best;
-  double least = 0;
+namespace {
+
+// Threads and blocks a multiprocessor.
+constexpr std::array<std::pair<int, int>, 5> kBlocks = {{{256, 1}, {128, 2}, {256, 2}, {128, 3}, {128, 1}}};
+
+Cheapest<ConvWideConstants> cheapest_conv_wide(const Gpu& gpu, const ConvWideWork& work, double slack,
+                                               std::size_t most_kept) {
+  const ConvWishes& wishes = work.wishes;
+  Cheapest<ConvWideConstants> found(most_kept);
   ConvWideConstants trial;
   trial.mode = work.mode;
   trial.vectors = work.vectors;
   trial.far = work.far;
   const int columns = ceil_div(group_out(work), 8);
-  for (const auto& [threads, blocks] :
-       std::vector<std::pair<int, int>>{{256, 1}, {128, 2}, {256, 2}, {128, 3}, {128, 1}})
+  for (const auto& [threads, blocks] : kBlocks)
     for (const int warp_columns : {1, 2})
       for (const int most : {8, 6, 4, 2})
         for (const int rows : {4, 2, 1}) {
@@ -186,12 +194,51 @@ ConvWideConstants divide_conv_wide(const Gpu& gpu, const ConvWideWork& work) {
           trial.warp_columns = warp_columns;
           trial.columns = most;
           trial.rows = rows;
+          if (threads != wishes.threads.value_or(threads) || blocks != wishes.blocks.value_or(blocks) ||
+              warp_columns != wishes.beside.value_or(warp_columns) || most != wishes.columns.value_or(most) ||
+              rows != wishes.rows.value_or(rows))
+            continue;
           // Blocks of channels that are mostly empty have smaller ones beside them.
           if (most > 2 && warp_columns * (most - 2) >= columns) continue;
-          try_shape(trial, work, gpu, least, best);
+          try_shape(trial, work, gpu, slack, found);
         }
-  if (least == 0) throw InternalError("a convolution whose smallest tile does not fit shared memory");
-  return best;
+  return found;
+}
+
+}  // namespace
+
+ConvWideConstants divide_conv_wide(const Gpu& gpu, const ConvWideWork& work) {
+  // Who asks for blocks may have spilled registers.
+  const Cheapest<ConvWideConstants> found = cheapest_conv_wide(gpu, work, work.wishes.blocks ? 2 : 1, 1);
+  if (!found.empty()) return found.best();
+  if (work.wishes.any()) throw NotSupportedError("conv_wide: a convolution has no division like that");
+  throw InternalError("a convolution whose smallest tile does not fit shared memory");
+}
+
+std::vector<Division> conv_wide_divisions(const Gpu& gpu, const ConvWideWork& work) {
+  constexpr double kCountedTwice = 1.15;
+  std::vector<Division> result;
+  for (const auto& [threads, blocks] : kBlocks)
+    for (const int beside : {1, 2})
+      for (const int columns : {8, 6, 4, 2})
+        for (const int rows : {4, 2, 1}) {
+          ConvWideWork trial = work;
+          ConvWishes& wishes = trial.wishes = {};
+          wishes.threads = threads;
+          wishes.blocks = blocks;
+          wishes.rows = rows;
+          wishes.columns = columns;
+          wishes.beside = beside;
+          const std::string shape = wishes.text();
+          const auto found = cheapest_conv_wide(gpu, trial, kCountedTwice, kDivisionsOfShape);
+          for (const auto& [cost, constants] : found.kept()) {
+            wishes.chunk = constants.chunk_steps;
+            wishes.taps = constants.row_taps;
+            wishes.strip = constants.box.strip;
+            result.push_back({"conv_wide", shape, wishes.text(), cost});
+          }
+        }
+  return result;
 }
 
 }  // namespace fuseblock::cuda

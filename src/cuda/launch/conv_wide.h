@@ -6,6 +6,9 @@
 #include "cuda/conv_sum.h"
 #include "cuda/emit/conv_wide_text.h"
 #include "cuda/gpu.h"
+#include "cuda/launch/cheapest.h"
+#include "cuda/launch/conv_wishes.h"
+#include "cuda/launch/kernel.h"
 
 namespace fuseblock::cuda {
 
@@ -19,9 +22,12 @@ struct ConvWideWork {
   int kept_numbers = 0;
   bool vectors = false;  // channels are read 16 bytes at a time
   bool far = false;      // positions may lie 2^31 elements apart
+  ConvWishes wishes;     // of the table of tuned divisions
 };
 
 ConvWideConstants divide_conv_wide(const Gpu& gpu, const ConvWideWork& work);
+// Those worth measuring, whatever the wishes are.
+std::vector<Division> conv_wide_divisions(const Gpu& gpu, const ConvWideWork& work);
 
 // Shared memory of a thread block.
 int conv_wide_bytes(const ConvWideConstants& constants, const ConvWideWork& work);

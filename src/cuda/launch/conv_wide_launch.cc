@@ -5,8 +5,10 @@
 #include <map>
 #include <optional>
 
+#include "cuda/launch/conv_problem.h"
 #include "cuda/launch/conv_wide.h"
 #include "cuda/launch/kernel.h"
+#include "cuda/tuned.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -57,8 +59,19 @@ class ConvWideLaunch : public KernelLaunch {
     kernel.numbers = {{"tiles", tiles.all()}};
     kernel.division = {"tiles of " + std::to_string(variant.constants.tile()) + " positions and " +
                        std::to_string(variant.constants.block_channels()) + " channels, " +
-                       std::to_string(tiles.all()) + " in all; products in " + conv_mode_name(work_.mode)};
+                       std::to_string(tiles.all()) + " in all; products in " + conv_mode_name(work_.mode) +
+                       "; " + variant.chosen};
+    kernel.chosen = variant.chosen;
     return {weights, kernel};
+  }
+
+  std::string problem() const override { return problem_of(vectors_ != nullptr, false); }
+
+  std::vector<Division> divisions() const override {
+    ConvWideWork work = work_;
+    work.vectors = vectors_ != nullptr;
+    work.far = false;
+    return conv_wide_divisions(gpu_, work);
   }
 
   void reserve(WorkspaceLayout& counters) override {
@@ -124,6 +137,7 @@ class ConvWideLaunch : public KernelLaunch {
 
  private:
   struct Variant {
+    std::string chosen;  // by what, in words
     ConvWideConstants constants;
     ConvWideText text;
     std::optional<LoadedKernel> kernel;
@@ -151,11 +165,33 @@ class ConvWideLaunch : public KernelLaunch {
                                   std::int64_t{gpu_.multiprocessors} * 8);
   }
 
+  std::string problem_of(bool vectors, bool far) const {
+    return conv_problem("conv_wide", work_.conv, work_.mode,
+                        std::string(vectors ? "vectors of channels" : "any strides") + (far ? ", far" : "") +
+                            ", " + counted(work_.list_numbers, "number") + " a channel");
+  }
+
+  // That of the table of tuned divisions; none where it has none that this kernel can have.
+  std::optional<ConvWideConstants> tuned_constants() const {
+    if (gpu_.tuned == nullptr) return std::nullopt;
+    const TunedDivision* tuned = gpu_.tuned->find(gpu_, problem_of(work_.vectors, work_.far));
+    if (tuned == nullptr || tuned->division.empty()) return std::nullopt;
+    ConvWideWork work = work_;
+    work.wishes = ConvWishes::parse(tuned->division);
+    try {
+      return divide_conv_wide(gpu_, work);
+    } catch (const NotSupportedError&) {
+      return std::nullopt;
+    }
+  }
+
   std::unique_ptr<Variant> make_variant(bool vectors, bool far) {
     work_.vectors = vectors;
     work_.far = far;
     auto variant = std::make_unique<Variant>();
-    variant->constants = divide_conv_wide(gpu_, work_);
+    const std::optional<ConvWideConstants> tuned = tuned_constants();
+    variant->chosen = tuned ? "tuned" : "by the cost model";
+    variant->constants = tuned ? *tuned : divide_conv_wide(gpu_, work_);
     variant->text = conv_wide_text(schedule_, cut_, variant->constants);
     variant->kernel.emplace(source_of(variant->text.kernel, schedule_),
                             conv_wide_bytes(variant->constants, work_));

@@ -1,5 +1,6 @@
-// What the environment variable FUSEBLOCK_CONV asks of the division of kernels `conv`, for measurements: the
-// planner chooses among divisions that have these numbers.
+// Numbers that the division of a kernel over a convolution must have: as the environment variable
+// FUSEBLOCK_CONV asks for them, for measurements, or as the table of tuned divisions has them (cuda/tuned.h).
+// The planner chooses among divisions that have these numbers.
 #pragma once
 
 #include <array>
@@ -11,18 +12,31 @@ namespace fuseblock::cuda {
 struct ConvWishes {
   std::optional<int> threads;
   std::optional<int> blocks;  // a multiprocessor
-  std::optional<int> rows;    // products of 16 positions that a warp has at once
+  std::optional<int> rows;    // products of 16 positions (`conv_roll`: 64) that a warp has at once
   std::optional<int> stages;
   std::optional<int> promote;
   std::optional<int> down;
   std::optional<int> roll;  // 0: `conv` where `conv_roll` would take it
   std::optional<int> fold;  // rows of the image are depths
+  // `conv_roll`: columns of a band, depths of a segment.
+  std::optional<int> width;
+  std::optional<int> depths;
+  // `conv_wide`: products beside each other in a warp, warps beside each other, steps of a chunk, taps of a
+  // stage, columns of a strip.
+  std::optional<int> columns;
+  std::optional<int> beside;
+  std::optional<int> chunk;
+  std::optional<int> taps;
+  std::optional<int> strip;
   std::optional<std::array<int, 3>> tile;
 
   // `threads=256,blocks=2,rows=4,stages=1,promote=4,down=0,roll=0,fold=1,tile=1x8x30`, each where it is
-  // wished. A UserError names what it is not.
-  static ConvWishes parse(const std::string& text);
+  // wished. A UserError begins with `where` and names what it is not.
+  static ConvWishes parse(const std::string& text, const std::string& where = "FUSEBLOCK_CONV");
   static ConvWishes of_environment();
+  // What parse() reads, in that order.
+  std::string text() const;
+  bool any() const { return !text().empty(); }
 };
 
 }  // namespace fuseblock::cuda

@@ -105,6 +105,8 @@ std::vector<PlannedKernel> KernelLaunch::planned() const {
   }
   return result;
 }
+std::string KernelLaunch::problem() const { return {}; }
+std::vector<Division> KernelLaunch::divisions() const { return {}; }
 void KernelLaunch::reserve(WorkspaceLayout& /*counters*/) {}
 void KernelLaunch::reserve_scratch(WorkspaceLayout& /*layout*/) {}
 

@@ -98,6 +98,16 @@ struct LaunchDescription {
   std::vector<std::string> conditions = {};  // without which the kernel's constants do not hold
 };
 
+// A way to divide a launch's work.
+struct Division {
+  std::string kernel;  // its name
+  std::string shape;   // the beginning of the text: divisions of one shape differ in their tiles alone
+  std::string text;    // every number that the cost model may choose, as the table of tuned divisions has it
+  double cost = 0;     // by the cost model, in a unit that divisions of one kernel share
+};
+// Of one shape that are worth measuring.
+constexpr std::size_t kDivisionsOfShape = 4;
+
 class KernelLaunch {
  public:
   KernelLaunch() = default;
@@ -109,6 +119,10 @@ class KernelLaunch {
   virtual std::vector<jit::KernelSource> sources() const = 0;
   // What it launches where tensors are as their types say; names and digests of the sources unless it knows more.
   virtual std::vector<PlannedKernel> planned() const;
+  // What its division is looked up by in the table of tuned ones (cuda/tuned.h); empty where it has one alone.
+  virtual std::string problem() const;
+  // The divisions that are worth measuring; none where there is one alone.
+  virtual std::vector<Division> divisions() const;
   // Takes its places in the part of the workspace that is zero when a run begins.
   virtual void reserve(WorkspaceLayout& counters);
   // Takes other places in the workspace.

@@ -28,7 +28,7 @@ struct TuneOptions {
   int divisions = 12;
   int repeat = 9;      // timed runs of each; medians count
   double seconds = 0;  // after so many nothing more is compiled; 0: no limit
-  int threads = 0;     // that compile; 0: as many as there are cores
+  int processes = 0;   // that compile; 0: as many as there are cores
   // Told what is going on; may be null.
   std::function<void(const std::string&)> progress = nullptr;
 };

@@ -4,11 +4,11 @@
 #include "fuseblock/tune.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -18,6 +18,7 @@
 #include "cuda/arrange.h"
 #include "cuda/engine.h"
 #include "cuda/jit/cache.h"
+#include "cuda/jit/compile_processes.h"
 #include "cuda/launch/conv_wishes.h"
 #include "cuda/tune_memory.h"
 #include "cuda/tuned.h"
@@ -321,37 +322,49 @@ class Tuner {
     if (options_.progress) options_.progress(what);
   }
 
-  // Until that share of the time has passed.
+  // Until that share of the time has passed; the cost model's own in any case.
   void compile(double share) {
     std::multimap<std::size_t, Trial*> ordered;
     for (const auto& each : cases_) ordered.merge(each->to_compile());
-    std::vector<std::pair<std::size_t, Trial*>> trials(ordered.begin(), ordered.end());
-    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    std::atomic<std::size_t> next = 0;
-    std::atomic<std::size_t> done = 0;
-    auto work = [&] {
-      for (std::size_t i = next++; i < trials.size(); i = next++) {
-        const double passed = std::chrono::duration<double>(Clock::now() - begin_).count();
-        Trial& trial = *trials[i].second;
-        const bool own = trial.division.text.empty();
-        if (!own && options_.seconds > 0 && passed > share * options_.seconds) continue;
-        try {
-          for (const jit::KernelSource& source : trial.launch->sources())
-            jit::kernel_cache().find(source, *gpu_.architecture);
-          trial.compiled = true;
-        } catch (const Error& error) {
-          trial.refused = error.what();
-        }
-        ++done;
+    std::vector<jit::KernelSource> sources;
+    std::vector<bool> needed;
+    for (const auto& [place, trial] : ordered)
+      for (jit::KernelSource& source : trial->launch->sources()) {
+        sources.push_back(std::move(source));
+        needed.push_back(trial->division.text.empty());
       }
+    auto in_time = [&] {
+      const double passed = std::chrono::duration<double>(Clock::now() - begin_).count();
+      return options_.seconds <= 0 || passed < share * options_.seconds;
     };
-    std::vector<std::thread> threads;
-    for (int i = 0; i < (options_.threads > 0 ? options_.threads : cores); ++i) threads.emplace_back(work);
-    while (done < trials.size() && next < trials.size()) {
-      tell("compiled " + std::to_string(done) + " of " + std::to_string(trials.size()) + " divisions");
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    jit::CompileProcesses processes;
+    processes.count = options_.processes > 0 ? options_.processes : cores;
+    processes.wanted = [&](std::size_t i) { return needed[i] || in_time(); };
+    processes.progress = [&](std::size_t done) {
+      tell("compiled " + std::to_string(done) + " of " + std::to_string(sources.size()) + " kernels");
+    };
+    const std::vector<bool> there = jit::compile_in_processes(sources, *gpu_.architecture, processes);
+    std::size_t first = 0;
+    for (const auto& [place, trial] : ordered) {
+      const std::size_t last = first + trial->launch->sources().size();
+      const bool ready = std::all_of(there.begin() + static_cast<std::ptrdiff_t>(first),
+                                     there.begin() + static_cast<std::ptrdiff_t>(last), std::identity());
+      if (ready || needed[first] || in_time()) load(*trial);
+      first = last;
     }
-    for (std::thread& thread : threads) thread.join();
+  }
+
+  // Finds what the processes compiled, compiles what they did not.
+  void load(Trial& trial) const {
+    try {
+      for (const jit::KernelSource& source : trial.launch->sources())
+        jit::kernel_cache().find(source, *gpu_.architecture);
+      trial.compiled = true;
+    } catch (const Error& error) {
+      if (trial.division.text.empty()) throw;
+      trial.refused = error.what();
+    }
   }
 
   const TuneOptions& options_;

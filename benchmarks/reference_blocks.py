@@ -1,7 +1,7 @@
 """The reference blocks as their users write them in PyTorch: constructors, parameter names, inputs, notation.
 
 `BLOCKS` has the blocks, `TAILS` the same on the output of a convolution that is computed elsewhere,
-`NETWORKS` blocks of real networks with many channels. Inputs are uniform in [0, 1), those of tails normal.
+`NETWORKS` blocks of real networks. Inputs are uniform in [0, 1), those of tails normal.
 `randomise` draws gamma and beta at random: with their defaults conv3d_gn_mean is 0 for every input. Each
 notation names its stages so that parameters have PyTorch's names.
 """
@@ -155,6 +155,31 @@ class Conv3dInLeaky(nn.Module):
         return functional.leaky_relu(self.norm(self.conv(x)), 0.01)
 
 
+class Conv2dGnRelu(nn.Module):
+    """The first convolution of a residual network, with a group norm and ReLU."""
+
+    def __init__(self, in_channels: int, channels: int, groups: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, channels, 7, stride=2, padding=3)
+        self.norm = nn.GroupNorm(groups, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(self.norm(self.conv(x)))
+
+
+class GnSiluConv2dAdd(nn.Module):
+    """Group norm, SiLU, convolution, residual: half a residual block of image VAEs."""
+
+    def __init__(self, channels: int, groups: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(groups, channels)
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.conv(functional.silu(self.norm(x))) + x
+        return result
+
+
 @dataclass(frozen=True)
 class ReferenceBlock:
     """A block: how PyTorch's module is made, the same as notation, and the input its users have."""
@@ -221,6 +246,16 @@ NETWORKS = {
         lambda: Conv3dInLeaky(32),
         "conv3d(32, k=3, pad=1) as conv | instance_norm(affine=true) as norm | leaky_relu(0.01)",
         (2, 32, 64, 64, 64),
+    ),
+    "conv2d_k7_gn_relu": ReferenceBlock(
+        lambda: Conv2dGnRelu(3, 64, 32),
+        "conv2d(64, k=7, stride=2, pad=3) as conv | group_norm(32) as norm | relu",
+        (64, 3, 224, 224),
+    ),
+    "gn_silu_conv2d_add": ReferenceBlock(
+        lambda: GnSiluConv2dAdd(128, 32),
+        "group_norm(32) as norm | silu | conv2d(128, k=3, pad=1) as conv | add(x)",
+        (1, 128, 512, 512),
     ),
 }
 

@@ -20,7 +20,6 @@ import json
 import multiprocessing
 import os
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -29,15 +28,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "python"))
+sys.path[:0] = [str(ROOT / "python"), str(ROOT)]
 
 import torch  # noqa: E402
 from fuseblock._capi import Plan, type_text, version  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-RUNS = 10
-DEVICE = "cuda"
+from benchmarks.gpu.gpu_timing import DEVICE, Timer, copy_rate  # noqa: E402
+
 FORWARD, TRAINING = DIRECTIONS = ("forward", "forward+backward")
 COMPILED = "torch.compile"
 
@@ -149,37 +148,6 @@ def cases() -> list[Case]:
     return result
 
 
-class Timer:
-    """Medians by events, with L2 emptied before each run."""
-
-    def __init__(self) -> None:
-        self.flush = torch.empty(512 * 1024 * 1024, dtype=torch.uint8, device=DEVICE)
-
-    def __call__(self, function: Callable[[], object]) -> tuple[float, float]:
-        """Milliseconds: the median and the distance of the quartiles."""
-        for _ in range(3):
-            function()
-        times = []
-        for _ in range(RUNS):
-            self.flush.zero_()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            torch.cuda._sleep(200_000)  # type: ignore[no-untyped-call]  # the host is then ahead
-            start.record()
-            function()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(start.elapsed_time(end))
-        quarter = statistics.quantiles(times, n=4)
-        return statistics.median(times), quarter[2] - quarter[0]
-
-
-def measured_copy_rate(timer: Timer) -> float:
-    """Bytes a second of a copy, read and written ones together."""
-    source = torch.randn(128 * 1024 * 1024, device=DEVICE).bfloat16()
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / (timer(lambda: target.copy_(source))[0] / 1e3)
-
-
 def largest(values: Tensor) -> float:
     """The largest absolute value."""
     return float(values.abs().max())
@@ -256,7 +224,7 @@ def named(case: Case, arguments: list[Tensor]) -> dict[str, Tensor]:
 
 
 def run_forward(
-    case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: bool
+    case: Case, layout: str, timer: Timer, bytes_a_second: float, with_compile: bool
 ) -> dict[str, Any]:
     """The row of a case forward."""
     arguments = draw_arguments(case, layout)
@@ -266,11 +234,11 @@ def run_forward(
     expected = case.by_torch(*arguments)
     output = next(iter(call.outputs.values()))
     error, peer_error = errors(case, arguments, output, expected)
-    peers = {"eager": timer(lambda: case.by_torch(*arguments))[0]}
+    peers = {"eager": timer(lambda: case.by_torch(*arguments))}
     if with_compile:
         compiled = torch.compile(case.by_torch, dynamic=False)
-        peers[COMPILED] = timer(lambda: compiled(*arguments))[0]
-    ms, spread = timer(call)
+        peers[COMPILED] = timer(lambda: compiled(*arguments))
+    ms, spread = timer.measure(call)
     kernels = [
         {name: kernel[name] for name in ("name", "source_digest")}
         for kernel in json.loads(plan.explain_json()).get("kernels", [])
@@ -280,7 +248,7 @@ def run_forward(
         "fuseblock_ms": ms,
         "spread_ms": spread,
         "peers": peers,
-        "floor_ms": (arguments[0].nbytes + output.nbytes) / copy_rate * 1e3,
+        "floor_ms": (arguments[0].nbytes + output.nbytes) / bytes_a_second * 1e3,
         "error": error,
         "peer_error": peer_error,
         "kernels": kernels,
@@ -288,7 +256,7 @@ def run_forward(
 
 
 def run_training(
-    case: Case, layout: str, timer: Timer, copy_rate: float, with_compile: bool
+    case: Case, layout: str, timer: Timer, bytes_a_second: float, with_compile: bool
 ) -> dict[str, Any]:
     """The row of a case forward and backward."""
     arguments = draw_arguments(case, layout)
@@ -311,19 +279,19 @@ def run_training(
     def eager() -> object:
         return torch.autograd.grad(case.by_torch(*leaves), leaves, gradient)
 
-    peers = {"eager": timer(eager)[0]}
+    peers = {"eager": timer(eager)}
     if with_compile:
         trained = torch.compile(case.by_torch, dynamic=False)
-        peers[COMPILED] = timer(lambda: torch.autograd.grad(trained(*leaves), leaves, gradient))[0]
-    ms, spread = timer(both)
-    alone, _ = timer(second)
+        peers[COMPILED] = timer(lambda: torch.autograd.grad(trained(*leaves), leaves, gradient))
+    ms, spread = timer.measure(both)
+    alone = timer(second)
     return {
         **head_of(case, layout, TRAINING),
         "fuseblock_ms": ms,
         "spread_ms": spread,
         "backward_ms": alone,
         "peers": peers,
-        "floor_ms": (3 * x.nbytes + result.nbytes + gradient.nbytes) / copy_rate * 1e3,
+        "floor_ms": (3 * x.nbytes + result.nbytes + gradient.nbytes) / bytes_a_second * 1e3,
     }
 
 
@@ -410,15 +378,15 @@ def main() -> int:
         timer = Timer()  # beside them: a process's first use of a GPU takes seconds
         compiling.get()
     print(f"compiled ahead after {time.monotonic() - start:.0f} s", flush=True)
-    copy_rate = measured_copy_rate(timer)
-    print(f"{torch.cuda.get_device_name()}: copies at {copy_rate / 1e12:.2f} TB/s", flush=True)
+    bytes_a_second = copy_rate(timer)
+    print(f"{torch.cuda.get_device_name()}: copies at {bytes_a_second / 1e12:.2f} TB/s", flush=True)
     runs = {FORWARD: run_forward, TRAINING: run_training}
     for each in chosen:
         case = cases()[each.number]
         with_compile = not options.no_compile
         try:
             found = [
-                runs[direction](case, each.layout, timer, copy_rate, with_compile)
+                runs[direction](case, each.layout, timer, bytes_a_second, with_compile)
                 for direction in each.directions
             ]
         except NotImplementedError as refused:
@@ -435,7 +403,7 @@ def main() -> int:
                 "cuda": torch.version.cuda,
                 "python": platform.python_version(),
             },
-            "copy_bytes_per_second": copy_rate,
+            "copy_bytes_per_second": bytes_a_second,
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "rows": rows,
         }

@@ -22,29 +22,57 @@ HEAD = (
     "| | floor | fuseblock | times the floor | PyTorch's best | times as long | error | PyTorch's |\n"
     "|---|---|---|---|---|---|---|---|"
 )
+# With the module as a user calls it: its time, and what it runs.
+MODULE_HEAD = (
+    "| | floor | fuseblock | times the floor | PyTorch's best | times as long | error | PyTorch's "
+    "| module | runs |\n"
+    "|---|---|---|---|---|---|---|---|---|---|"
+)
 
 
 def line(row: dict[str, Any]) -> str:
     """A row of a table."""
     ours, floor, peer = row["fuseblock_ms"], row["floor_ms"], min(row["peers"].values())
     cells = f"{floor:.4f} | {ours:.4f} | {ours / floor:.2f} | {peer:.3f} | {peer / ours:.2f}"
-    return f"| `{row['case']}` | {cells} | {row['error']:.1e} | {row['peer_error']:.1e} |"
+    module = row.get("module_ms")
+    called = "| |" if module is None else f"| {module:.4f} | {' + '.join(row['module_plan'])} |"
+    return f"| `{row['case']}` | {cells} | {row['error']:.1e} | {row['peer_error']:.1e} {called}"
+
+
+def starts(rows: list[dict[str, Any]]) -> str:
+    """A table of first calls; nothing where none were timed."""
+    lines = [
+        f"| `{row['case']}`, {row['mode']} | {what} | {times['empty_cache_s']:.2f} | "
+        f"{1e3 * times['disk_cache_s']:.1f} |"
+        for row in rows
+        for what, times in row.get("starts", {}).items()
+    ]
+    head = "| first call | of | empty cache, s | from the disk, ms |\n|---|---|---|---|\n"
+    return "\n" + head + "\n".join(lines) + "\n" if lines else ""
 
 
 def tables(rows: list[dict[str, Any]]) -> str:
     """A table for each mode and layout, with the mean gain over the best of the peers."""
     parts = []
     for mode, layout in dict.fromkeys((row["mode"], row["layout"]) for row in rows):
-        chosen = [row for row in rows if (row["mode"], row["layout"]) == (mode, layout) and not row["wish"]]
+        chosen = [
+            row
+            for row in rows
+            if (row["mode"], row["layout"], row["wish"]) == (mode, layout, "")
+            and "fuseblock_ms" in row
+            and row["peers"]
+        ]
+        if not chosen:
+            continue
         lines = "\n".join(map(line, chosen))
         gains = [min(row["peers"].values()) / row["fuseblock_ms"] for row in chosen]
         gain = math.exp(sum(map(math.log, gains)) / len(gains))
         peers = ", ".join(sorted({name for row in chosen for name in row["peers"]}))
         parts.append(
-            f"{mode}, {layout}:\n\n{HEAD}\n{lines}\n\n"
+            f"{mode}, {layout}:\n\n{MODULE_HEAD}\n{lines}\n\n"
             f"Against the best of {peers}: geometric mean {gain:.2f} over {len(chosen)} rows.\n"
         )
-    return "\n".join(parts)
+    return "\n".join(parts) + starts(rows)
 
 
 def printed(text: str) -> str:

@@ -28,7 +28,8 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT)]
 import torch  # noqa: E402
 from fuseblock._capi import BoundCall, Plan  # noqa: E402
 
-from benchmarks.gpu.bench import DEVICE, GROUP_NORMS, Timer, measured_copy_rate  # noqa: E402
+from benchmarks.gpu.bench import GROUP_NORMS  # noqa: E402
+from benchmarks.gpu.gpu_timing import DEVICE, Timer, copy_rate  # noqa: E402
 
 # For each width, beside what the model chooses for it.
 CHOICES = ("pieces=1", "pieces=2", "pieces=4", "threads=512,blocks=1", "ahead=0", "ahead=1")
@@ -114,7 +115,7 @@ def time_cell(cell: Cell, timer: Timer, expected: list[torch.Tensor]) -> dict[st
         "shape": list(cell.shape),
         "choice": cell.choice,
         "division": division,
-        "us": timer(call)[0] * 1e3,
+        "us": timer(call) * 1e3,
         "differs": differs,
     }
 
@@ -156,7 +157,7 @@ def main() -> int:
         pool.map(compile_cell, [*chosen, *(cell for each in lines for cell in each)], chunksize=1)
 
     timer = Timer()
-    rate = measured_copy_rate(timer)
+    rate = copy_rate(timer)
     print(f"a copy: {rate / 1e12:.2f} TB/s; microseconds, and times the floor in brackets; * the least")
     heads = ["chosen", *(choice.replace("threads=512,blocks=1", "512x1") for choice in options.choices)]
     heads += [f"team*{factor}" for factor in TEAMS]

@@ -20,6 +20,7 @@ from benchmarks.cpu.cases import DIRECTIONS, Case, cases
 from benchmarks.cpu.contenders import FuseblockContender, exact_results, output_gradient, relative_error
 from benchmarks.cpu.timing import MachineRates, Times
 from benchmarks.gpu import bench as gpu_bench
+from benchmarks.gpu import bench_conv, conv_contenders, conv_tables, gpu_timing
 from benchmarks.reference_blocks import BLOCKS, TAILS
 
 # What programs that read results files rely on.
@@ -145,23 +146,101 @@ def test_rows_of_the_gpu_benchmark_can_be_chosen() -> None:
     assert [each.directions for each in gpu_bench.choose(options, rows)] == [["forward+backward"]]
 
 
+class CallingTimer(gpu_timing.Timer):
+    """Calls, and times nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def once(self, function: Callable[[], object]) -> float:
+        function()
+        return 1.0
+
+
 def test_rows_of_the_gpu_benchmark_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU engine, with a timer that only calls."""
     monkeypatch.setattr(gpu_bench, "DEVICE", "cpu")
-
-    class Timer(gpu_bench.Timer):
-        def __init__(self) -> None:
-            pass
-
-        def __call__(self, function: Callable[[], object]) -> tuple[float, float]:
-            function()
-            return 1.0, 0.0
 
     for number in (0, 9, 10, 11, 12):
         case = gpu_bench.cases()[number]
         case = replace(case, shape=(2, case.shape[1], 4, 5))
         for run in (gpu_bench.run_forward, gpu_bench.run_training):
-            row = run(case, "contiguous", Timer(), 1e12, False)
+            row = run(case, "contiguous", CallingTimer(), 1e12, False)
             assert ROW_KEYS - set(row) <= {"error", "peer_error", "peak_bytes", "peer_peak_bytes"}
             assert set(row["peers"]) == {"eager"}
             assert row.get("error", 0) <= 0.1
+
+
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU benchmark's contenders on the CPU, on few positions."""
+    monkeypatch.setattr(conv_contenders, "DEVICE", "cpu")
+    few = {
+        name: replace(block, shape=(2, block.shape[1], *[6, 7, 8][: len(block.shape) - 2]))
+        for name, block in conv_contenders.CASES.items()
+    }
+    monkeypatch.setattr(conv_contenders, "CASES", few)
+
+
+@pytest.mark.parametrize("name", list(conv_contenders.CASES))
+def test_rows_of_the_convolution_benchmark_are_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu(monkeypatch)
+    rates = {"bf16": 1e12, "strict": 1e12, "copy": 1e12}
+    mode, layout = ("bf16", "channels_last") if name == "conv2d_gn_silu" else ("strict", "contiguous")
+    row = conv_contenders.Row(name, mode, layout)
+    head: dict[str, Any] = {**bench_conv.head_of(name, mode, layout), "peers": {"compiled": 2.0}}
+    parts = ["kernels", "module", "peers"]
+    found = bench_conv.measure(row, head, CallingTimer(), rates, parts, ["eager"])
+    assert ROW_KEYS - set(found) <= {"peak_bytes", "peer_peak_bytes"}
+    assert set(found["peers"]) == {"eager", "eager channels_last", "compiled"}
+    assert found["module_ms"] == found["fuseblock_ms"] == 1.0
+    bound = 1e-4 if mode == "strict" else 0.1
+    assert max(found["error"], found["module_error"], found["peer_error"]) < bound
+    assert bench_conv.missing(found, parts, ["eager"]) == ([], [])
+    assert bench_conv.missing(found, ["starts", "peers"], ["compiled"]) == (["starts", "peers"], ["compiled"])
+    assert name in bench_conv.line(found)
+
+
+def test_the_convolution_benchmarks_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "conv.json"
+    record = bench_conv.Record(file)
+    record.rates["copy"] = 1e12
+    times = {"floor_ms": 0.5, "error": 1e-6, "peer_error": 1e-6}
+    for name, ours in (("conv3d_gn_mean", 1.0), ("conv3d_hardswish_gn_mean", 4.0)):
+        head = bench_conv.head_of(name, "tf32", "contiguous")
+        record.put({**head, **times, "fuseblock_ms": ours, "peers": {"eager": 8.0, "compiled": 9.0}})
+    module = {"module_ms": 2.0, "module_plan": ["conv_roll"]}
+    record.put(
+        {**bench_conv.Record(file).row(bench_conv.head_of("conv3d_gn_mean", "tf32", "contiguous")), **module}
+    )
+    rows = list(bench_conv.Record(file).rows.values())
+    assert len(rows) == 2
+    # 8 / 1 and 8 / 4; the module was timed once, 8 / 2.
+    (mean,) = bench_conv.means(rows)
+    assert "our kernels 4.00 (2 of 4), the module 4.00 (1 of 4)" in mean
+    monkeypatch.setattr(
+        bench_conv, "start_times", lambda *_: [{"conv3d_gn_mean": 2.0}, {"conv3d_gn_mean": 0.01}]
+    )
+    bench_conv.measure_starts(bench_conv.Record(file), ["kernels"], "tf32", "contiguous", ["conv3d_gn_mean"])
+    rows = json.loads(file.read_text())["rows"]
+    assert rows[0]["starts"] == {"kernels": {"empty_cache_s": 2.0, "disk_cache_s": 0.01}}
+    tables = conv_tables.tables(rows)
+    assert "| `conv3d_gn_mean`, tf32 | kernels | 2.00 | 10.0 |" in tables
+    assert "| 2.0000 | conv_roll |" in tables
+
+
+def test_first_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu(monkeypatch)
+    for what in ("kernels", "module"):
+        found = conv_contenders.first_calls(what, "strict", ["conv3d_gn_mean"])
+        assert list(found) == ["conv3d_gn_mean"]
+        assert found["conv3d_gn_mean"] > 0
+
+
+def test_plans_of_modules_are_named() -> None:
+    launches = (
+        "\n3 kernels, each launched once\n  1  conv_weights: 1 block\n  2  conv_wide: x\n  3  rows: y\n"
+    )
+    assert conv_contenders.kernels_of(launches) == ["conv_weights", "conv_wide", "rows"]
+    host = "plan\n  1  host call of conv2d\n  2  sweep over x\n" + launches
+    assert conv_contenders.kernels_of(host)[0] == "PyTorch's convolution"
+    assert conv_contenders.kernels_of("x\nPyTorch's operators run: no\n") == ["no"]

@@ -11,7 +11,11 @@ namespace fuseblock {
 std::vector<KernelText> kernel_sources(const TypedBlock& block, const Device& device,
                                        const PlanOptions& options, std::string_view architecture) {
   cuda::Gpu gpu = cuda::gpu_of(device.description());
-  if (!architecture.empty()) gpu.architecture = &jit::architecture(architecture);
+  if (!architecture.empty() && architecture != gpu.architecture->name) {
+    gpu.architecture = &jit::architecture(architecture);
+    // Divisions were measured within the device's own limits.
+    gpu.tuned = nullptr;
+  }
   std::vector<KernelText> kernels;
   for (jit::KernelSource& source : cuda::sources(make_schedule(block, device.description(), options), gpu)) {
     const bool known = std::any_of(kernels.begin(), kernels.end(),

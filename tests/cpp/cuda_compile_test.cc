@@ -362,6 +362,7 @@ std::vector<KernelText> kernels_of(const Variant& variant, const std::string& ty
   TypedBlock block =
       TypedBlock::infer(Block::parse(variant.block), TensorType::parse(type + variant.input), others);
   if (variant.backward) block = block.backward();
+  setenv("FUSEBLOCK_TUNED", "none", 1);  // the variants are those of the cost model and of wishes
   setenv("FUSEBLOCK_SLICES", variant.slices.c_str(), 1);
   setenv("FUSEBLOCK_CONV", variant.conv.c_str(), 1);
   return kernel_sources(block, Device::by_name("h200"),

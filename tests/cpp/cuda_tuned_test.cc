@@ -20,9 +20,9 @@ Gpu h200() {
   return gpu;
 }
 
-Gpu with(const Gpu& gpu, const std::string& problem, const std::string& division) {
+Gpu with(const Gpu& gpu, const std::string& problem, const std::string& kernel, const std::string& division) {
   TunedTable table;
-  table.add({gpu.kind, gpu.multiprocessors, "", problem, division, 1, 2});
+  table.add({gpu.kind, gpu.multiprocessors, kernel, problem, division, 1, 2});
   Gpu result = gpu;
   result.tuned = std::make_shared<const TunedTable>(std::move(table));
   return result;
@@ -145,7 +145,8 @@ TEST(Divisions, AreThoseThatALaunchCanHave) {
       EXPECT_TRUE(division.text.starts_with(division.shape)) << division.text;
       EXPECT_GT(division.cost, 0) << division.text;
       if (i % 7 != 0) continue;  // a launch takes its time to be made
-      const auto tuned = make_launch(schedule, cuts[0], with(gpu, launch->problem(), division.text), nullptr);
+      const auto tuned = make_launch(schedule, cuts[0],
+                                     with(gpu, launch->problem(), division.kernel, division.text), nullptr);
       const PlannedKernel kernel = tuned->planned().back();
       EXPECT_EQ(kernel.chosen, "tuned") << each.block << " " << division.text;
       EXPECT_EQ(kernel.name, division.kernel);
@@ -170,7 +171,8 @@ TEST(Divisions, ThatDoNotFitArePassedOver) {
              {launch->problem(), "threads=512,blocks=8,rows=4"},
              {launch->problem(), ""},
              {launch->problem() + ", else", "threads=128,blocks=1"}}) {
-      const auto other = make_launch(schedule, cut, with(h200(), problem, division), nullptr);
+      const auto other =
+          make_launch(schedule, cut, with(h200(), problem, launch->planned().back().name, division), nullptr);
       EXPECT_EQ(other->planned().back().chosen, "by the cost model") << division;
       EXPECT_EQ(other->planned().back().digest, launch->planned().back().digest);
     }

@@ -219,12 +219,13 @@ class ConvLaunch : public KernelLaunch {
     if (gpu_.tuned == nullptr || work_.wishes.any()) return nullptr;
     const TunedDivision* tuned = gpu_.tuned->find(gpu_, problem_of(work_.dense));
     if (tuned == nullptr || tuned->division.empty()) return nullptr;
+    const bool rolls = tuned->kernel == "conv_roll";
+    if (rolls && !conv_rolls(gpu_, work_)) return nullptr;
     ConvWork work = work_;
     work.wishes = ConvWishes::parse(tuned->division);
     try {
-      auto variant = work.wishes.roll.value_or(1) != 0 && conv_rolls(gpu_, work)
-                         ? conv_roll_variant(schedule_, cut_, gpu_, work)
-                         : conv_variant(schedule_, cut_, gpu_, work);
+      auto variant =
+          rolls ? conv_roll_variant(schedule_, cut_, gpu_, work) : conv_variant(schedule_, cut_, gpu_, work);
       variant->chosen = "tuned";
       return variant;
     } catch (const NotSupportedError&) {

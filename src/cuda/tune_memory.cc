@@ -57,6 +57,7 @@ class Event {
 DeviceMemory::DeviceMemory(std::size_t bytes) {
   jit::CUdeviceptr pointer = 0;
   jit::check(jit::require_driver().cuMemAlloc(&pointer, std::max<std::size_t>(bytes, 256)), "cuMemAlloc");
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's pointers are numbers
   data_ = reinterpret_cast<std::byte*>(pointer);
 }
 

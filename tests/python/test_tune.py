@@ -59,6 +59,7 @@ def test_tune_measures_and_plans_take_what_it_found(tmp_path: Path) -> None:
 
     # Times of an emulated GPU mean nothing: a division that the cost model did not choose is put there.
     assert "by the cost model" in explain_emulated(cache, "none")
+    entry["kernel"] = "conv"
     entry["division"] = "roll=0,threads=128,blocks=1,rows=1,stages=1,tile=1x3x8"
     table.write_text(json.dumps(document))
     assert "tiles of 1 x 3 x 8 positions" in (text := explain_emulated(cache, str(table)))

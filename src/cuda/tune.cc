@@ -185,6 +185,11 @@ class CaseTuner {
     }
     plan.seconds_by_cost_model = median(own_times);
     plan.seconds = best == own ? plan.seconds_by_cost_model : median(times);
+    // What gained less than the measurement's noise is no gain of the whole.
+    if (plan.seconds > plan.seconds_by_cost_model) {
+      plan.seconds = plan.seconds_by_cost_model;
+      best = own;
+    }
     for (std::size_t i = 0; i < choices_.size(); ++i)
       if (!choices_[i].problem.empty())
         plan.launches.push_back(launch_of(choices_[i], best[i] == own[i] ? 0 : choices_[i].best()));

@@ -100,7 +100,7 @@ TEST(TunedTable, TheLibrarysOwnIsWrittenByTheProgram) {
 
 TEST(ConvWishes, ReadsWhatItWrites) {
   const std::string text =
-      "roll=0,fold=1,threads=256,blocks=2,rows=4,columns=8,beside=2,stages=1,promote=4,down=0,"
+      "roll=0,fold=1,threads=256,blocks=2,rows=4,products=8,beside=2,stages=1,promote=4,down=0,"
       "width=30,depths=11,chunk=2,taps=3,strip=32,tile=1x8x30";
   EXPECT_EQ(ConvWishes::parse(text).text(), text);
   EXPECT_FALSE(ConvWishes().any());

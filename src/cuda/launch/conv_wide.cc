@@ -195,8 +195,8 @@ Cheapest<ConvWideConstants> cheapest_conv_wide(const Gpu& gpu, const ConvWideWor
           trial.columns = most;
           trial.rows = rows;
           if (threads != wishes.threads.value_or(threads) || blocks != wishes.blocks.value_or(blocks) ||
-              warp_columns != wishes.beside.value_or(warp_columns) || most != wishes.columns.value_or(most) ||
-              rows != wishes.rows.value_or(rows))
+              warp_columns != wishes.beside.value_or(warp_columns) ||
+              most != wishes.products.value_or(most) || rows != wishes.rows.value_or(rows))
             continue;
           // Blocks of channels that are mostly empty have smaller ones beside them.
           if (most > 2 && warp_columns * (most - 2) >= columns) continue;
@@ -227,7 +227,7 @@ std::vector<Division> conv_wide_divisions(const Gpu& gpu, const ConvWideWork& wo
           wishes.threads = threads;
           wishes.blocks = blocks;
           wishes.rows = rows;
-          wishes.columns = columns;
+          wishes.products = columns;
           wishes.beside = beside;
           const std::string shape = wishes.text();
           const auto found = cheapest_conv_wide(gpu, trial, kCountedTwice, kDivisionsOfShape);

@@ -22,7 +22,7 @@ constexpr std::array<Field, 15> kFields = {{
     {"threads", &ConvWishes::threads, 32},
     {"blocks", &ConvWishes::blocks, 1},
     {"rows", &ConvWishes::rows, 1},
-    {"columns", &ConvWishes::columns, 1},
+    {"products", &ConvWishes::products, 1},
     {"beside", &ConvWishes::beside, 1},
     {"stages", &ConvWishes::stages, 1},
     {"promote", &ConvWishes::promote, 0},

@@ -23,7 +23,7 @@ struct ConvWishes {
   std::optional<int> depths;
   // `conv_wide`: products beside each other in a warp, warps beside each other, steps of a chunk, taps of a
   // stage, columns of a strip.
-  std::optional<int> columns;
+  std::optional<int> products;
   std::optional<int> beside;
   std::optional<int> chunk;
   std::optional<int> taps;

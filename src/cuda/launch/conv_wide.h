@@ -6,6 +6,7 @@
 #include "cuda/conv_sum.h"
 #include "cuda/emit/conv_wide_text.h"
 #include "cuda/gpu.h"
+#include "cuda/launch/conv_wishes.h"
 
 namespace fuseblock::cuda {
 
@@ -19,6 +20,7 @@ struct ConvWideWork {
   int kept_numbers = 0;
   bool vectors = false;  // channels are read 16 bytes at a time
   bool far = false;      // positions may lie 2^31 elements apart
+  ConvWishes wishes;
 };
 
 ConvWideConstants divide_conv_wide(const Gpu& gpu, const ConvWideWork& work);

@@ -1,10 +1,11 @@
-// A kernel `conv_wide` made ready, with the kernel that brings its weights into order: reading channels in
+// A kernel `conv_wide` or `conv_deep` made ready, with the kernel that brings its weights into order: reading channels in
 // vectors where they are neighbours in memory, and for any views where a run brings others.
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
 
+#include "cuda/launch/conv_deep.h"
 #include "cuda/launch/conv_wide.h"
 #include "cuda/launch/kernel.h"
 
@@ -15,6 +16,63 @@ constexpr std::int64_t kVectorBytes = 16;
 constexpr unsigned int kWeightThreads = 256;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// A kernel and its division.
+struct Variant {
+  ConvWideText text;
+  int threads = 0;
+  int block_channels = 0;
+  int tile = 0;             // positions
+  std::int64_t blocks = 1;  // that run at once
+  std::int64_t tiles = 1;
+  std::int64_t spans = 1;  // samples with a block of channels
+  std::int64_t weight_bytes = 0;
+  std::int64_t reach = 0;                       // channels whose offsets are added to those of positions
+  std::map<std::string, std::int64_t> numbers;  // scalars
+  std::optional<LoadedKernel> kernel;
+  std::optional<LoadedKernel> weights;
+};
+
+std::unique_ptr<Variant> conv_wide_variant(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu,
+                                           const ConvWideWork& work) {
+  const ConvWideConstants constants = divide_conv_wide(gpu, work);
+  const ConvWideTiles tiles = conv_wide_tiles(constants, work);
+  auto variant = std::make_unique<Variant>();
+  variant->text = conv_wide_text(schedule, cut, constants);
+  variant->threads = constants.threads;
+  variant->block_channels = constants.block_channels();
+  variant->tile = constants.tile();
+  variant->tiles = tiles.all();
+  variant->spans = tiles.spans;
+  variant->blocks = std::min(variant->tiles, std::int64_t{gpu.multiprocessors} * constants.blocks);
+  variant->weight_bytes = tiles.weight_bytes;
+  variant->numbers = {{"tiles", tiles.of_span}, {"strip_tiles", tiles.of_strip}};
+  variant->kernel.emplace(source_of(variant->text.kernel, schedule), conv_wide_bytes(constants, work));
+  return variant;
+}
+
+std::unique_ptr<Variant> conv_deep_variant(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu,
+                                           const ConvWideWork& work) {
+  const ConvDeepConstants constants = divide_conv_deep(gpu, work);
+  auto variant = std::make_unique<Variant>();
+  variant->blocks = std::min(conv_deep_tiles(constants, work, 1).all(), std::int64_t{gpu.multiprocessors});
+  const ConvDeepTiles tiles = conv_deep_tiles(constants, work, variant->blocks);
+  variant->text = conv_deep_text(schedule, cut, constants);
+  variant->threads = constants.threads();
+  variant->block_channels = constants.block_channels();
+  variant->tile = constants.tile();
+  variant->tiles = tiles.all();
+  variant->spans = tiles.spans;
+  variant->weight_bytes = tiles.weight_bytes;
+  variant->reach = std::int64_t{constants.chunk_steps} * 32 / work.element_bytes;
+  variant->numbers = {{"tiles", tiles.of_span},
+                      {"plane_tiles", tiles.of_plane},
+                      {"strip_tiles", tiles.of_strip},
+                      {"depth_cost", tiles.depth_cost},
+                      {"cost", tiles.cost}};
+  variant->kernel.emplace(source_of(variant->text.kernel, schedule), conv_deep_bytes(constants, work));
+  return variant;
+}
 
 class ConvWideLaunch : public KernelLaunch {
  public:
@@ -28,6 +86,8 @@ class ConvWideLaunch : public KernelLaunch {
     work_.values_bytes = trial.values_bytes;
     work_.list_numbers = trial.list_numbers;
     work_.kept_numbers = trial.kept_numbers;
+    work_.wishes = ConvWishes::of_environment();
+    deepens_ = conv_deepens(gpu_, work_);
     const Slot& slot = schedule.slots[at(input_)];
     const bool last = slot.kind == SlotKind::kArgument &&
                       schedule.inputs[at(slot.number)].type.layout == Layout::kChannelsLast;
@@ -43,32 +103,28 @@ class ConvWideLaunch : public KernelLaunch {
 
   std::vector<PlannedKernel> planned() const override {
     const Variant& variant = first_variant();
-    const ConvWideTiles tiles = conv_wide_tiles(variant.constants, work_);
     PlannedKernel weights = planned_kernel(schedule_, cut_, variant.text.weights);
     weights.sweeps = weights.finalises = 0;
-    weights.blocks = weight_blocks(tiles);
+    weights.blocks = weight_blocks(variant);
     weights.threads = kWeightThreads;
-    weights.division = {"the weights in the order of their use, " + std::to_string(tiles.weight_bytes) +
+    weights.division = {"the weights in the order of their use, " + std::to_string(variant.weight_bytes) +
                         " bytes"};
     PlannedKernel kernel = planned_kernel(schedule_, cut_, variant.text.kernel);
-    kernel.blocks = blocks_of(variant);
-    kernel.threads = variant.constants.threads;
+    kernel.blocks = variant.blocks;
+    kernel.threads = variant.threads;
     kernel.shared_bytes = variant.kernel->dynamic_shared_bytes();
-    kernel.numbers = {{"tiles", tiles.all()}};
-    kernel.division = {"tiles of " + std::to_string(variant.constants.tile()) + " positions and " +
-                       std::to_string(variant.constants.block_channels()) + " channels, " +
-                       std::to_string(tiles.all()) + " in all; products in " + conv_mode_name(work_.mode)};
+    kernel.numbers = {{"tiles", variant.tiles}};
+    kernel.division = {"tiles of " + std::to_string(variant.tile) + " positions and " +
+                       std::to_string(variant.block_channels) + " channels, " +
+                       std::to_string(variant.tiles) + " in all; products in " + conv_mode_name(work_.mode)};
     return {weights, kernel};
   }
 
   void reserve(WorkspaceLayout& counters) override {
     std::size_t list_bytes = 0;
-    for (const Variant* variant : variants()) {
-      const ConvWideTiles tiles = conv_wide_tiles(variant->constants, work_);
-      list_bytes = std::max(list_bytes, static_cast<std::size_t>(blocks_of(*variant) + tiles.spans) *
-                                            at(variant->constants.block_channels()) * 4 *
-                                            at(variant->text.list_numbers));
-    }
+    for (const Variant* variant : variants())
+      list_bytes = std::max(list_bytes, static_cast<std::size_t>(variant->blocks + variant->spans) *
+                                            at(variant->block_channels) * 4 * at(variant->text.list_numbers));
     const Variant& first = first_variant();
     const auto samples = static_cast<std::size_t>(sweep().domain[0]);
     places_["finished"] = counters.reserve(first.text.tail ? 4 : 0);
@@ -78,8 +134,7 @@ class ConvWideLaunch : public KernelLaunch {
 
   void reserve_scratch(WorkspaceLayout& workspace) override {
     std::int64_t bytes = 0;
-    for (const Variant* variant : variants())
-      bytes = std::max(bytes, conv_wide_tiles(variant->constants, work_).weight_bytes);
+    for (const Variant* variant : variants()) bytes = std::max(bytes, variant->weight_bytes);
     weights_ = workspace.reserve(static_cast<std::size_t>(bytes));
     list_ = workspace.reserve(list_bytes_);
   }
@@ -92,17 +147,17 @@ class ConvWideLaunch : public KernelLaunch {
   void launch(const RunContext& run, std::byte* counters) const override {
     const bool far = is_far(*run.views);
     const Variant& variant = far ? *far_ : vectors_ && reads_vectors(*run.views) ? *vectors_ : *elements_;
-    const ConvWideTiles tiles = conv_wide_tiles(variant.constants, work_);
     std::byte* weights = run.workspace + weights_;
     Parameters order(variant.text.weights);
     order.add_tensors(variant.text.weights, *run.views);
     order.add(weights);
-    variant.weights->launch(run, {static_cast<unsigned int>(weight_blocks(tiles)), kWeightThreads}, order);
-    const std::map<std::string, std::int64_t> numbers = {
-        {"items", tiles.all()},       {"tiles", tiles.of_span},     {"strip_tiles", tiles.of_strip},
-        {"in_d", work_.conv.in[0]},   {"in_h", work_.conv.in[1]},   {"in_w", work_.conv.in[2]},
-        {"out_d", work_.conv.out[0]}, {"out_h", work_.conv.out[1]}, {"out_w", work_.conv.out[2]},
+    variant.weights->launch(run, {static_cast<unsigned int>(weight_blocks(variant)), kWeightThreads}, order);
+    std::map<std::string, std::int64_t> numbers = {
+        {"items", variant.tiles},     {"in_d", work_.conv.in[0]},   {"in_h", work_.conv.in[1]},
+        {"in_w", work_.conv.in[2]},   {"out_d", work_.conv.out[0]}, {"out_h", work_.conv.out[1]},
+        {"out_w", work_.conv.out[2]},
     };
+    numbers.insert(variant.numbers.begin(), variant.numbers.end());
     Parameters parameters(variant.text.kernel);
     parameters.add_tensors(variant.text.kernel, *run.views);
     for (const std::string& name : variant.text.kernel.scalars) {
@@ -117,19 +172,11 @@ class ConvWideLaunch : public KernelLaunch {
         parameters.add(counters + places_.at(name));
     }
     variant.kernel->launch(
-        run,
-        {static_cast<unsigned int>(blocks_of(variant)), static_cast<unsigned int>(variant.constants.threads)},
+        run, {static_cast<unsigned int>(variant.blocks), static_cast<unsigned int>(variant.threads)},
         parameters);
   }
 
  private:
-  struct Variant {
-    ConvWideConstants constants;
-    ConvWideText text;
-    std::optional<LoadedKernel> kernel;
-    std::optional<LoadedKernel> weights;
-  };
-
   const Sweep& sweep() const { return schedule_.steps[at(cut_.first)].sweep; }
   const Variant& first_variant() const { return vectors_ ? *vectors_ : *elements_; }
   std::vector<const Variant*> variants() const {
@@ -138,15 +185,9 @@ class ConvWideLaunch : public KernelLaunch {
     return result;
   }
 
-  // Thread blocks, all of which run at once.
-  std::int64_t blocks_of(const Variant& variant) const {
-    return std::min(conv_wide_tiles(variant.constants, work_).all(),
-                    std::int64_t{gpu_.multiprocessors} * variant.constants.blocks);
-  }
-
   // Thread blocks that bring weights into order.
-  std::int64_t weight_blocks(const ConvWideTiles& tiles) const {
-    const std::int64_t cells = tiles.weight_bytes / kVectorBytes;
+  std::int64_t weight_blocks(const Variant& variant) const {
+    const std::int64_t cells = variant.weight_bytes / kVectorBytes;
     return std::min<std::int64_t>((cells + kWeightThreads - 1) / kWeightThreads,
                                   std::int64_t{gpu_.multiprocessors} * 8);
   }
@@ -154,18 +195,15 @@ class ConvWideLaunch : public KernelLaunch {
   std::unique_ptr<Variant> make_variant(bool vectors, bool far) {
     work_.vectors = vectors;
     work_.far = far;
-    auto variant = std::make_unique<Variant>();
-    variant->constants = divide_conv_wide(gpu_, work_);
-    variant->text = conv_wide_text(schedule_, cut_, variant->constants);
-    variant->kernel.emplace(source_of(variant->text.kernel, schedule_),
-                            conv_wide_bytes(variant->constants, work_));
+    auto variant = deepens_ ? conv_deep_variant(schedule_, cut_, gpu_, work_)
+                            : conv_wide_variant(schedule_, cut_, gpu_, work_);
     variant->weights.emplace(source_of(variant->text.weights, schedule_));
     return variant;
   }
 
   // Whether offsets of positions need more than 32 bits.
   bool is_far(const std::vector<SlotView>& views) const {
-    std::int64_t reach = 0;
+    std::int64_t reach = first_variant().reach * views[at(input_)].strides[1];
     for (std::size_t i = 0; i < 3; ++i) reach += (work_.conv.in[i] - 1) * views[at(input_)].strides[2 + i];
     return reach > std::numeric_limits<std::int32_t>::max();
   }
@@ -184,6 +222,7 @@ class ConvWideLaunch : public KernelLaunch {
   Gpu gpu_;
   int input_;  // slot
   ConvWideWork work_;
+  bool deepens_ = false;
   std::unique_ptr<Variant> vectors_;
   std::unique_ptr<Variant> elements_;
   std::unique_ptr<Variant> far_;

@@ -26,7 +26,8 @@ ConvWishes ConvWishes::parse(const std::string& text) {
   const std::map<std::string, std::optional<int>*> fields = {
       {"threads", &wishes.threads}, {"blocks", &wishes.blocks},   {"rows", &wishes.rows},
       {"stages", &wishes.stages},   {"promote", &wishes.promote}, {"down", &wishes.down},
-      {"roll", &wishes.roll},       {"fold", &wishes.fold}};
+      {"roll", &wishes.roll},       {"fold", &wishes.fold},       {"deep", &wishes.deep},
+      {"columns", &wishes.columns}};
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t equals = part.find('=');
@@ -39,7 +40,9 @@ ConvWishes ConvWishes::parse(const std::string& text) {
     }
     if (name != "tile")
       throw UserError(
-          "FUSEBLOCK_CONV: expected threads, blocks, rows, stages, promote, down, roll, fold or tile, got `" +
+          "FUSEBLOCK_CONV: expected threads, blocks, rows, stages, promote, down, roll, fold, deep, columns "
+          "or "
+          "tile, got `" +
           name.substr(0, 40) + "`");
     std::array<int, 3> tile = {1, 1, 1};
     std::istringstream extents(value);

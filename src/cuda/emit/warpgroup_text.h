@@ -1,0 +1,13 @@
+// Products of warpgroups as text: device/warpgroup.cuh has what surrounds them.
+#pragma once
+
+#include "cuda/emit/text.h"
+#include "fuseblock/type.h"
+
+namespace fuseblock::cuda {
+
+// warpgroup::multiply and warpgroup::hold for products of 64 x 2 * `sums`, whose sums are operands one by
+// one. Of f32 they are products of tf32 numbers.
+void write_warpgroup_products(Text& text, int sums, DType dtype);
+
+}  // namespace fuseblock::cuda

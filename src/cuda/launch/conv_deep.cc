@@ -1,0 +1,184 @@
+#include "cuda/launch/conv_deep.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace fuseblock::cuda {
+namespace {
+
+constexpr int kCellBytes = 16;
+constexpr int kStepBytes = 2 * kCellBytes;  // of a position or an output channel, in one step of products
+constexpr int kProductRows = 64;
+// What the device code keeps beside the planner's count.
+constexpr int kStaticBytes = 256;
+constexpr int kOtherRegisters = 72;
+constexpr int kMostRegisters = 255;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+std::int64_t group_in(const ConvWideWork& work) { return work.conv.in_channels / work.conv.geometry.groups; }
+std::int64_t group_out(const ConvWideWork& work) { return work.conv.channels / work.conv.geometry.groups; }
+int chunks(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  return static_cast<int>(ceil_div(group_in(work) * work.element_bytes, constants.chunk_steps * kStepBytes));
+}
+int plane_taps(const ConvWideWork& work) {
+  return static_cast<int>(work.conv.geometry.filter[1] * work.conv.geometry.filter[2]);
+}
+// From one row of positions to the next.
+std::int64_t pitch_of(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const ConvGeometry& geometry = work.conv.geometry;
+  return constants.strip + (geometry.filter[2] - 1) * geometry.dilation[2];
+}
+// Positions of the input that a tile meets in a plane.
+std::int64_t box_positions(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const ConvGeometry& geometry = work.conv.geometry;
+  return constants.tile() + (geometry.filter[1] - 1) * geometry.dilation[1] * pitch_of(constants, work) +
+         (geometry.filter[2] - 1) * geometry.dilation[2];
+}
+std::int64_t thread_cells(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  return ceil_div(2 * constants.chunk_steps * box_positions(constants, work), constants.threads());
+}
+int slot_bytes(const ConvDeepConstants& constants) {
+  return constants.parts() * constants.chunk_steps * constants.block_channels() * kStepBytes;
+}
+std::int64_t image_bytes(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const std::int64_t quad = box_positions(constants, work) / 2 * 2 + 1;
+  return (constants.parts() * 2 * constants.chunk_steps * quad + 1) * kCellBytes;
+}
+std::int64_t shared_begin(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  return ceil_div(constants.stages * slot_bytes(constants) + 2 * image_bytes(constants, work), 128) * 128;
+}
+
+// Whether a thread has registers for its sums and the cells under way.
+bool has_registers(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const int cell = constants.vectors ? 4 : kCellBytes / work.element_bytes;
+  return constants.parts() * constants.columns / 2 + constants.pieces * (cell + 1) + kOtherRegisters <=
+         kMostRegisters;
+}
+
+bool fits(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
+  return conv_deep_bytes(constants, work) <= gpu.architecture->shared_bytes_block - kStaticBytes;
+}
+
+// Clocks of a multiprocessor for all tiles. A product of 64 x N takes the tensor cores N / 2 clocks, and
+// shared memory 16 + N / 4 for both factors; what is behind it gives about 24 bytes. The program runs alone,
+// and so do the sums of strict mode that are added up.
+double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
+  constexpr double kMemoryRate = 24;
+  constexpr double kBarrier = 30;
+  constexpr double kTile = 1200;
+  constexpr double kElement = 3.5;  // of a thread's elements, for each of its multiprocessor's eight warps
+  constexpr double kPromote = 150;
+  const double groups = constants.channel_groups * constants.tile_groups;
+  const double products = constants.mode == ConvMode::kStrict ? 3 : 1;
+  const double columns = constants.columns;
+  const double filter_depths = static_cast<double>(work.conv.geometry.filter[0]);
+  const double taps = filter_depths * plane_taps(work) * chunks(constants, work);
+  const double tensor = taps * constants.chunk_steps * groups * products *
+                        std::max(columns / 2, kProductRows / 4.0 + columns / 4);
+  const double copied =
+      taps * slot_bytes(constants) + filter_depths * chunks(constants, work) * 2 * constants.chunk_steps *
+                                         static_cast<double>(box_positions(constants, work)) * kCellBytes;
+  double tile =
+      std::max(tensor, copied / kMemoryRate) + taps * kBarrier + kTile + columns * kElement * groups;
+  if (constants.mode == ConvMode::kStrict)
+    tile += taps / static_cast<double>(work.conv.geometry.filter[2]) * (kPromote + columns);
+  if (constants.stages == 3) tile *= 1.05;
+  return tile * static_cast<double>(ceil_div(conv_deep_tiles(constants, work, 1).all(), gpu.multiprocessors));
+}
+
+// The division that takes least; none where no tile fits.
+std::optional<ConvDeepConstants> best_division(const Gpu& gpu, const ConvWideWork& work) {
+  constexpr int kMostPieces = 4;
+  constexpr int kMostColumns = 256;
+  std::optional<ConvDeepConstants> best;
+  double least = 0;
+  ConvDeepConstants trial;
+  trial.mode = work.mode;
+  trial.vectors = work.vectors;
+  trial.far = work.far;
+  const std::int64_t width = work.conv.out[2];
+  const std::int64_t all_steps = ceil_div(group_in(work) * work.element_bytes, kStepBytes);
+  for (const int channel_groups : {2, 1})
+    for (int columns = kMostColumns; columns >= 32; columns -= 8)
+      for (std::int64_t strips = 1; strips == 1 || ceil_div(width, strips) >= 16; strips *= 2)
+        for (int steps = static_cast<int>(std::min<std::int64_t>(all_steps, 4)); steps >= 1; --steps)
+          for (const int stages : {4, 3}) {
+            if (columns != work.wishes.columns.value_or(columns)) continue;
+            trial.channel_groups = channel_groups;
+            trial.tile_groups = 2 / channel_groups;
+            trial.columns = columns;
+            trial.strip = static_cast<int>(ceil_div(width, strips));
+            trial.chunk_steps = steps;
+            trial.stages = stages;
+            trial.pieces = static_cast<int>(std::min<std::int64_t>(
+                ceil_div(thread_cells(trial, work), plane_taps(work) - 1), kMostPieces));
+            if (!has_registers(trial, work) || !fits(trial, work, gpu)) continue;
+            const double cost = cost_of(trial, work, gpu);
+            if (best && cost >= least) continue;
+            least = cost;
+            best = trial;
+          }
+  if (best) best->shared_begin = static_cast<int>(shared_begin(*best, work));
+  return best;
+}
+
+}  // namespace
+
+int conv_deep_bytes(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  return static_cast<int>(shared_begin(constants, work)) +
+         conv_deep_shared(constants, work.values_bytes, work.list_numbers);
+}
+
+ConvDeepTiles conv_deep_tiles(const ConvDeepConstants& constants, const ConvWideWork& work,
+                              std::int64_t blocks) {
+  constexpr std::int64_t kDepthCost = 8;
+  const Spatial& out = work.conv.out;
+  const ConvGeometry window = work.conv.window();
+  ConvDeepTiles tiles;
+  // The last row ends with its last position.
+  tiles.of_strip =
+      ceil_div((out[1] - 1) * pitch_of(constants, work) + std::min<std::int64_t>(constants.strip, out[2]),
+               constants.tile());
+  tiles.of_plane = tiles.of_strip * ceil_div(out[2], constants.strip);
+  tiles.of_span = tiles.of_plane * out[0];
+  const std::int64_t channel_blocks = window.groups * ceil_div(group_out(work), constants.block_channels());
+  tiles.spans = window.batch * channel_blocks;
+  tiles.weight_bytes =
+      channel_blocks * chunks(constants, work) * plane_taps(work) * window.filter[0] * slot_bytes(constants);
+  std::int64_t depths = 0;  // that meet the input, of all planes
+  for (std::int64_t k = 0; k < window.filter[0]; ++k) {
+    const std::int64_t begin = std::clamp<std::int64_t>(window.pad[0] - k * window.dilation[0], 0, out[0]);
+    depths +=
+        std::clamp<std::int64_t>(work.conv.in[0] + window.pad[0] - k * window.dilation[0], begin, out[0]) -
+        begin;
+  }
+  // Every block has a tile where no tile costs more than a block's share.
+  const std::int64_t cost = (depths * kDepthCost + out[0]) * tiles.of_plane * tiles.spans;
+  const bool weighted = cost >= (window.filter[0] * kDepthCost + 1) * blocks;
+  tiles.depth_cost = weighted ? kDepthCost : 0;
+  tiles.cost = weighted ? cost : tiles.all();
+  return tiles;
+}
+
+bool conv_deepens(const Gpu& gpu, const ConvWideWork& work) {
+  constexpr std::int64_t kFewestBytes = 64;  // of the channels of a position
+  constexpr std::int64_t kFewestChannels = 32;
+  constexpr int kFewestTaps = 3;
+  constexpr std::int64_t kFewestPositions = 64;  // of a plane
+  const ConvSum& conv = work.conv;
+  if (work.wishes.deep.value_or(1) == 0) return false;
+  if (gpu.architecture->compute_major != 9 || !gpu.architecture->exact) return false;
+  if (conv.geometry.stride != Spatial{1, 1, 1} || plane_taps(work) < kFewestTaps) return false;
+  if (group_in(work) * work.element_bytes < kFewestBytes || group_out(work) < kFewestChannels) return false;
+  if (conv.out[1] * conv.out[2] < kFewestPositions) return false;
+  return best_division(gpu, work).has_value();
+}
+
+ConvDeepConstants divide_conv_deep(const Gpu& gpu, const ConvWideWork& work) {
+  const std::optional<ConvDeepConstants> best = best_division(gpu, work);
+  if (!best) throw InternalError("a convolution whose smallest tile does not fit shared memory");
+  return *best;
+}
+
+}  // namespace fuseblock::cuda

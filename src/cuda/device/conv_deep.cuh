@@ -126,16 +126,18 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
         }
       }
       __syncwarp();
-      const typename Sweep::Places places = Sweep::places(a, unit, site);
+      if (site.inside) {
+        const int c = first_channel + warp_channel();
+        const typename Sweep::Steps here = Sweep::steps(a, 0), step = Sweep::steps(a, 1);
+        typename Sweep::Places places = Sweep::places(a, unit, site);
+        Sweep::move(places, Sweep::steps(a, c));
 #pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        const int channel = warp_channel() + i;
-        if (!has_channel(block, channel)) break;
-        const int c = first_channel + channel;
-        const typename Sweep::Steps steps = Sweep::steps(a, c);
-        if (site.inside)
-          Sweep::store(places, steps,
-                       Sweep::program(unit.values->channels0[c], places, steps, exchange[i][lane]));
+        for (int i = 0; i < 16; ++i) {
+          if (!has_channel(block, warp_channel() + i)) break;
+          Sweep::store(places, here,
+                       Sweep::program(unit.values->channels0[c + i], places, here, exchange[i][lane]));
+          Sweep::move(places, step);
+        }
       }
       __syncwarp();
     }
@@ -207,33 +209,61 @@ __device__ inline void end_span(const Arguments& a, const Unit& unit, int span, 
   finish_sample(a, unit);
 }
 
+// The ring of weights: taps are numbered through all tiles of a run; tap t is in slot t % kStages, in its
+// phase t / kStages.
+struct Slot {
+  int number;
+  unsigned int phase;  // its parity
+
+  __device__ Slot next() const {
+    return number + 1 == kStages ? Slot{0, phase ^ 1} : Slot{number + 1, phase};
+  }
+  __device__ Slot before() const {
+    return number == 0 ? Slot{kStages - 1, phase ^ 1} : Slot{number - 1, phase};
+  }
+};
+
 // All tiles of a block's run. `image` has room for two staged chunks, `ring` for the weights of kStages taps.
 template <class Sweep>
 __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image, char* ring) {
   if (threadIdx.x < 2) shared.run[threadIdx.x] = run_begin(a, (int)(blockIdx.x + threadIdx.x));
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      arrivals::begin(&shared.full[i], 1);
+      arrivals::begin(&shared.empty[i], kWarps);
+    }
+    arrivals::publish();
+  }
   __syncthreads();
   const int begin = shared.run[0], end = shared.run[1];
   if (begin >= end) return;
-  // Weights are copied kStages - 2 taps ahead: the products of the last tap may still read theirs.
-  Tap ahead = first_tap(a, begin);
-#pragma unroll 1
-  for (int i = 0; i < kStages - 2; ++i) {
-    if (ahead.tile < end) {
-      begin_weights(a, ahead, ring + i * kSlotBytes);
-      advance(a, end, ahead);
-    }
-    thread::copy_commit();
-  }
   Tile tile = tile_of(a, begin);
+  find_places(a, tile, shared.places[0]);
+  // Weights are copied kStages - 2 taps ahead, so that nobody waits for the products of the last tap. One
+  // thread does it: `ahead` and `free` are its own.
+  Tap ahead = first_tap(a, begin);
+  Slot free = {0, 0};
+  auto copy_ahead = [&] {
+    if (ahead.tile >= end) return;
+    arrivals::wait(&shared.empty[free.number], free.phase ^ 1);
+    begin_weights(a, ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
+    advance(a, end, ahead);
+    free = free.next();
+  };
+  if (threadIdx.x == 0)
+    for (int i = 0; i < kStages - 2; ++i) copy_ahead();
+  __syncthreads();
   {
-    const Source source = source_of(a, tile, 0, tile.depth);
+    const Source source = source_of(a, tile, shared.places[0], 0, tile.depth);
 #pragma unroll 1
     for (int i = 0; i < kThreadCells; ++i) put(fetch(a, source, i), image);
   }
 
   const unsigned int images = place_of(image) + warpgroup_column() * kColumnsN;
   const unsigned int weights = place_of(ring) + warpgroup_row() * 64;
-  int slot = 0, buffer = 0;
+  Slot slot = {0, 0};
+  bool begun = false;  // there was a tap before
+  int buffer = 0, table = 0;
   int count = 0;
   typename Sweep::Kept kept[2];
 #pragma unroll 1
@@ -241,6 +271,7 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
     const Unit unit = {sample_of(tile.span), 0, &shared.values};
     if (number == begin || number % (int)a.tiles == 0) begin_span<Sweep>(a, unit, tile.span, kept, count);
     const Tile next = tile_of(a, number + 1 < end ? number + 1 : number);
+    find_places(a, next, shared.places[1 - table]);
     float sums[kSums];
     {
       const int block = channel_block_of(tile.span);
@@ -260,15 +291,18 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
       // What is staged beside these products.
       const bool last_depth = depth + 1 == tile.depth_end;
       const bool last = last_depth && chunk + 1 == kChunks;
-      const Source source =
-          last ? source_of(a, next, 0, next.depth)
-               : source_of(a, tile, last_depth ? chunk + 1 : chunk, last_depth ? tile.depth : depth + 1);
+      const Source source = last ? source_of(a, next, shared.places[1 - table], 0, next.depth)
+                                 : source_of(a, tile, shared.places[table], last_depth ? chunk + 1 : chunk,
+                                             last_depth ? tile.depth : depth + 1);
       const int cells = last && number + 1 == end ? 0 : kThreadCells;
       char* other = image + (1 - buffer) * kImageBytes;
       int cell = 0;
       Fetched fetched[kPieces];
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) fetched[i].place = -1;
+      const Slot before = slot.before();
+      // What was put is there.
+      block::publish_rows();
 #pragma unroll 1
       for (int row = 0; row < kFilterH; ++row) {
         if constexpr (kMode == kStrict) {
@@ -277,34 +311,33 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
         }
 #pragma unroll 1
         for (int column = 0; column < kFilterW; ++column) {
-          // The weights of this tap are there, and what was put; products but for the last tap's are done.
-          thread::copy_wait_constant<kStages - 3>();
-          warpgroup::wait(1);
-          warpgroup::hold(taken);
-          block::publish_rows();
-          if (ahead.tile < end) {
-            const int free = slot + kStages - 2;
-            begin_weights(a, ahead, ring + (free >= kStages ? free - kStages : free) * kSlotBytes);
-            advance(a, end, ahead);
-          }
-          thread::copy_commit();
+          arrivals::wait(&shared.full[slot.number], slot.phase);
           warpgroup::hold(taken);
           warpgroup::begin();
-          multiply_tap(weights + slot * kSlotUnits,
+          multiply_tap(weights + slot.number * kSlotUnits,
                        images + buffer * kUnits + row * kDilationH * kPitch + column * kDilationW, taken);
           warpgroup::commit();
+          const int tap = row * kFilterW + column;
+          // Nobody reads the other chunk any more.
+          if (tap == 1) arrivals::wait(&shared.empty[before.number], before.phase);
 #pragma unroll
           for (int i = 0; i < kPieces; ++i) {
             if (fetched[i].place >= 0) put(fetched[i], other);
             fetched[i].place = -1;
           }
-          if (row * kFilterW + column + 1 < kPlaneTaps) {
+          if (tap + 1 < kPlaneTaps) {
 #pragma unroll
             for (int i = 0; i < kPieces; ++i)
               if (cell + i < cells) fetched[i] = fetch(a, source, cell + i);
             cell += kPieces;
           }
-          slot = slot + 1 == kStages ? 0 : slot + 1;
+          // The products of the tap before are done.
+          warpgroup::wait(1);
+          warpgroup::hold(taken);
+          if (threadIdx.x % 32 == 0 && begun) arrivals::arrive(&shared.empty[slot.before().number]);
+          begun = true;
+          if (threadIdx.x == 0) copy_ahead();
+          slot = slot.next();
         }
         if constexpr (kMode == kStrict) {
           warpgroup::wait(0);
@@ -326,5 +359,6 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
       if (number + 1 == end || (number + 1) % (int)a.tiles == 0)
         end_span<Sweep>(a, unit, tile.span, shared, kept, count);
     tile = next;
+    table = 1 - table;
   }
 }

@@ -104,20 +104,37 @@ __device__ inline Site site_of(const Arguments& a, const Tile& tile, int number)
   return site;
 }
 
+// Where the positions of a tile's input lie behind the first of their plane; kNowhere beyond the tensor.
+constexpr Offset kNowhere = -1;
+typedef Offset Places[kBoxPositions];
+
+__device__ inline void find_places(const Arguments& a, const Tile& tile, Places& places) {
+  const InputSteps steps = input_steps(a);
+#pragma unroll 1
+  for (int i = (int)threadIdx.x; i < kBoxPositions; i += kThreads) {
+    const int flat = tile.first + i;
+    const int row = flat / kPitch, column = flat - row * kPitch;
+    const int h = row - kPadH, w = tile.w + column - kPadW;
+    const bool inside = h >= 0 && h < (int)a.in_h && w >= 0 && w < (int)a.in_w;
+    places[i] = inside ? h * steps.h + w * steps.w : kNowhere;
+  }
+}
+
 // What is staged next: the input of a tile that one depth of the filter meets, for one chunk of channels.
 struct Source {
-  const Element* from;  // the chunk's first channel in the plane, or nothing
-  int channel;          // in the group
-  int w, first;
+  const Element* from;  // the chunk's first channel in the plane
+  const Offset* places;
+  int channel;  // in the group
   bool inside;  // the plane is there
 };
 
-__device__ inline Source source_of(const Arguments& a, const Tile& tile, int chunk, int depth) {
+__device__ inline Source source_of(const Arguments& a, const Tile& tile, const Places& places, int chunk,
+                                   int depth) {
   const int channel = chunk * kChunkChannels, d = tile.d - kPadD + depth * kDilationD;
   const bool inside = d >= 0 && d < (int)a.in_d;
   return {input_data(a) + input_offset(a, sample_of(tile.span), input_channel_of(tile.span) + channel,
                                        inside ? d : 0, 0, 0),
-          channel, tile.w, tile.first, inside};
+          places, channel, inside};
 }
 
 // A cell of the input on its way from memory to shared memory.
@@ -127,22 +144,20 @@ struct Fetched {
 };
 
 // The thread's cell i. Neighbouring threads have neighbouring channels where these are neighbours in memory,
-// else neighbouring columns.
+// else neighbouring positions.
 __device__ inline Fetched fetch(const Arguments& a, const Source& source, int i) {
   const int number = i * kThreads + (int)threadIdx.x;
   const int quad = kVectors != 0 ? number % kChunkCells : number / kBoxPositions;
   const int position = kVectors != 0 ? number / kChunkCells : number % kBoxPositions;
+  const bool exists = kImageCells % kThreads == 0 || number < kImageCells;
   Fetched cell;
-  cell.place = number < kImageCells ? quad * kQuad + position : kParts * kPartCells;
-  const int flat = source.first + position;
-  const int row = flat / kPitch, column = flat - row * kPitch;
-  const int h = row - kPadH, w = source.w + column - kPadW;
+  cell.place = exists ? quad * kQuad + position : kParts * kPartCells;
+  const Offset place = source.places[exists ? position : 0];
   const int c = source.channel + quad * kCellElements;
-  const bool inside = source.inside && number < kImageCells && c < kGroupIn && h >= 0 && h < (int)a.in_h &&
-                      w >= 0 && w < (int)a.in_w;
+  const bool inside =
+      source.inside && exists && place != kNowhere && (kGroupIn % kChunkChannels == 0 || c < kGroupIn);
   const InputSteps steps = input_steps(a);
-  const Element* from =
-      source.from + (inside ? (Offset)h * steps.h + (Offset)w * steps.w + quad * kCellElements * steps.c : 0);
+  const Element* from = source.from + (place + quad * kCellElements * steps.c);
   if constexpr (kVectors != 0) {
     uint4 found = {0, 0, 0, 0};
     if (inside) found = *reinterpret_cast<const uint4*>(from);
@@ -191,12 +206,9 @@ __device__ inline void advance(const Arguments& a, int end, Tap& tap) {
   }
 }
 
-// Begins to copy the weights of a tap.
-__device__ inline void begin_weights(const Arguments& a, const Tap& tap, char* to) {
-  constexpr int kCells = kParts * kStageCells;
-  const Cell* from = reinterpret_cast<const Cell*>(a.weights) + (long long)tap.place * kCells;
-#pragma unroll
-  for (int i = 0; i < kCells; i += kThreads)
-    if (i + kThreads <= kCells || i + (int)threadIdx.x < kCells)
-      thread::copy_begin(reinterpret_cast<Cell*>(to) + i + threadIdx.x, from + i + threadIdx.x);
+// Begins to copy the weights of a tap, by one thread.
+__device__ inline void begin_weights(const Arguments& a, const Tap& tap, char* to,
+                                     arrivals::Barrier* barrier) {
+  arrivals::arrive_with(barrier, kSlotBytes);
+  arrivals::copy_begin(to, a.weights + (long long)tap.place * kSlotBytes, kSlotBytes, barrier);
 }

@@ -18,7 +18,9 @@ std::string number_text(std::int64_t number) { return std::to_string(number); }
 class ConvDeepWriter : ConvSweepWriter {
  public:
   ConvDeepWriter(const Schedule& schedule, const KernelCut& cut, const ConvDeepConstants& constants)
-      : ConvSweepWriter(schedule, cut), constants_(constants) {}
+      : ConvSweepWriter(schedule, cut), constants_(constants) {
+    moves_ = true;
+  }
 
   ConvWideText run() {
     Text structs;
@@ -50,7 +52,7 @@ class ConvDeepWriter : ConvSweepWriter {
     text += constants_.far ? "typedef long long Offset;\n\n" : "typedef int Offset;\n\n";
     text += device_file("types.cuh");
     text += "\ntypedef " + element_name(element_type(input_)) + " Element;\n";
-    for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "copies.cuh", "crew.cuh",
+    for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "arrivals.cuh", "crew.cuh",
                              "team.cuh", "mma.cuh", "warpgroup.cuh", "conv_wide_cells.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + input.str() +
@@ -103,7 +105,11 @@ class ConvDeepWriter : ConvSweepWriter {
     text.line("Offset c, h, w;");
     text.close("};");
     text.open("__device__ inline InputSteps input_steps(const Arguments& a) {");
-    text.line("return {(Offset)" + input + ".c, (Offset)" + input + ".h, (Offset)" + input + ".w};");
+    if (constants_.dense)
+      text.line("return {" + number_text(conv_.in[0] * conv_.in[1] * conv_.in[2]) + ", " +
+                number_text(conv_.in[2]) + ", 1};");
+    else
+      text.line("return {(Offset)" + input + ".c, (Offset)" + input + ".h, (Offset)" + input + ".w};");
     text.close();
   }
 
@@ -112,6 +118,8 @@ class ConvDeepWriter : ConvSweepWriter {
     text.line("alignas(16) float exchange[kStores != 0 ? kWarps : 1][16][kExchangePitch];");
     text.line("UnitValues values;");
     text.line(totals() ? "Sums0 list0[kGroupsN][kBlockChannels];" : "Sums0 list0[1][1];");
+    text.line("Places places[2];");
+    text.line("arrivals::Barrier full[kStages], empty[kStages];");
     text.line("int run[2];");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= " +
@@ -130,10 +138,11 @@ ConvWideText conv_deep_text(const Schedule& schedule, const KernelCut& cut,
 }
 
 int conv_deep_shared(const ConvDeepConstants& constants, int values_bytes, int list_numbers) {
-  constexpr int kOther = 128;
+  constexpr int kOther = 256;
   const int exchange = constants.threads() / 32 * 16 * kExchangePitch * 4;
   const int list = constants.tile_groups * constants.channel_groups * kProductRows * list_numbers * 4;
-  return (exchange + values_bytes + list + kOther + 127) / 128 * 128;
+  const int places = 2 * constants.positions * (constants.far ? 8 : 4);
+  return (exchange + values_bytes + list + places + kOther + 127) / 128 * 128;
 }
 
 }  // namespace fuseblock::cuda

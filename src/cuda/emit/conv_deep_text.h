@@ -16,7 +16,9 @@ struct ConvDeepConstants {
   int stages = 3;          // taps in the ring of weights
   int pieces = 1;          // cells of the input that a thread fetches at once
   bool vectors = false;    // neighbouring channels are neighbours in memory, 16 bytes at a time
+  bool dense = false;      // planes of the input are contiguous, one channel behind the other
   bool far = false;        // positions may lie 2^31 elements apart
+  int positions = 0;       // of the input, that a tile meets in a plane
   int shared_begin = 0;    // bytes of the ring and the staged input
 
   int threads() const { return channel_groups * tile_groups * 128; }

@@ -96,6 +96,7 @@ std::optional<ConvDeepConstants> best_division(const Gpu& gpu, const ConvWideWor
   ConvDeepConstants trial;
   trial.mode = work.mode;
   trial.vectors = work.vectors;
+  trial.dense = work.dense;
   trial.far = work.far;
   const std::int64_t width = work.conv.out[2];
   const std::int64_t all_steps = ceil_div(group_in(work) * work.element_bytes, kStepBytes);
@@ -111,6 +112,7 @@ std::optional<ConvDeepConstants> best_division(const Gpu& gpu, const ConvWideWor
             trial.strip = static_cast<int>(ceil_div(width, strips));
             trial.chunk_steps = steps;
             trial.stages = stages;
+            trial.positions = static_cast<int>(box_positions(trial, work));
             trial.pieces = static_cast<int>(std::min<std::int64_t>(
                 ceil_div(thread_cells(trial, work), plane_taps(work) - 1), kMostPieces));
             if (!has_registers(trial, work) || !fits(trial, work, gpu)) continue;

@@ -89,12 +89,15 @@ class ConvWideLaunch : public KernelLaunch {
     work_.wishes = ConvWishes::of_environment();
     deepens_ = conv_deepens(gpu_, work_);
     const Slot& slot = schedule.slots[at(input_)];
-    const bool last = slot.kind == SlotKind::kArgument &&
-                      schedule.inputs[at(slot.number)].type.layout == Layout::kChannelsLast;
+    const Layout layout =
+        slot.kind == SlotKind::kArgument ? schedule.inputs[at(slot.number)].type.layout : slot.layout;
+    const bool last = slot.kind == SlotKind::kArgument && layout == Layout::kChannelsLast;
     const std::int64_t channels = work_.conv.in_channels / work_.conv.geometry.groups;
-    if (last && channels * work_.element_bytes % kVectorBytes == 0) vectors_ = make_variant(true, false);
-    elements_ = make_variant(false, false);
-    far_ = make_variant(false, true);
+    if (last && channels * work_.element_bytes % kVectorBytes == 0)
+      vectors_ = make_variant({.vectors = true});
+    if (deepens_ && layout == Layout::kContiguous && is_near()) dense_ = make_variant({.dense = true});
+    elements_ = make_variant({});
+    far_ = make_variant({.far = true});
   }
 
   std::vector<jit::KernelSource> sources() const override {
@@ -145,8 +148,7 @@ class ConvWideLaunch : public KernelLaunch {
   }
 
   void launch(const RunContext& run, std::byte* counters) const override {
-    const bool far = is_far(*run.views);
-    const Variant& variant = far ? *far_ : vectors_ && reads_vectors(*run.views) ? *vectors_ : *elements_;
+    const Variant& variant = variant_for(*run.views);
     std::byte* weights = run.workspace + weights_;
     Parameters order(variant.text.weights);
     order.add_tensors(variant.text.weights, *run.views);
@@ -178,11 +180,17 @@ class ConvWideLaunch : public KernelLaunch {
 
  private:
   const Sweep& sweep() const { return schedule_.steps[at(cut_.first)].sweep; }
-  const Variant& first_variant() const { return vectors_ ? *vectors_ : *elements_; }
+  const Variant& first_variant() const { return vectors_ ? *vectors_ : dense_ ? *dense_ : *elements_; }
   std::vector<const Variant*> variants() const {
     std::vector<const Variant*> result = {elements_.get(), far_.get()};
     if (vectors_) result.push_back(vectors_.get());
+    if (dense_) result.push_back(dense_.get());
     return result;
+  }
+  const Variant& variant_for(const std::vector<SlotView>& views) const {
+    if (is_far(views)) return *far_;
+    if (vectors_ && reads_vectors(views)) return *vectors_;
+    return dense_ && is_dense(views) ? *dense_ : *elements_;
   }
 
   // Thread blocks that bring weights into order.
@@ -192,9 +200,17 @@ class ConvWideLaunch : public KernelLaunch {
                                   std::int64_t{gpu_.multiprocessors} * 8);
   }
 
-  std::unique_ptr<Variant> make_variant(bool vectors, bool far) {
-    work_.vectors = vectors;
-    work_.far = far;
+  // How a variant reads the input.
+  struct Reading {
+    bool vectors = false;
+    bool dense = false;
+    bool far = false;
+  };
+
+  std::unique_ptr<Variant> make_variant(const Reading& reading) {
+    work_.vectors = reading.vectors;
+    work_.dense = reading.dense;
+    work_.far = reading.far;
     auto variant = deepens_ ? conv_deep_variant(schedule_, cut_, gpu_, work_)
                             : conv_wide_variant(schedule_, cut_, gpu_, work_);
     variant->weights.emplace(source_of(variant->text.weights, schedule_));
@@ -206,6 +222,18 @@ class ConvWideLaunch : public KernelLaunch {
     std::int64_t reach = first_variant().reach * views[at(input_)].strides[1];
     for (std::size_t i = 0; i < 3; ++i) reach += (work_.conv.in[i] - 1) * views[at(input_)].strides[2 + i];
     return reach > std::numeric_limits<std::int32_t>::max();
+  }
+
+  // Whether offsets of positions in a contiguous sample have 32 bits.
+  bool is_near() const {
+    const Spatial& in = work_.conv.in;
+    return work_.conv.in_channels * in[0] * in[1] * in[2] <= std::numeric_limits<std::int32_t>::max();
+  }
+
+  bool is_dense(const std::vector<SlotView>& views) const {
+    const SlotView& view = views[at(input_)];
+    const Spatial& in = work_.conv.in;
+    return view.strides[4] == 1 && view.strides[3] == in[2] && view.strides[1] == in[0] * in[1] * in[2];
   }
 
   // Whether the channels of the input can be read in vectors.
@@ -224,6 +252,7 @@ class ConvWideLaunch : public KernelLaunch {
   ConvWideWork work_;
   bool deepens_ = false;
   std::unique_ptr<Variant> vectors_;
+  std::unique_ptr<Variant> dense_;
   std::unique_ptr<Variant> elements_;
   std::unique_ptr<Variant> far_;
   std::map<std::string, std::size_t> places_;

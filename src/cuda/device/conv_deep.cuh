@@ -45,22 +45,24 @@ __device__ inline int last_block(const Arguments& a, int span) {
   return block_of(a, (span + 1) * (int)a.tiles - 1);
 }
 
-// Begins the products of one tap. `weights` and `image` are places in shared memory.
-__device__ inline void multiply_tap(unsigned int weights, unsigned int image, float (&sums)[kSums]) {
-  auto step = [&](int k, int part_of_weights, int part_of_image) {
+// Begins the products of one tap. `weights` and `image` are places in shared memory; without `keep` the sums
+// begin at 0.
+__device__ inline void multiply_tap(unsigned int weights, unsigned int image, bool keep,
+                                    float (&sums)[kSums]) {
+  auto step = [&](int k, int part_of_weights, int part_of_image, bool keep_sums) {
     warpgroup::multiply(
         sums, matrix_at(weights + part_of_weights * kStageCells + k * 2 * kBlockChannels, kBlockChannels),
-        matrix_at(image + part_of_image * kPartCells + k * 2 * kQuad, kQuad));
+        matrix_at(image + part_of_image * kPartCells + k * 2 * kQuad, kQuad), keep_sums ? 1 : 0);
   };
   if constexpr (kMode == kStrict) {
 #pragma unroll
     for (int k = 0; k < kChunkSteps; ++k) {
-      step(k, 1, 0);
-      step(k, 0, 1);
+      step(k, 1, 0, keep || k > 0);
+      step(k, 0, 1, true);
     }
   }
 #pragma unroll
-  for (int k = 0; k < kChunkSteps; ++k) step(k, 0, 0);
+  for (int k = 0; k < kChunkSteps; ++k) step(k, 0, 0, true);
 }
 
 // Statistics of a lane's elements in 32 positions: `values` are its sums of one channel, `inside` has a bit
@@ -284,7 +286,7 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[i] = bias[i / 2 % 2];
     }
-    float some[kSums];
+    float some[kSums] = {};
     float(&taken)[kSums] = kMode == kStrict ? some : sums;
 #pragma unroll 1
     for (int chunk = 0, depth = tile.depth; chunk < kChunks;) {
@@ -305,17 +307,14 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
       block::publish_rows();
 #pragma unroll 1
       for (int row = 0; row < kFilterH; ++row) {
-        if constexpr (kMode == kStrict) {
-#pragma unroll
-          for (int i = 0; i < kSums; ++i) some[i] = 0;
-        }
 #pragma unroll 1
         for (int column = 0; column < kFilterW; ++column) {
           arrivals::wait(&shared.full[slot.number], slot.phase);
           warpgroup::hold(taken);
           warpgroup::begin();
           multiply_tap(weights + slot.number * kSlotUnits,
-                       images + buffer * kUnits + row * kDilationH * kPitch + column * kDilationW, taken);
+                       images + buffer * kUnits + row * kDilationH * kPitch + column * kDilationW, column > 0,
+                       taken);
           warpgroup::commit();
           const int tap = row * kFilterW + column;
           // Nobody reads the other chunk any more.

@@ -29,7 +29,7 @@ class ConvDeepWriter : ConvSweepWriter {
     write_input(input);
     write_input_steps(input);
     Text products;
-    write_warpgroup_products(products, constants_.columns / 2, element_type(input_));
+    write_warpgroup_products(products, constants_.columns / 2, element_type(input_), true);
     Text values;
     const int values_bytes = write_values(values);
     write_shared(values, values_bytes);

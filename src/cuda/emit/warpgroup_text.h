@@ -7,7 +7,8 @@
 namespace fuseblock::cuda {
 
 // warpgroup::multiply and warpgroup::hold for products of 64 x 2 * `sums`, whose sums are operands one by
-// one. Of f32 they are products of tf32 numbers.
-void write_warpgroup_products(Text& text, int sums, DType dtype);
+// one. Of f32 they are products of tf32 numbers. With `keeps` products take a number more, 0 where their sums
+// begin at 0.
+void write_warpgroup_products(Text& text, int sums, DType dtype, bool keeps = false);
 
 }  // namespace fuseblock::cuda

@@ -65,17 +65,19 @@ bool fits(const ConvDeepConstants& constants, const ConvWideWork& work, const Gp
 // and so do the sums of strict mode that are added up.
 double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
   constexpr double kMemoryRate = 24;
+  constexpr double kOverlap = 0.15;  // what is left of the smaller of both
   constexpr double kBarrier = 30;
   constexpr double kTile = 1200;
   constexpr double kElement = 3.5;  // of a thread's elements, for each of its multiprocessor's eight warps
-  constexpr double kPromote = 150;
+  constexpr double kPromote = 100;
   const double groups = constants.channel_groups * constants.tile_groups;
   const double products = constants.mode == ConvMode::kStrict ? 3 : 1;
   const double columns = constants.columns;
   const double filter_depths = static_cast<double>(work.conv.geometry.filter[0]);
   const double taps = filter_depths * plane_taps(work) * chunks(constants, work);
+  const double read = kProductRows / 4.0 + columns / 4;
   const double tensor = taps * constants.chunk_steps * groups * products *
-                        std::max(columns / 2, kProductRows / 4.0 + columns / 4);
+                        (std::max(columns / 2, read) + kOverlap * std::min(columns / 2, read));
   const double copied =
       taps * slot_bytes(constants) + filter_depths * chunks(constants, work) * 2 * constants.chunk_steps *
                                          static_cast<double>(box_positions(constants, work)) * kCellBytes;

@@ -1,5 +1,6 @@
 #include "cuda/conv_cost.h"
 
+#include "cuda/launch/conv_deep.h"
 #include "cuda/launch/conv_roll.h"
 #include "plan/slot_memory.h"
 
@@ -24,6 +25,9 @@ constexpr Shares kRollShares = {0.25, 0.13, 0.125};
 // 1,128,256,256. conv_transpose3d_relu_gn reaches more (0.32, 0.13, 0.24), conv3d(32, k=3, pad=1) on
 // 2,32,64,64,64 less (0.19 in tf32, 0.15 in 16 bits).
 constexpr Shares kWideShares = {0.25, 0.14, 0.17};
+// `conv_deep`, by arithmetic: the waits for barriers, the program and the positions that are not there take
+// the rest.
+constexpr Shares kDeepShares = {0.6, 0.22, 0.5};
 // `conv_direct`: of the rate of plain arithmetic. An estimate: loads of single elements bound it.
 constexpr double kDirectShare = 0.05;
 
@@ -56,16 +60,29 @@ ConvKernel kernel_of(const Lowered& lowered, const Part& part) {
   return conv_kernel(conv, *input, false, false);
 }
 
+ConvMode mode_of(DType dtype, Precision precision) {
+  if (byte_size(dtype) == 2) return ConvMode::k16Bits;
+  return precision == Precision::kTf32 ? ConvMode::kTf32 : ConvMode::kStrict;
+}
+
 // Whether `conv` would be `conv_roll`.
 bool rolls(const ConvSum& conv, DType dtype, const DeviceDescription& device, Precision precision) {
   ConvWork work;
   work.conv = conv;
   work.element_bytes = static_cast<int>(byte_size(dtype));
-  work.mode = byte_size(dtype) == 2           ? ConvMode::k16Bits
-              : precision == Precision::kTf32 ? ConvMode::kTf32
-                                              : ConvMode::kStrict;
+  work.mode = mode_of(dtype, precision);
   work.wishes = ConvWishes::of_environment();
   return work.wishes.roll.value_or(1) != 0 && conv_rolls(gpu_of(device), work);
+}
+
+// Whether `conv_wide` would be `conv_deep`.
+bool deepens(const ConvSum& conv, DType dtype, const DeviceDescription& device, Precision precision) {
+  ConvWideWork work;
+  work.conv = conv;
+  work.element_bytes = static_cast<int>(byte_size(dtype));
+  work.mode = mode_of(dtype, precision);
+  work.wishes = ConvWishes::of_environment();
+  return conv_deepens(gpu_of(device), work);
 }
 
 }  // namespace
@@ -82,7 +99,10 @@ OwnConvolution own_convolution(const Lowered& lowered, int number, const DeviceD
       return rolls(conv_sum(lowered.block, part.node), dtype, device, precision)
                  ? OwnConvolution{"conv_roll", rate * share_of(kRollShares, dtype, precision)}
                  : OwnConvolution{"conv", rate * share_of(kConvShares, dtype, precision)};
-    case ConvKernel::kWide: return {"conv_wide", rate * share_of(kWideShares, dtype, precision)};
+    case ConvKernel::kWide:
+      return deepens(conv_sum(lowered.block, part.node), dtype, device, precision)
+                 ? OwnConvolution{"conv_deep", rate * share_of(kDeepShares, dtype, precision)}
+                 : OwnConvolution{"conv_wide", rate * share_of(kWideShares, dtype, precision)};
     case ConvKernel::kDirect: break;
   }
   const double plain = arithmetic == DType::kF64 ? device.f64_rate : device.f32_rate;

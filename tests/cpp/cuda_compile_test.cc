@@ -303,17 +303,37 @@ const std::vector<Variant>& variants() {
       {.name = "conv_wide",
        .kernel = "conv_wide",
        .block = "conv_transpose3d(128, k=3, bias=false) | relu | group_norm(8)",
-       .input = "[2,64,16,32,32]"},
+       .input = "[2,64,16,32,32]",
+       .conv = "deep=0"},
       {.name = "conv_wide_tf32",
        .kernel = "conv_wide",
        .block = "conv2d(128, k=3, pad=1) | group_norm(32) | silu",
        .input = "[1,128,64,64]",
+       .conv = "deep=0",
        .precision = Precision::kTf32},
       {.name = "conv_wide_channels_last",
        .kernel = "conv_wide",
        .marks = {"kVectors = 1;"},
        .block = "conv2d(128, k=3, pad=1) | group_norm(32) | silu",
-       .input = "[1,128,64,64]:cl"},
+       .input = "[1,128,64,64]:cl",
+       .conv = "deep=0"},
+      {.name = "conv_deep",
+       .kernel = "conv_deep",
+       .marks = {"kVectors = 0;"},
+       .block = "conv_transpose3d(128, k=3, bias=false) | relu | group_norm(8)",
+       .input = "[16,64,32,32,32]"},
+      {.name = "conv_deep_tf32",
+       .kernel = "conv_deep",
+       .marks = {"kGroupsM = 1;"},
+       .block = "conv2d(40, k=5, pad=2) | silu | group_norm(8)",
+       .input = "[8,36,64,64]",
+       .precision = Precision::kTf32},
+      {.name = "conv_deep_channels_last",
+       .kernel = "conv_deep",
+       .marks = {"kVectors = 1;"},
+       .block = "conv2d(128, k=3, pad=1) | group_norm(32) | silu",
+       .input = "[1,128,256,256]:cl",
+       .precision = Precision::kTf32},
       {.name = "conv_weights",
        .kernel = "conv_weights",
        .block = "conv2d(72, k=3, groups=3)",
@@ -431,9 +451,10 @@ TEST_P(CudaCompile, NeedsNoLocalMemory) {
                                     [](const Variant& variant) { return variant.name == GetParam().name; });
     const auto number = static_cast<std::size_t>(place - variants().begin());
     const std::vector<std::string> types = types_of(GetParam());
-    // Other architectures have `conv` in place of `conv_roll`.
+    // Other architectures have `conv` in place of `conv_roll`, and `conv_wide` in place of `conv_deep`.
+    const bool one = GetParam().kernel == "conv_roll" || GetParam().kernel == "conv_deep";
     compile(GetParam(), types[number % types.size()],
-            GetParam().kernel == "conv_roll" ? "sm_90a" : architectures[number % architectures.size()]);
+            one ? "sm_90a" : architectures[number % architectures.size()]);
     return;
   }
   // Side by side: each takes a second or so.

@@ -67,9 +67,8 @@ TEST(CudaConvChoice, FewChannelsRunOnOwnKernels) {
     }
 }
 
-// What cuDNN reaches on an H200 with many channels, in operations a second: more than conv_wide by tensor
-// cores, less by plain f32 arithmetic.
-TEST(CudaConvChoice, ManyChannelsAreTheHostsUnlessItIsStrict) {
+// What cuDNN reaches on an H200 with many channels, in operations a second: less than conv_deep.
+TEST(CudaConvChoice, ManyChannelsAreNotTheHosts) {
   struct Case {
     const char* block;
     const char* input;
@@ -86,23 +85,37 @@ TEST(CudaConvChoice, ManyChannelsAreTheHostsUnlessItIsStrict) {
               "conv_wide rows");
     PlanOptions tf32 = options_with(each.tf32);
     tf32.precision = Precision::kTf32;
-    EXPECT_EQ(kernels_of(schedule_of(typed(each.block, "f32" + std::string(each.input)), tf32)), "host rows");
+    EXPECT_EQ(kernels_of(schedule_of(typed(each.block, "f32" + std::string(each.input)), tf32)),
+              "conv_wide rows");
     for (const std::string type : {"bf16", "f16"})
       EXPECT_EQ(kernels_of(schedule_of(typed(each.block, type + each.input), options_with(each.bits16))),
-                "host rows");
+                "conv_wide rows");
   }
 }
 
-// `conv_roll` is for sm_90a and stride 1.
+// One tap, which conv_deep does not take: conv_wide is slower than such a host.
+TEST(CudaConvChoice, OneTapIsTheHostsUnlessItIsStrict) {
+  const char* block = "conv2d(256, k=1) | group_norm(32) | silu";
+  EXPECT_EQ(kernels_of(schedule_of(typed(block, "f32[16,512,64,64]"), options_with(30e12))),
+            "conv_wide rows");
+  EXPECT_EQ(kernels_of(schedule_of(typed(block, "bf16[16,512,64,64]"), options_with(600e12))), "host rows");
+}
+
+// `conv_roll` and `conv_deep` are for sm_90a and stride 1.
 TEST(CudaConvChoice, NamesTheKernelThatWouldRun) {
-  const auto detail = [](const char* block, const char* device) {
-    const Schedule schedule = make_schedule(typed(block, "bf16[8,3,64,64]"),
-                                            Device::by_name(device).description(), options_with(1e12));
+  const auto detail = [](const char* block, const char* device, const char* input = "bf16[8,3,64,64]") {
+    const Schedule schedule =
+        make_schedule(typed(block, input), Device::by_name(device).description(), options_with(1e12));
     return schedule.decisions.front().alternatives.front().detail;
   };
   EXPECT_NE(detail("conv2d(16, k=3) | relu", "h200").find("by conv_roll at"), std::string::npos);
   EXPECT_NE(detail("conv2d(16, k=3) | relu", "a100").find("by conv at"), std::string::npos);
   EXPECT_NE(detail("conv2d(16, k=3, stride=2) | relu", "h200").find("by conv at"), std::string::npos);
+  constexpr const char* kMany = "bf16[8,64,64,64]";
+  EXPECT_NE(detail("conv2d(64, k=3) | relu", "h200", kMany).find("by conv_deep at"), std::string::npos);
+  EXPECT_NE(detail("conv2d(64, k=3) | relu", "a100", kMany).find("by conv_wide at"), std::string::npos);
+  EXPECT_NE(detail("conv2d(64, k=3, stride=2) | relu", "h200", kMany).find("by conv_wide at"),
+            std::string::npos);
 }
 
 TEST(CudaConvChoice, AHostThatIsFasterIsTaken) {

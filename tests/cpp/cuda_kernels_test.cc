@@ -9,6 +9,7 @@
 #include "cuda/emit/formula_text.h"
 #include "cuda/kernels.h"
 #include "cuda/launch/conv.h"
+#include "cuda/launch/conv_deep.h"
 #include "cuda/launch/conv_roll.h"
 #include "cuda/launch/conv_wide.h"
 
@@ -257,6 +258,63 @@ TEST(CudaKernels, TilesOfWideConvolutionsFit) {
         EXPECT_GE(tiles.of_span * constants.tile(), work.conv.out[0] * work.conv.out[1] * work.conv.out[2]);
         EXPECT_EQ(tiles.weight_bytes % 16, 0);
       }
+}
+
+// Divisions of `conv_deep` fit, cover the result, and leave no block without a tile.
+TEST(CudaKernels, DeepConvolutionsFit) {
+  struct Case {
+    const char* block;
+    const char* input;
+    ConvMode mode;
+    bool taken;
+  };
+  const std::vector<Case> cases = {
+      {"conv_transpose3d(128, k=3)", "f32[16,64,32,32,32]", ConvMode::kTf32, true},
+      {"conv_transpose3d(128, k=3)", "f32[16,64,32,32,32]", ConvMode::kStrict, true},
+      {"conv2d(512, k=3, pad=1)", "bf16[1,512,64,64]", ConvMode::k16Bits, true},
+      {"conv2d(130, k=3, pad=1)", "f32[1,100,9,2000]", ConvMode::kStrict, true},
+      {"conv1d(40, k=31, pad=15)", "f16[1,40,5000]", ConvMode::k16Bits, true},
+      {"conv3d(48, k=3, dilation=2)", "f32[2,32,19,19,19]", ConvMode::kStrict, true},
+      {"conv2d(96, k=3, groups=3)", "f32[2,96,32,32]", ConvMode::kTf32, true},
+      {"conv2d(64, k=1)", "f32[1,64,64,64]", ConvMode::kStrict, false},
+      {"conv2d(64, k=3, stride=2)", "f32[1,64,64,64]", ConvMode::kStrict, false},
+      {"conv2d(64, k=3)", "f32[1,8,64,64]", ConvMode::kTf32, false},
+      {"conv2d(16, k=3)", "f32[1,64,64,64]", ConvMode::kTf32, false},
+  };
+  const Gpu gpu = {&jit::architecture("sm_90a"), 132};
+  for (const Case& each : cases) {
+    const Schedule schedule = arranged_schedule(typed(each.block, each.input));
+    ConvWideWork work;
+    work.conv = conv_sum(schedule, schedule.steps[0].sweep.source);
+    work.mode = each.mode;
+    work.element_bytes = each.mode == ConvMode::k16Bits ? 2 : 4;
+    work.values_bytes = 10'000;
+    work.list_numbers = 3;
+    EXPECT_EQ(conv_deepens(gpu, work), each.taken) << each.block;
+    EXPECT_FALSE(conv_deepens({&jit::architecture("sm_100a"), 132}, work)) << each.block;
+    if (!each.taken) continue;
+    const ConvDeepConstants constants = divide_conv_deep(gpu, work);
+    EXPECT_LE(conv_deep_bytes(constants, work), gpu.architecture->shared_bytes_block) << each.block;
+    EXPECT_EQ(constants.columns % 8, 0);
+    EXPECT_LE(constants.columns, each.mode == ConvMode::kStrict ? 184 : 256);
+    EXPECT_GE(constants.stages, 3);
+    for (const std::int64_t blocks : {std::int64_t{1}, std::int64_t{132}, std::int64_t{100'000}}) {
+      const ConvDeepTiles tiles = conv_deep_tiles(constants, work, blocks);
+      const std::int64_t filter_depths = work.conv.geometry.filter[0];
+      EXPECT_GE(tiles.of_span * constants.tile(), work.conv.out[0] * work.conv.out[1] * work.conv.out[2]);
+      EXPECT_EQ(tiles.weight_bytes % 16, 0);
+      EXPECT_GE(tiles.cost, tiles.all());
+      if (tiles.depth_cost != 0) {
+        EXPECT_GE(tiles.cost, blocks * (tiles.depth_cost * filter_depths + 1)) << each.block;
+      }
+    }
+    work.wishes = ConvWishes::parse("columns=32");
+    EXPECT_EQ(divide_conv_deep(gpu, work).columns, 32) << each.block;
+    for (const char* wishes : {"deep=0", "columns=20"}) {
+      work.wishes = ConvWishes::parse(wishes);
+      EXPECT_FALSE(conv_deepens(gpu, work)) << each.block << " " << wishes;
+    }
+  }
 }
 
 // The input of tiles that go on to the next plane: rows that only one plane needs follow those of the other.

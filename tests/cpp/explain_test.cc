@@ -165,7 +165,7 @@ TEST(Explain, NamesTheKernelsOfAGpu) {
   EXPECT_NE(plan.explain().find(slices), std::string::npos) << plan.explain();
   const std::string wide = reference_plan("conv_transpose3d_relu_gn", "h200").explain();
   EXPECT_NE(wide.find("\n3 kernels, each launched once\n  1  conv_weights: "), std::string::npos) << wide;
-  EXPECT_NE(wide.find("\n  2  conv_wide: 1 sweep, 1 finalise step; "), std::string::npos) << wide;
+  EXPECT_NE(wide.find("\n  2  conv_deep: 1 sweep, 1 finalise step; "), std::string::npos) << wide;
   // By what the division was chosen depends on the table of tuned ones.
   const Json chosen = explained(reference_plan("conv_transpose3d_relu_gn", "h200"))["kernels"][1]["chosen"];
   EXPECT_TRUE(chosen == "tuned" || chosen == "by the cost model") << chosen;

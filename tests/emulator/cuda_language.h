@@ -438,6 +438,7 @@ inline void call(void (*kernel)(Arguments...), void** parameters) {
 
 }  // namespace fuseblock_emulated
 
+#include "arrivals.h"
 #include "matrix.h"
 
 // The compiler's checks of alignment and of indices (-fsanitize) call these.

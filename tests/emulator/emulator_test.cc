@@ -385,6 +385,50 @@ __device__ inline unsigned long long place(const void* pointer) {
   }
 }
 
+// Barriers in shared memory: phases of two arrivals, and of one with the bytes of a bulk copy.
+TEST_F(Emulator, BarriersInSharedMemory) {
+  const std::string before = R"(
+__device__ inline unsigned int place(const void* pointer) { return (unsigned int)__cvta_generic_to_shared(pointer); }
+__device__ inline void begin(unsigned long long* barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(place(barrier)), "r"(count) : "memory");
+}
+__device__ inline void arrive(unsigned long long* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(place(barrier)) : "memory");
+}
+__device__ inline void wait(unsigned long long* barrier, unsigned int parity) {
+  unsigned int over = 0;
+  while (over == 0)
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                 : "=r"(over) : "r"(place(barrier)), "r"(parity) : "memory");
+}
+)";
+  const std::string body = R"(
+  __shared__ unsigned long long given;
+  __shared__ unsigned long long taken;
+  __shared__ __align__(16) float values[4];
+  if (threadIdx.x == 0) begin(&given, 1), begin(&taken, 2);
+  __syncthreads();
+  for (int i = 0; i < 5; ++i) {
+    if (threadIdx.x == 0) {
+      wait(&taken, (i + 1) % 2);
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(place(&given)), "r"(BYTES) : "memory");
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                   ::"r"(place(values)), "l"(out + 4 * i), "r"(16), "r"(place(&given)) : "memory");
+    }
+    wait(&given, i % 2);
+    if (threadIdx.x % 32 < 4) out[32 + threadIdx.x / 32 * 32 + 4 * i + threadIdx.x % 32] = values[threadIdx.x % 32] - i;
+    if (threadIdx.x % 32 == 0) for (int k = 0; k < ARRIVALS; ++k) arrive(&taken);
+  })";
+  const std::vector<float> out =
+      run(body, {.threads = 64}, "#define BYTES 16\n#define ARRIVALS 1\n" + before);
+  for (int warp = 0; warp < 2; ++warp)
+    for (int i = 0; i < 20; ++i)
+      EXPECT_EQ(out[static_cast<std::size_t>(32 + warp * 32 + i)], static_cast<float>(-1 - i / 4)) << i;
+  EXPECT_NE(
+      failure(body, {.threads = 64}, "#define BYTES 16\n#define ARRIVALS 4\n" + before).find("mbarrier"),
+      std::string::npos);
+}
+
 // What a GPU ignores of a tf32 operand, and how a number becomes one.
 TEST_F(Emulator, RoundingToTf32) {
   const std::vector<float> out = run(R"(

@@ -69,6 +69,7 @@ int minor_version() {
     std::string all = std::string(contracts() ? "contracted" : "") +
                       file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "cuda_language.h") +
                       file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "matrix.h") +
+                      file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "arrivals.h") +
                       file_bytes(std::filesystem::path(FUSEBLOCK_EMULATOR_DIR) / "runtime.h");
     Dl_info info = {};
     if (dladdr(&kMajor, &info) != 0 && info.dli_fname != nullptr) all += file_bytes(info.dli_fname);

@@ -58,6 +58,7 @@ constexpr std::array kInstructions = {
     Instruction{"barrier.cluster.wait*", "fuseblock_emulated_runtime->wait_cluster(__LINE__)"},
     Instruction{"mapa.shared::cluster.u32", "$0 = fuseblock_emulated_runtime->map_shared($1, $2, __LINE__)"},
     Instruction{"setp.ne.b32", "$0 = ($1) != ($2)"},
+    Instruction{"selp.b32", "$0 = ($3) ? ($1) : ($2)"},
     Instruction{"wgmma.fence*", "(void)0"},
     Instruction{"wgmma.commit_group*", "(void)0"},
     Instruction{"wgmma.wait_group*", "(void)0"},
@@ -131,6 +132,8 @@ class Translator {
     if (name_.starts_with("wgmma.mma_async")) return warpgroup_product();
     if (name_ == ".reg") return predicate();
     if (parts_[0] == "ldmatrix") return matrices();
+    if (parts_[0] == "mbarrier") return barrier();
+    if (name_.starts_with("cp.async.bulk")) return bulk_copy();
     if (name_.starts_with("cp.async.ca") || name_.starts_with("cp.async.cg")) return copy();
     for (const Instruction& known : kInstructions) {
       const bool family = known.name.ends_with('*');
@@ -331,6 +334,33 @@ class Translator {
     for (const std::string& name : split(operands_[0].substr(1, operands_[0].size() - 2), ','))
       result += ", " + expression(name);
     return result + ");";
+  }
+
+  // A barrier in shared memory.
+  std::string barrier() const {
+    static const std::map<std::string, std::string, std::less<>> kFunctions = {
+        {"mbarrier.init.shared::cta.b64", "begin_barrier"},
+        {"mbarrier.arrive.shared::cta.b64", "arrive_at_barrier"},
+        {"mbarrier.arrive.expect_tx.shared::cta.b64", "arrive_at_barrier"},
+        {"mbarrier.try_wait.parity.shared::cta.b64", "is_over"}};
+    const auto function = kFunctions.find(name_);
+    if (function == kFunctions.end()) unknown("");
+    const bool waits = function->second == "is_over";
+    const std::size_t place = function->second == "begin_barrier" ? 0 : 1;
+    if (operands_.size() <= place || (place == 1 && !waits && operands_[0] != "_")) unknown("");
+    return (waits ? expression(operands_[0]) + " = " : "") + "fuseblock_emulated::" + function->second + "(" +
+           address(operands_[place], "8", "of_block") + ", " +
+           (operands_.size() > place + 1 ? expression(operands_[place + 1]) : "0") + ", __LINE__);";
+  }
+
+  // A copy to shared memory whose bytes arrive at a barrier.
+  std::string bulk_copy() const {
+    if (name_ != "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes" || operands_.size() != 4)
+      unknown("");
+    const std::string size = expression(operands_[2]);
+    return "fuseblock_emulated::copy_in_bulk(" + address(operands_[0], size, "of_block") + ", " +
+           address(operands_[1], size, "") + ", " + size + ", " + address(operands_[3], "8", "of_block") +
+           ", __LINE__);";
   }
 
   std::string copy() const {

@@ -29,7 +29,8 @@ SLICES = (
     ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
 )
 # Wishes of convolutions (FUSEBLOCK_CONV) by the case that they fit: `conv`, as other architectures have it,
-# where `conv_roll` takes the convolution; rows of the image as depths and not; several products a warpgroup.
+# where `conv_roll` takes the convolution; rows of the image as depths and not; several products a warpgroup;
+# `conv_wide` in place of `conv_deep`, whose products have few positions or many.
 CONV = (
     ("gpu_conv3d_gn_mean", "roll=0"),
     ("gpu_conv3d_hardswish_gn_mean", "roll=0"),
@@ -40,6 +41,12 @@ CONV = (
     ("gpu_roll_image", "fold=1"),
     ("gpu_roll_rows", "threads=128,rows=2"),
     ("gpu_roll_windows", "threads=256,rows=4"),
+    ("gpu_wide_conv3d_instance_norm", "deep=0"),
+    ("gpu_wide_conv2d_gn_silu", "deep=0"),
+    ("gpu_wide_conv2d_gn_mean", "deep=0"),
+    ("gpu_deep_transpose3d_relu_gn", "deep=0"),
+    ("gpu_deep_transpose3d_relu_gn", "columns=32"),
+    ("gpu_deep_conv2d_blocks", "columns=144"),
 )
 # Gradients without a kernel on a GPU: by a convolution's weight, and through padding that repeats elements.
 _NO_KERNEL = re.compile(r"\b(conv\w*|linear)_grad_weight|_grad_input\(.*pad_mode")

@@ -73,6 +73,12 @@ ROWS = (
     "gpu_wide_conv2d_groups bf16 channels_last",
     "gpu_wide_conv1d f16 contiguous",
     "gpu_wide_conv3d_planes f32 strided",
+    "gpu_deep_transpose3d_relu_gn f32 contiguous",
+    "gpu_deep_conv3d_mean f16 strided",
+    "gpu_deep_conv2d_blocks f32 channels_last",
+    "gpu_deep_conv2d_groups bf16 contiguous",
+    "gpu_deep_conv1d f32 contiguous",
+    "infinite_deep bf16 contiguous",
     "each_gelu f32 contiguous",
     "each_gelu_tanh f32 contiguous",
 )
@@ -120,7 +126,7 @@ def test_row(key: str, records: dict[str, list[dict[str, Any]]]) -> None:
 def test_every_kernel_ran(records: dict[str, list[dict[str, Any]]]) -> None:
     """The rows take all kinds of kernels."""
     names = {kernel["name"] for each in records.values() for record in each for kernel in record["kernels"]}
-    convolutions = {"conv", "conv_roll", "conv_wide", "conv_weights", "conv_direct"}
+    convolutions = {"conv", "conv_roll", "conv_wide", "conv_deep", "conv_weights", "conv_direct"}
     assert names == {"rows", "slices", "columns", "pool", "finalise"} | convolutions
 
 

@@ -1,11 +1,11 @@
-// The kernel `conv_weights`: a convolution's weights in the order in which `conv_wide` takes them
-// (device/conv_wide_cells.cuh): cells of 16 bytes, neighbouring input channels of one output channel and tap,
+// The kernel `conv_weights`: a convolution's weights in the order in which `conv_wide` or `conv_deep` takes
+// them (device/conv_wide_cells.cuh): cells of 16 bytes, neighbouring input channels of one output channel and tap,
 // rounded to tf32 in that mode and zeros where there is no such channel:
-//   [block of output channels][chunk of input channels][depth, row, part of a row of the filter][tap of the part]
-//   [step of the chunk][cell of the step][output channel of the block]
+//   [block of output channels][chunk of input channels][depth, row, part of a row of the filter][part of a number]
+//   [tap of the part][step of the chunk][cell of the step][output channel of the block]
 // One thread a cell. With kFlipped the taps are those of the flipped filter.
 //
-// Before this stand the constants of conv_wide, device/conv_wide_cells.cuh, Arguments, and weight_at, an
+// Before this stand the constants of that kernel, device/conv_wide_cells.cuh, Arguments, and weight_at, an
 // element by output channel, input channel of the group and tap.
 
 extern "C" __global__ void __launch_bounds__(256) conv_weights(const __grid_constant__ Arguments a) {
@@ -34,6 +34,8 @@ extern "C" __global__ void __launch_bounds__(256) conv_weights(const __grid_cons
                                               {kFilterD - 1 - r, kFilterH - 1 - s, kFilterW - 1 - t})
                                   : weight_at(a, first_channel_of(block) + k, c, {r, s, t});
     }
-    reinterpret_cast<Cell*>(a.weights)[i] = packed(values);
+    Cell* to = reinterpret_cast<Cell*>(a.weights) + (i - within) * kParts + within;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) to[part * kStageCells] = packed(values, part);
   }
 }

@@ -1,19 +1,12 @@
 #include "cuda/emit/conv_roll_text.h"
 
 #include "cuda/emit/conv_sweep_text.h"
+#include "cuda/emit/warpgroup_text.h"
 
 namespace fuseblock::cuda {
 namespace {
 
 std::string number_text(std::int64_t number) { return std::to_string(number); }
-
-// `sums[0], sums[1], ...` in the form that `each` gives them.
-template <class Each>
-std::string listed(int count, const Each& each) {
-  std::string list;
-  for (int i = 0; i < count; ++i) list += (i == 0 ? "" : ", ") + each(i);
-  return list;
-}
 
 class ConvRollWriter : ConvSweepWriter {
  public:
@@ -30,7 +23,7 @@ class ConvRollWriter : ConvSweepWriter {
     Text tensors;
     write_tensors(tensors);
     Text products;
-    write_products(products);
+    write_warpgroup_products(products, sums_, element_type(input_));
     Text values;
     write_unit_values(values);
     Text programs;
@@ -119,30 +112,6 @@ class ConvRollWriter : ConvSweepWriter {
       text.line("return {" + input + ".c, " + input + ".h, " + input + ".w};");
     text.close();
     write_weight(text);
-  }
-
-  // The products of warpgroups, whose sums are operands one by one.
-  void write_products(Text& text) const {
-    const bool narrow = constants_.mode == ConvMode::k16Bits;
-    const std::string type = !narrow ? "tf32" : element_type(input_) == DType::kBF16 ? "bf16" : "f16";
-    const std::string registers = listed(sums_, [](int i) { return "%" + number_text(i); });
-    const std::string numbers = listed(sums_, [](int i) { return "\"+f\"(sums[" + number_text(i) + "])"; });
-    text.open("namespace warpgroup {");
-    text.open("__device__ inline void multiply(float (&sums)[" + number_text(sums_) +
-              "], unsigned long long a, unsigned long long b) {");
-    text.line("asm volatile(\"{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" +
-              number_text(2 * sums_) + (narrow ? "k16" : "k8") + ".f32." + type + "." + type + " \"");
-    text.line("             \"{" + registers + "}, \"");
-    text.line("             \"%" + number_text(sums_) + ", %" + number_text(sums_ + 1) + ", p, 1, 1" +
-              (narrow ? ", 0, 0" : "") + "; }\"");
-    text.line("             : " + numbers);
-    text.line("             : \"l\"(a), \"l\"(b));");
-    text.close();
-    text.line("// Between instructions and products that have the sums.");
-    text.open("__device__ inline void hold(float (&sums)[" + number_text(sums_) + "]) {");
-    text.line("asm volatile(\"\" : " + numbers + "::\"memory\");");
-    text.close();
-    text.close("}  // namespace warpgroup");
   }
 
   void write_unit_values(Text& text) {

@@ -247,6 +247,10 @@ void ConvSweepWriter::write_places(Text& text) {
   for (int number : slots) text.line("steps." + name(number) + " = c * " + tensor(number) + ".c;");
   text.line("return steps;");
   text.close();
+  if (!moves_) return;
+  text.open("static __device__ void move(Places& places, const Steps& steps) {");
+  for (int number : slots) text.line("places." + name(number) + " += steps." + name(number) + ";");
+  text.close();
 }
 
 std::string ConvSweepWriter::placed(int number) {

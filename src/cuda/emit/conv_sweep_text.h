@@ -43,6 +43,7 @@ class ConvSweepWriter : public UnitWriter {
   PositionSteps split_;
   std::vector<const Sink*> taken_;
   bool over_channels_ = false;
+  bool moves_ = false;    // the sweep has a function that moves places to another channel
   int numbers_ = 0;       // that the statistics of one channel are
   int kept_numbers_ = 0;  // without their count
 

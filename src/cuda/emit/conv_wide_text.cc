@@ -5,37 +5,18 @@
 namespace fuseblock::cuda {
 namespace {
 
-using Constants = std::vector<std::pair<std::string, std::string>>;
-
 std::string number_text(std::int64_t number) { return std::to_string(number); }
-
-// What the texts of both kernels begin with.
-Constants common_constants(const ConvWideConstants& c, const ConvSum& conv, DType dtype) {
-  const ConvGeometry window = conv.window();
-  Constants result = {{"kMode", number_text(static_cast<int>(c.mode))},
-                      {"kBf16", dtype == DType::kBF16 ? "1" : "0"},
-                      {"kVector", "1"},
-                      {"kChannels", number_text(conv.channels)},
-                      {"kGroups", number_text(window.groups)},
-                      {"kGroupIn", number_text(conv.in_channels / window.groups)},
-                      {"kGroupOut", number_text(conv.channels / window.groups)},
-                      {"kBlockChannels", number_text(c.block_channels())},
-                      {"kChunkSteps", number_text(c.chunk_steps)},
-                      {"kRowTaps", number_text(c.row_taps)}};
-  add_window(result, window);
-  return result;
-}
 
 class ConvWeightsWriter : KernelWriter {
  public:
-  ConvWeightsWriter(const Schedule& schedule, const KernelCut& cut, const ConvWideConstants& constants)
-      : KernelWriter(schedule, cut), constants_(constants) {}
+  ConvWeightsWriter(const Schedule& schedule, const KernelCut& cut, const ConvCells& cells)
+      : KernelWriter(schedule, cut), cells_(cells) {}
 
   EmittedKernel run() {
     const Sweep& sweep = step(cut_.first).sweep;
     const ConvSum conv = conv_sum(schedule_, sweep.source);
     const DType dtype = element_type(sweep.weight);
-    Constants constants = common_constants(constants_, conv, dtype);
+    ConstantTexts constants = cell_constants(cells_, conv, dtype);
     constants.emplace_back("kFlipped", conv.gathers ? "0" : "1");
     Text functions;
     const std::string weight = tensor(sweep.weight);
@@ -55,7 +36,7 @@ class ConvWeightsWriter : KernelWriter {
   }
 
  private:
-  ConvWideConstants constants_;
+  ConvCells cells_;
 };
 
 class ConvWideWriter : ConvSweepWriter {
@@ -100,7 +81,7 @@ class ConvWideWriter : ConvSweepWriter {
     text += "\n" + programs.str() + "\n" + device_file("conv_wide.cu");
     ConvWideText result;
     result.kernel = finish("conv_wide", std::move(text));
-    result.weights = ConvWeightsWriter(schedule_, cut_, constants_).run();
+    result.weights = conv_weights_text(schedule_, cut_, constants_.cells());
     result.values_bytes = values_bytes;
     result.list_numbers = totals() ? numbers_ : 0;
     result.kept_numbers = totals() ? kept_numbers_ : 0;
@@ -109,35 +90,35 @@ class ConvWideWriter : ConvSweepWriter {
   }
 
  private:
-  Constants constants(bool tail) const {
+  ConstantTexts constants(bool tail) const {
     const ConvWideConstants& c = constants_;
-    Constants result = common_constants(c, conv_, element_type(input_));
-    const Constants own = {{"kThreads", number_text(c.threads)},
-                           {"kWarps", "kThreads / 32"},
-                           {"kBlocks", number_text(c.blocks)},
-                           {"kUnitChannels", "kChannels"},
-                           {"kMTiles", number_text(c.rows)},
-                           {"kNTiles", number_text(c.columns)},
-                           {"kRows", "2 * kMTiles"},
-                           {"kColumns", "2 * kNTiles"},
-                           {"kWarpsN", number_text(c.warp_columns)},
-                           {"kWarpsM", "kWarps / kWarpsN"},
-                           {"kTile", "kWarpsM * kMTiles * 16"},
-                           {"kStages", number_text(c.stages)},
-                           {"kPieces", number_text(c.pieces)},
-                           {"kVectors", c.vectors ? "1" : "0"},
-                           {"kStrip", number_text(c.box.strip)},
-                           {"kCrossings", number_text(c.box.crossings)},
-                           {"kBoxH", number_text(c.box.rows)},
-                           {"kBoxW", number_text(c.box.columns)},
-                           {"kPitch", number_text(c.box.pitch)},
-                           {"kQuad", number_text(c.box.quad)},
-                           {"kElements", "kRows"},
-                           {"kFirstDistance", "1"},
-                           {"kEndDistance", "32"},
-                           {"kSharedBytes", number_text(c.shared_bytes)},
-                           {"kTail", tail ? "1" : "0"},
-                           {"k16Bit", functions_text(c.mode)}};
+    ConstantTexts result = cell_constants(c.cells(), conv_, element_type(input_));
+    const ConstantTexts own = {{"kThreads", number_text(c.threads)},
+                               {"kWarps", "kThreads / 32"},
+                               {"kBlocks", number_text(c.blocks)},
+                               {"kUnitChannels", "kChannels"},
+                               {"kMTiles", number_text(c.rows)},
+                               {"kNTiles", number_text(c.columns)},
+                               {"kRows", "2 * kMTiles"},
+                               {"kColumns", "2 * kNTiles"},
+                               {"kWarpsN", number_text(c.warp_columns)},
+                               {"kWarpsM", "kWarps / kWarpsN"},
+                               {"kTile", "kWarpsM * kMTiles * 16"},
+                               {"kStages", number_text(c.stages)},
+                               {"kPieces", number_text(c.pieces)},
+                               {"kVectors", c.vectors ? "1" : "0"},
+                               {"kStrip", number_text(c.box.strip)},
+                               {"kCrossings", number_text(c.box.crossings)},
+                               {"kBoxH", number_text(c.box.rows)},
+                               {"kBoxW", number_text(c.box.columns)},
+                               {"kPitch", number_text(c.box.pitch)},
+                               {"kQuad", number_text(c.box.quad)},
+                               {"kElements", "kRows"},
+                               {"kFirstDistance", "1"},
+                               {"kEndDistance", "32"},
+                               {"kSharedBytes", number_text(c.shared_bytes)},
+                               {"kTail", tail ? "1" : "0"},
+                               {"k16Bit", functions_text(c.mode)}};
     result.insert(result.end(), own.begin(), own.end());
     return result;
   }
@@ -157,6 +138,27 @@ class ConvWideWriter : ConvSweepWriter {
 };
 
 }  // namespace
+
+ConstantTexts cell_constants(const ConvCells& cells, const ConvSum& conv, DType dtype) {
+  const ConvGeometry window = conv.window();
+  ConstantTexts result = {{"kMode", number_text(static_cast<int>(cells.mode))},
+                          {"kBf16", dtype == DType::kBF16 ? "1" : "0"},
+                          {"kVector", "1"},
+                          {"kChannels", number_text(conv.channels)},
+                          {"kGroups", number_text(window.groups)},
+                          {"kGroupIn", number_text(conv.in_channels / window.groups)},
+                          {"kGroupOut", number_text(conv.channels / window.groups)},
+                          {"kBlockChannels", number_text(cells.block_channels)},
+                          {"kChunkSteps", number_text(cells.chunk_steps)},
+                          {"kRowTaps", number_text(cells.row_taps)},
+                          {"kParts", number_text(cells.parts)}};
+  add_window(result, window);
+  return result;
+}
+
+EmittedKernel conv_weights_text(const Schedule& schedule, const KernelCut& cut, const ConvCells& cells) {
+  return ConvWeightsWriter(schedule, cut, cells).run();
+}
 
 ConvWideText conv_wide_text(const Schedule& schedule, const KernelCut& cut,
                             const ConvWideConstants& constants) {

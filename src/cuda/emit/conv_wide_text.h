@@ -1,11 +1,28 @@
 // The texts of a kernel `conv_wide` (device/conv_wide.cuh) and of `conv_weights`, which brings its weights
-// into order.
+// into order, and those of `conv_deep`.
 #pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cuda/conv_sum.h"
 #include "cuda/emit/conv_text.h"
 
 namespace fuseblock::cuda {
+
+// How channels and weights are divided into cells, device/conv_wide_cells.cuh.
+struct ConvCells {
+  ConvMode mode = ConvMode::kStrict;
+  int block_channels = 16;  // output channels of a tile
+  int chunk_steps = 1;      // of products, that the channels of a chunk are
+  int row_taps = 1;         // of a stage of weights; divides the filter's columns
+  int parts = 1;            // tf32 numbers that a number is staged as
+};
+using ConstantTexts = std::vector<std::pair<std::string, std::string>>;
+// Constants of the kernel and of its `conv_weights`.
+ConstantTexts cell_constants(const ConvCells& cells, const ConvSum& conv, DType dtype);
+EmittedKernel conv_weights_text(const Schedule& schedule, const KernelCut& cut, const ConvCells& cells);
 
 struct ConvWideConstants {
   ConvMode mode = ConvMode::kStrict;
@@ -26,6 +43,7 @@ struct ConvWideConstants {
   int warp_rows() const { return threads / 32 / warp_columns; }
   int tile() const { return warp_rows() * rows * 16; }               // positions
   int block_channels() const { return warp_columns * columns * 8; }  // output channels of a tile
+  ConvCells cells() const { return {mode, block_channels(), chunk_steps, row_taps, 1}; }
 };
 
 struct ConvWideText {

@@ -21,8 +21,9 @@ struct ConvWideWork {
   int list_numbers = 0;  // numbers that the statistics of one channel are, with and without their count
   int kept_numbers = 0;
   bool vectors = false;  // channels are read 16 bytes at a time
+  bool dense = false;    // planes of the input are contiguous, one channel behind the other
   bool far = false;      // positions may lie 2^31 elements apart
-  ConvWishes wishes;     // of the table of tuned divisions
+  ConvWishes wishes;
 };
 
 ConvWideConstants divide_conv_wide(const Gpu& gpu, const ConvWideWork& work);

@@ -16,23 +16,18 @@ struct Field {
   int least;
 };
 
-constexpr std::array<Field, 15> kFields = {{
-    {"roll", &ConvWishes::roll, 0},
-    {"fold", &ConvWishes::fold, 0},
-    {"threads", &ConvWishes::threads, 32},
-    {"blocks", &ConvWishes::blocks, 1},
-    {"rows", &ConvWishes::rows, 1},
-    {"products", &ConvWishes::products, 1},
-    {"beside", &ConvWishes::beside, 1},
-    {"stages", &ConvWishes::stages, 1},
-    {"promote", &ConvWishes::promote, 0},
-    {"down", &ConvWishes::down, 0},
-    {"width", &ConvWishes::width, 1},
-    {"depths", &ConvWishes::depths, 1},
-    {"chunk", &ConvWishes::chunk, 1},
-    {"taps", &ConvWishes::taps, 1},
+constexpr auto kFields = std::to_array<Field>({
+    {"roll", &ConvWishes::roll, 0},         {"fold", &ConvWishes::fold, 0},
+    {"deep", &ConvWishes::deep, 0},         {"groups", &ConvWishes::groups, 1},
+    {"columns", &ConvWishes::columns, 1},   {"threads", &ConvWishes::threads, 32},
+    {"blocks", &ConvWishes::blocks, 1},     {"rows", &ConvWishes::rows, 1},
+    {"products", &ConvWishes::products, 1}, {"beside", &ConvWishes::beside, 1},
+    {"stages", &ConvWishes::stages, 1},     {"promote", &ConvWishes::promote, 0},
+    {"down", &ConvWishes::down, 0},         {"width", &ConvWishes::width, 1},
+    {"depths", &ConvWishes::depths, 1},     {"chunk", &ConvWishes::chunk, 1},
+    {"ring", &ConvWishes::ring, 1},         {"taps", &ConvWishes::taps, 1},
     {"strip", &ConvWishes::strip, 1},
-}};
+});
 
 int number_of(const std::string& text, const std::string& whole, const std::string& where) {
   int number = 0;

@@ -18,11 +18,16 @@ struct ConvWishes {
   std::optional<int> down;
   std::optional<int> roll;  // 0: `conv` where `conv_roll` would take it
   std::optional<int> fold;  // rows of the image are depths
+  std::optional<int> deep;  // 0: `conv_wide` where `conv_deep` would take it
+  // `conv_deep`: positions of a product, warpgroups with other channels, taps in the ring of weights.
+  std::optional<int> columns;
+  std::optional<int> groups;
+  std::optional<int> ring;
   // `conv_roll`: columns of a band, depths of a segment.
   std::optional<int> width;
   std::optional<int> depths;
-  // `conv_wide`: products beside each other in a warp, warps beside each other, steps of a chunk, taps of a
-  // stage, columns of a strip.
+  // `conv_wide`: products beside each other in a warp, warps beside each other, taps of a stage; `conv_deep`
+  // too: steps of a chunk, columns of a strip.
   std::optional<int> products;
   std::optional<int> beside;
   std::optional<int> chunk;
@@ -30,8 +35,8 @@ struct ConvWishes {
   std::optional<int> strip;
   std::optional<std::array<int, 3>> tile;
 
-  // `threads=256,blocks=2,rows=4,stages=1,promote=4,down=0,roll=0,fold=1,tile=1x8x30`, each where it is
-  // wished. A UserError begins with `where` and names what it is not.
+  // `threads=256,blocks=2,rows=4,stages=1,promote=4,down=0,roll=0,fold=1,deep=0,columns=128,tile=1x8x30`,
+  // each where it is wished. A UserError begins with `where` and names what it is not.
   static ConvWishes parse(const std::string& text, const std::string& where = "FUSEBLOCK_CONV");
   static ConvWishes of_environment();
   // What parse() reads, in that order.

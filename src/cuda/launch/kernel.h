@@ -101,7 +101,7 @@ struct LaunchDescription {
 // A way to divide a launch's work.
 struct Division {
   std::string kernel;  // its name
-  std::string shape;   // the beginning of the text: divisions of one shape differ in their tiles alone
+  std::string shape;   // divisions of one shape are alike: they differ in their tiles
   std::string text;    // every number that the cost model may choose, as the table of tuned divisions has it
   double cost = 0;     // by the cost model, in a unit that divisions of one kernel share
 };

@@ -1,0 +1,363 @@
+// conv_deep: a sweep over a convolution of stride 1 with many channels, by `wgmma`, tile by tile
+// (device/conv_deep_tile.cuh).
+//
+// Rows of the products are output channels, 64 a warpgroup, columns kColumnsN positions; kGroupsM x kGroupsN
+// warpgroups share a tile. Both factors lie in shared memory: the weights of a tap, copied some taps ahead
+// into a ring, and the input of a chunk of channels in one plane, which all taps of the filter's plane read
+// at their offsets. The next chunk, plane or tile is fetched beside the products of this one, some cells a
+// tap, and put behind a barrier later. Products of a tap are under way while the next one begins, so that
+// the tensor cores never wait for a barrier. The sums start at the bias, stay in registers and go through the
+// sweep's program and sinks there.
+//
+// In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
+// cut sums off instead of rounding them: there the products of a row of the filter are summed by themselves
+// and added rounded.
+//
+// A lane has of its warp's 16 channels two, and all positions of a quarter. Statistics of each channel are
+// kept by each thread over all tiles of a span (a sample with a block of channels); then merged lane by lane
+// and warpgroup by warpgroup, and run by run of the sample by the block that comes last, in an order that
+// depends on the shapes and the grid alone. Stores go through shared memory, so that neighbouring lanes have
+// neighbouring positions.
+//
+// Before this stand device/conv_deep_tile.cuh, the products of warpgroups, Shared and device/conv_sums.cuh;
+// behind it the program of the sweep, the finalise steps and `finish_sample`, which calls them; last the
+// kernel, device/conv_deep.cu.
+
+__device__ void finish_sample(const Arguments& a, const Unit& unit);
+
+constexpr int kSums = kColumnsN / 2;              // of a lane
+constexpr int kPieces32 = (kColumnsN + 31) / 32;  // of 32 positions, that the program takes at once
+constexpr int kUnits = kImageBytes / 16, kSlotUnits = kSlotBytes / 16;  // as descriptors count
+
+__device__ inline int warpgroup_row() { return (int)threadIdx.x / 128 % kGroupsM; }
+__device__ inline int warpgroup_column() { return (int)threadIdx.x / 128 / kGroupsM; }
+// A warp's first channel in its block of channels; a lane has two, eight apart.
+__device__ inline int warp_channel() { return warpgroup_row() * 64 + (int)threadIdx.x / 32 % 4 * 16; }
+__device__ inline int channel_of(int e) { return warp_channel() + (int)threadIdx.x % 32 / 4 + e * 8; }
+
+__device__ inline bool has_channel(int block, int channel) {
+  return kGroupOut % kBlockChannels == 0 || channel < channels_of(block);
+}
+
+// The blocks that have tiles of a span.
+__device__ inline int first_block(const Arguments& a, int span) { return block_of(a, span * (int)a.tiles); }
+__device__ inline int last_block(const Arguments& a, int span) {
+  return block_of(a, (span + 1) * (int)a.tiles - 1);
+}
+
+// Begins the products of one tap. `weights` and `image` are places in shared memory; without `keep` the sums
+// begin at 0.
+__device__ inline void multiply_tap(unsigned int weights, unsigned int image, bool keep,
+                                    float (&sums)[kSums]) {
+  auto step = [&](int k, int part_of_weights, int part_of_image, bool keep_sums) {
+    warpgroup::multiply(
+        sums, matrix_at(weights + part_of_weights * kStageCells + k * 2 * kBlockChannels, kBlockChannels),
+        matrix_at(image + part_of_image * kPartCells + k * 2 * kQuad, kQuad), keep_sums ? 1 : 0);
+  };
+  if constexpr (kMode == kStrict) {
+#pragma unroll
+    for (int k = 0; k < kChunkSteps; ++k) {
+      step(k, 1, 0, keep || k > 0);
+      step(k, 0, 1, true);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kChunkSteps; ++k) step(k, 0, 0, true);
+}
+
+// Statistics of a lane's elements in 32 positions: `values` are its sums of one channel, `inside` has a bit
+// for each.
+template <class Sweep>
+__device__ inline void take_statistics(const Arguments& a, const Unit& unit, const Tile& tile, int first,
+                                       const typename Sweep::Channel& channel, int c,
+                                       const float (&values)[kRows], unsigned int inside, bool begins,
+                                       typename Sweep::Kept& kept) {
+  const typename Sweep::Steps steps = Sweep::steps(a, c);
+  typename Sweep::Results results[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int position = first + i / 2 * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
+    results[i] =
+        Sweep::program(channel, Sweep::places(a, unit, site_of(a, tile, position)), steps, values[i]);
+  }
+  if (begins) kept.begin(results, inside);
+  kept.add(results, inside);
+}
+
+// The program and the sinks, for the sums of a tile.
+template <class Sweep>
+__device__ inline void take_sums(const Arguments& a, const Unit& unit, const Tile& tile, Shared& shared,
+                                 const float (&sums)[kSums], typename Sweep::Kept (&kept)[2], int& count) {
+  const int block = channel_block_of(tile.span), first_channel = first_channel_of(block);
+  const int lane = (int)threadIdx.x % 32;
+  float(&exchange)[16][kExchangePitch] = shared.exchange[kStores != 0 ? threadIdx.x / 32 : 0];
+#pragma unroll
+  for (int piece = 0; piece < kPieces32; ++piece) {
+    const int first = warpgroup_column() * kColumnsN + piece * 32;
+    Site site = site_of(a, tile, first + lane);
+    if (kColumnsN % 32 != 0 && piece * 32 + lane >= kColumnsN) site.inside = false;
+    const unsigned int all = __ballot_sync(0xffffffffu, site.inside);
+    if (all == 0) continue;
+    if constexpr (Sweep::kStatistics) {
+      unsigned int inside = 0;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) inside |= (all >> (i / 2 * 8 + lane % 4 * 2 + i % 2) & 1) << i;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int c = first_channel + (has_channel(block, channel_of(e)) ? channel_of(e) : 0);
+        float values[kRows];
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) {
+          const int column = piece * 4 + i / 2;
+          values[i] =
+              column * 8 < kColumnsN ? sums[column * 8 < kColumnsN ? column * 4 + e * 2 + i % 2 : 0] : 0.0f;
+        }
+        take_statistics<Sweep>(a, unit, tile, first, unit.values->channels0[c], c, values, inside, count == 0,
+                               kept[e]);
+      }
+      count += __popc(inside);
+    }
+    if constexpr (kStores != 0) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int column = piece * 4 + i / 2, e = i % 2;
+        if (column * 8 < kColumnsN) {
+          const int sum = column * 8 < kColumnsN ? column * 4 + e * 2 : 0;
+          *reinterpret_cast<float2*>(&exchange[lane / 4 + e * 8][i / 2 * 8 + lane % 4 * 2]) =
+              make_float2(sums[sum], sums[sum + 1]);
+        }
+      }
+      __syncwarp();
+      if (site.inside) {
+        const int c = first_channel + warp_channel();
+        const typename Sweep::Steps here = Sweep::steps(a, 0), step = Sweep::steps(a, 1);
+        typename Sweep::Places places = Sweep::places(a, unit, site);
+        Sweep::move(places, Sweep::steps(a, c));
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+          if (!has_channel(block, warp_channel() + i)) break;
+          Sweep::store(places, here,
+                       Sweep::program(unit.values->channels0[c + i], places, here, exchange[i][lane]));
+          Sweep::move(places, step);
+        }
+      }
+      __syncwarp();
+    }
+  }
+}
+
+template <class Sweep>
+__device__ inline void begin_span(const Arguments& a, const Unit& unit, int span,
+                                  typename Sweep::Kept (&kept)[2], int& count) {
+  const int block = channel_block_of(span);
+  const int first = first_channel_of(block), channels = channels_of(block);
+  __syncthreads();
+  for (int c = (int)threadIdx.x; c < channels; c += kThreads)
+    Sweep::read_channel(a, unit, first + c, unit.values->channels0[first + c]);
+  kept[0].clear();
+  kept[1].clear();
+  count = 0;
+  __syncthreads();
+}
+
+// Merges the block's statistics of a span, and those of the whole sample where it is the last to come.
+template <class Sweep>
+__device__ inline void end_span(const Arguments& a, const Unit& unit, int span, Shared& shared,
+                                const typename Sweep::Kept (&kept)[2], int count) {
+  typedef typename Sweep::Sums Sums;
+  const int channels = channels_of(channel_block_of(span));
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    Sums total = kept[e].whole(count);
+#pragma unroll
+    for (int distance = 1; distance < 4; distance *= 2) {
+      const Sums other = from_lane_at(total, distance);
+      total.merge(other);
+    }
+    if (threadIdx.x % 4 == 0) shared.list0[warpgroup_column()][channel_of(e)] = total;
+  }
+  __syncthreads();
+  // Runs have their places in the order of blocks and spans.
+  for (int c = (int)threadIdx.x; c < channels; c += kThreads) {
+    Sums total = shared.list0[0][c];
+#pragma unroll 1
+    for (int i = 1; i < kGroupsN; ++i) total.merge(shared.list0[i][c]);
+    a.list0[((int)blockIdx.x + span) * kBlockChannels + c] = total;
+  }
+  __threadfence();
+  __syncthreads();
+  __shared__ bool last;
+  const int spans = unit.n * kChannelBlocks;
+  if (threadIdx.x == 0) {
+    int runs = 0;
+    for (int i = 0; i < kChannelBlocks; ++i) runs += last_block(a, spans + i) - first_block(a, spans + i) + 1;
+    last = atomicAdd(a.arrived + unit.n, 1u) == (unsigned int)runs - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+#pragma unroll 1
+  for (int block = 0; block < kChannelBlocks; ++block)
+    for (int c = (int)threadIdx.x; c < channels_of(block); c += kThreads) {
+      const int end = last_block(a, spans + block);
+      Sums total;
+      total.clear();
+#pragma unroll 1
+      for (int i = first_block(a, spans + block); i <= end; ++i)
+        total.merge(read_of_other_block(a.list0 + (i + spans + block) * kBlockChannels + c));
+      unit.values->totals0[first_channel_of(block) + c] = total;
+    }
+  __syncthreads();
+  finish_sample(a, unit);
+}
+
+// The ring of weights: taps are numbered through all tiles of a run; tap t is in slot t % kStages, in its
+// phase t / kStages.
+struct Slot {
+  int number;
+  unsigned int phase;  // its parity
+
+  __device__ Slot next() const {
+    return number + 1 == kStages ? Slot{0, phase ^ 1} : Slot{number + 1, phase};
+  }
+  __device__ Slot before() const {
+    return number == 0 ? Slot{kStages - 1, phase ^ 1} : Slot{number - 1, phase};
+  }
+};
+
+// All tiles of a block's run. `image` has room for two staged chunks, `ring` for the weights of kStages taps.
+template <class Sweep>
+__device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image, char* ring) {
+  if (threadIdx.x < 2) shared.run[threadIdx.x] = run_begin(a, (int)(blockIdx.x + threadIdx.x));
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      arrivals::begin(&shared.full[i], 1);
+      arrivals::begin(&shared.empty[i], kWarps);
+    }
+    arrivals::publish();
+  }
+  __syncthreads();
+  const int begin = shared.run[0], end = shared.run[1];
+  if (begin >= end) return;
+  Tile tile = tile_of(a, begin);
+  find_places(a, tile, shared.places[0]);
+  // Weights are copied kStages - 2 taps ahead, so that nobody waits for the products of the last tap. One
+  // thread does it: `ahead` and `free` are its own.
+  Tap ahead = first_tap(a, begin);
+  Slot free = {0, 0};
+  auto copy_ahead = [&] {
+    if (ahead.tile >= end) return;
+    arrivals::wait(&shared.empty[free.number], free.phase ^ 1);
+    begin_weights(a, ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
+    advance(a, end, ahead);
+    free = free.next();
+  };
+  if (threadIdx.x == 0)
+    for (int i = 0; i < kStages - 2; ++i) copy_ahead();
+  __syncthreads();
+  {
+    const Source source = source_of(a, tile, shared.places[0], 0, tile.depth);
+#pragma unroll 1
+    for (int i = 0; i < kThreadCells; ++i) put(fetch(a, source, i), image);
+  }
+
+  const unsigned int images = place_of(image) + warpgroup_column() * kColumnsN;
+  const unsigned int weights = place_of(ring) + warpgroup_row() * 64;
+  Slot slot = {0, 0};
+  bool begun = false;  // there was a tap before
+  int buffer = 0, table = 0;
+  int count = 0;
+  typename Sweep::Kept kept[2];
+#pragma unroll 1
+  for (int number = begin; number < end; ++number) {
+    const Unit unit = {sample_of(tile.span), 0, &shared.values};
+    if (number == begin || number % (int)a.tiles == 0) begin_span<Sweep>(a, unit, tile.span, kept, count);
+    const Tile next = tile_of(a, number + 1 < end ? number + 1 : number);
+    find_places(a, next, shared.places[1 - table]);
+    float sums[kSums];
+    {
+      const int block = channel_block_of(tile.span);
+      float bias[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        bias[e] = has_channel(block, channel_of(e))
+                      ? Sweep::bias(unit.values->channels0[first_channel_of(block) + channel_of(e)])
+                      : 0.0f;
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums[i] = bias[i / 2 % 2];
+    }
+    float some[kSums] = {};
+    float(&taken)[kSums] = kMode == kStrict ? some : sums;
+#pragma unroll 1
+    for (int chunk = 0, depth = tile.depth; chunk < kChunks;) {
+      // What is staged beside these products.
+      const bool last_depth = depth + 1 == tile.depth_end;
+      const bool last = last_depth && chunk + 1 == kChunks;
+      const Source source = last ? source_of(a, next, shared.places[1 - table], 0, next.depth)
+                                 : source_of(a, tile, shared.places[table], last_depth ? chunk + 1 : chunk,
+                                             last_depth ? tile.depth : depth + 1);
+      const int cells = last && number + 1 == end ? 0 : kThreadCells;
+      char* other = image + (1 - buffer) * kImageBytes;
+      int cell = 0;
+      Fetched fetched[kPieces];
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) fetched[i].place = -1;
+      const Slot before = slot.before();
+      // What was put is there.
+      block::publish_rows();
+#pragma unroll 1
+      for (int row = 0; row < kFilterH; ++row) {
+#pragma unroll 1
+        for (int column = 0; column < kFilterW; ++column) {
+          arrivals::wait(&shared.full[slot.number], slot.phase);
+          warpgroup::hold(taken);
+          warpgroup::begin();
+          multiply_tap(weights + slot.number * kSlotUnits,
+                       images + buffer * kUnits + row * kDilationH * kPitch + column * kDilationW, column > 0,
+                       taken);
+          warpgroup::commit();
+          const int tap = row * kFilterW + column;
+          // Nobody reads the other chunk any more.
+          if (tap == 1) arrivals::wait(&shared.empty[before.number], before.phase);
+#pragma unroll
+          for (int i = 0; i < kPieces; ++i) {
+            if (fetched[i].place >= 0) put(fetched[i], other);
+            fetched[i].place = -1;
+          }
+          if (tap + 1 < kPlaneTaps) {
+#pragma unroll
+            for (int i = 0; i < kPieces; ++i)
+              if (cell + i < cells) fetched[i] = fetch(a, source, cell + i);
+            cell += kPieces;
+          }
+          // The products of the tap before are done.
+          warpgroup::wait(1);
+          warpgroup::hold(taken);
+          if (threadIdx.x % 32 == 0 && begun) arrivals::arrive(&shared.empty[slot.before().number]);
+          begun = true;
+          if (threadIdx.x == 0) copy_ahead();
+          slot = slot.next();
+        }
+        if constexpr (kMode == kStrict) {
+          warpgroup::wait(0);
+          warpgroup::hold(some);
+#pragma unroll
+          for (int i = 0; i < kSums; ++i) sums[i] += some[i];
+        }
+      }
+#pragma unroll 1
+      for (; cell < cells; ++cell) put(fetch(a, source, cell), other);
+      buffer = 1 - buffer;
+      chunk = last_depth ? chunk + 1 : chunk;
+      depth = last_depth ? tile.depth : depth + 1;
+    }
+    warpgroup::wait(0);
+    warpgroup::hold(taken);
+    take_sums<Sweep>(a, unit, tile, shared, sums, kept, count);
+    if constexpr (Sweep::kStatistics)
+      if (number + 1 == end || (number + 1) % (int)a.tiles == 0)
+        end_span<Sweep>(a, unit, tile.span, shared, kept, count);
+    tile = next;
+    table = 1 - table;
+  }
+}

@@ -1,0 +1,218 @@
+#include "cuda/launch/conv_deep.h"
+
+#include <algorithm>
+
+namespace fuseblock::cuda {
+namespace {
+
+constexpr int kCellBytes = 16;
+constexpr int kStepBytes = 2 * kCellBytes;  // of a position or an output channel, in one step of products
+constexpr int kProductRows = 64;
+// What the device code keeps beside the planner's count.
+constexpr int kStaticBytes = 256;
+constexpr int kOtherRegisters = 72;
+constexpr int kMostRegisters = 255;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+std::int64_t group_in(const ConvWideWork& work) { return work.conv.in_channels / work.conv.geometry.groups; }
+std::int64_t group_out(const ConvWideWork& work) { return work.conv.channels / work.conv.geometry.groups; }
+int chunks(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  return static_cast<int>(ceil_div(group_in(work) * work.element_bytes, constants.chunk_steps * kStepBytes));
+}
+int plane_taps(const ConvWideWork& work) {
+  return static_cast<int>(work.conv.geometry.filter[1] * work.conv.geometry.filter[2]);
+}
+// From one row of positions to the next.
+std::int64_t pitch_of(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const ConvGeometry& geometry = work.conv.geometry;
+  return constants.strip + (geometry.filter[2] - 1) * geometry.dilation[2];
+}
+// Positions of the input that a tile meets in a plane.
+std::int64_t box_positions(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const ConvGeometry& geometry = work.conv.geometry;
+  return constants.tile() + (geometry.filter[1] - 1) * geometry.dilation[1] * pitch_of(constants, work) +
+         (geometry.filter[2] - 1) * geometry.dilation[2];
+}
+std::int64_t thread_cells(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  return ceil_div(2 * constants.chunk_steps * box_positions(constants, work), constants.threads());
+}
+int slot_bytes(const ConvDeepConstants& constants) {
+  return constants.parts() * constants.chunk_steps * constants.block_channels() * kStepBytes;
+}
+std::int64_t image_bytes(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const std::int64_t quad = box_positions(constants, work) / 2 * 2 + 1;
+  return (constants.parts() * 2 * constants.chunk_steps * quad + 1) * kCellBytes;
+}
+std::int64_t shared_begin(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  return ceil_div(constants.stages * slot_bytes(constants) + 2 * image_bytes(constants, work), 128) * 128;
+}
+
+// Whether a thread has registers for its sums and the cells under way.
+bool has_registers(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const int cell = constants.vectors ? 4 : kCellBytes / work.element_bytes;
+  return constants.parts() * constants.columns / 2 + constants.pieces * (cell + 1) + kOtherRegisters <=
+         kMostRegisters;
+}
+
+bool fits(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
+  return conv_deep_bytes(constants, work) <= gpu.architecture->shared_bytes_block - kStaticBytes;
+}
+
+// Clocks of a multiprocessor for all tiles. A product of 64 x N takes the tensor cores N / 2 clocks, and
+// shared memory 16 + N / 4 for both factors; what is behind it gives about 24 bytes. The program runs alone,
+// and so do the sums of strict mode that are added up.
+double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
+  constexpr double kMemoryRate = 24;
+  constexpr double kOverlap = 0.15;  // what is left of the smaller of both
+  constexpr double kBarrier = 30;
+  constexpr double kTile = 1200;
+  constexpr double kElement = 3.5;  // of a thread's elements, for each of its multiprocessor's eight warps
+  constexpr double kPromote = 100;
+  const double groups = constants.channel_groups * constants.tile_groups;
+  const double products = constants.mode == ConvMode::kStrict ? 3 : 1;
+  const double columns = constants.columns;
+  const double filter_depths = static_cast<double>(work.conv.geometry.filter[0]);
+  const double taps = filter_depths * plane_taps(work) * chunks(constants, work);
+  const double read = kProductRows / 4.0 + columns / 4;
+  const double tensor = taps * constants.chunk_steps * groups * products *
+                        (std::max(columns / 2, read) + kOverlap * std::min(columns / 2, read));
+  const double copied =
+      taps * slot_bytes(constants) + filter_depths * chunks(constants, work) * 2 * constants.chunk_steps *
+                                         static_cast<double>(box_positions(constants, work)) * kCellBytes;
+  double tile =
+      std::max(tensor, copied / kMemoryRate) + taps * kBarrier + kTile + columns * kElement * groups;
+  if (constants.mode == ConvMode::kStrict)
+    tile += taps / static_cast<double>(work.conv.geometry.filter[2]) * (kPromote + columns);
+  if (constants.stages == 3) tile *= 1.05;
+  return tile * static_cast<double>(ceil_div(conv_deep_tiles(constants, work, 1).all(), gpu.multiprocessors));
+}
+
+constexpr int kMostColumns = 256;
+constexpr int kFewestColumns = 32;
+constexpr int kMostSteps = 4;
+
+// The divisions that take least; none where no tile fits.
+Cheapest<ConvDeepConstants> cheapest_conv_deep(const Gpu& gpu, const ConvWideWork& work, std::size_t most) {
+  constexpr int kMostPieces = 4;
+  const ConvWishes& wishes = work.wishes;
+  Cheapest<ConvDeepConstants> found(most);
+  ConvDeepConstants trial;
+  trial.mode = work.mode;
+  trial.vectors = work.vectors;
+  trial.dense = work.dense;
+  trial.far = work.far;
+  const std::int64_t width = work.conv.out[2];
+  const std::int64_t all_steps = ceil_div(group_in(work) * work.element_bytes, kStepBytes);
+  for (const int channel_groups : {2, 1})
+    for (int columns = kMostColumns; columns >= kFewestColumns; columns -= 8)
+      for (std::int64_t strips = 1; strips == 1 || ceil_div(width, strips) >= 16; strips *= 2)
+        for (int steps = static_cast<int>(std::min<std::int64_t>(all_steps, kMostSteps)); steps >= 1; --steps)
+          for (const int stages : {4, 3}) {
+            if (columns != wishes.columns.value_or(columns) ||
+                channel_groups != wishes.groups.value_or(channel_groups) ||
+                steps != wishes.chunk.value_or(steps) || stages != wishes.ring.value_or(stages))
+              continue;
+            trial.channel_groups = channel_groups;
+            trial.tile_groups = 2 / channel_groups;
+            trial.columns = columns;
+            trial.strip = static_cast<int>(ceil_div(width, strips));
+            if (trial.strip != wishes.strip.value_or(trial.strip)) continue;
+            trial.chunk_steps = steps;
+            trial.stages = stages;
+            trial.positions = static_cast<int>(box_positions(trial, work));
+            trial.pieces = static_cast<int>(std::min<std::int64_t>(
+                ceil_div(thread_cells(trial, work), plane_taps(work) - 1), kMostPieces));
+            if (!has_registers(trial, work) || !fits(trial, work, gpu)) continue;
+            trial.shared_begin = static_cast<int>(shared_begin(trial, work));
+            found.add(cost_of(trial, work, gpu), trial);
+          }
+  return found;
+}
+
+}  // namespace
+
+int conv_deep_bytes(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  return static_cast<int>(shared_begin(constants, work)) +
+         conv_deep_shared(constants, work.values_bytes, work.list_numbers);
+}
+
+ConvDeepTiles conv_deep_tiles(const ConvDeepConstants& constants, const ConvWideWork& work,
+                              std::int64_t blocks) {
+  constexpr std::int64_t kDepthCost = 8;
+  const Spatial& out = work.conv.out;
+  const ConvGeometry window = work.conv.window();
+  ConvDeepTiles tiles;
+  // The last row ends with its last position.
+  tiles.of_strip =
+      ceil_div((out[1] - 1) * pitch_of(constants, work) + std::min<std::int64_t>(constants.strip, out[2]),
+               constants.tile());
+  tiles.of_plane = tiles.of_strip * ceil_div(out[2], constants.strip);
+  tiles.of_span = tiles.of_plane * out[0];
+  const std::int64_t channel_blocks = window.groups * ceil_div(group_out(work), constants.block_channels());
+  tiles.spans = window.batch * channel_blocks;
+  tiles.weight_bytes =
+      channel_blocks * chunks(constants, work) * plane_taps(work) * window.filter[0] * slot_bytes(constants);
+  std::int64_t depths = 0;  // that meet the input, of all planes
+  for (std::int64_t k = 0; k < window.filter[0]; ++k) {
+    const std::int64_t begin = std::clamp<std::int64_t>(window.pad[0] - k * window.dilation[0], 0, out[0]);
+    depths +=
+        std::clamp<std::int64_t>(work.conv.in[0] + window.pad[0] - k * window.dilation[0], begin, out[0]) -
+        begin;
+  }
+  // Every block has a tile where no tile costs more than a block's share.
+  const std::int64_t cost = (depths * kDepthCost + out[0]) * tiles.of_plane * tiles.spans;
+  const bool weighted = cost >= (window.filter[0] * kDepthCost + 1) * blocks;
+  tiles.depth_cost = weighted ? kDepthCost : 0;
+  tiles.cost = weighted ? cost : tiles.all();
+  return tiles;
+}
+
+bool conv_deepens(const Gpu& gpu, const ConvWideWork& work) {
+  constexpr std::int64_t kFewestBytes = 64;  // of the channels of a position
+  constexpr std::int64_t kFewestChannels = 32;
+  constexpr int kFewestTaps = 3;
+  constexpr std::int64_t kFewestPositions = 64;  // of a plane
+  const ConvSum& conv = work.conv;
+  if (work.wishes.deep.value_or(1) == 0) return false;
+  if (gpu.architecture->compute_major != 9 || !gpu.architecture->exact) return false;
+  if (conv.geometry.stride != Spatial{1, 1, 1} || plane_taps(work) < kFewestTaps) return false;
+  if (group_in(work) * work.element_bytes < kFewestBytes || group_out(work) < kFewestChannels) return false;
+  if (conv.out[1] * conv.out[2] < kFewestPositions) return false;
+  return !cheapest_conv_deep(gpu, work, 1).empty();
+}
+
+ConvDeepConstants divide_conv_deep(const Gpu& gpu, const ConvWideWork& work) {
+  const Cheapest<ConvDeepConstants> found = cheapest_conv_deep(gpu, work, 1);
+  if (found.empty()) throw InternalError("a convolution whose smallest tile does not fit shared memory");
+  return found.best();
+}
+
+std::vector<Division> conv_deep_divisions(const Gpu& gpu, const ConvWideWork& work) {
+  constexpr int kBand = 32;  // numbers of columns that a shape has
+  std::vector<Division> result;
+  for (const int groups : {2, 1})
+    for (int steps = kMostSteps; steps >= 1; --steps)
+      for (int most = kMostColumns; most >= kFewestColumns; most -= kBand) {
+        ConvWideWork trial = work;
+        ConvWishes& wishes = trial.wishes = {};
+        wishes.groups = groups;
+        wishes.chunk = steps;
+        const std::string shape = wishes.text() + ",columns up to " + std::to_string(most);
+        Cheapest<ConvDeepConstants> found(kDivisionsOfShape);
+        for (int columns = most; columns > most - kBand && columns >= kFewestColumns; columns -= 8) {
+          wishes.columns = columns;
+          const auto some = cheapest_conv_deep(gpu, trial, kDivisionsOfShape);
+          for (const auto& [cost, constants] : some.kept()) found.add(cost, constants);
+        }
+        for (const auto& [cost, constants] : found.kept()) {
+          wishes.columns = constants.columns;
+          wishes.strip = constants.strip;
+          wishes.ring = constants.stages;
+          result.push_back({"conv_deep", shape, wishes.text(), cost});
+        }
+      }
+  return result;
+}
+
+}  // namespace fuseblock::cuda

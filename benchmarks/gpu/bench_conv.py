@@ -317,6 +317,7 @@ def measure_rows(options: argparse.Namespace, record: Record, names: Sequence[st
             asked = missing(record.row(head_of(name, mode, layout, wish)), own, options.peers)
         if asked[0]:
             wanted.append(((name, mode, layout, wish), *asked))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # there are as many processes as cores
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         ahead = [
             pool.submit(compile_ahead, *row, peers if PEER_TIMES in which else [])

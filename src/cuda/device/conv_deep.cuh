@@ -4,8 +4,8 @@
 // Rows of the products are output channels, 64 a warpgroup, columns kColumnsN positions; kGroupsM x kGroupsN
 // warpgroups, the consumers, share a tile. Both factors lie in shared memory: the weights of a tap, copied some
 // taps ahead into a ring, and the input of a chunk of channels in one plane, which all taps of the filter's
-// plane read at their offsets. A warpgroup more, the producers, stages the input, up to two chunks ahead, so
-// that those who multiply do nothing else. Products of a tap are under way while the next one begins. The sums
+// plane read at their offsets. A warpgroup more, the producers, stages the input, up to two chunks ahead, and
+// begins the copies of weights, so that those who multiply do nothing else. Products of a tap are under way while the next one begins. The sums
 // start at the bias, stay in registers and go through the sweep's program and sinks there.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
@@ -238,9 +238,25 @@ __device__ inline void for_stages(const Tile& tile, const Each& each) {
     for (int depth = tile.depth; depth < tile.depth_end; ++depth) each(chunk, depth);
 }
 
-// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there. By the producers.
-__device__ inline void produce(const Arguments& a, int first, int end, Shared& shared, char* image,
-                               Staged& staged) {
+// Goes on with the ring of weights as far as there is room. By one of the producers, whose own this is.
+struct Weights {
+  Tap ahead;
+  Slot free;
+
+  __device__ void copy(const Arguments& a, int end, Shared& shared, char* ring) {
+    while (ahead.tile < end && arrivals::is_over(&shared.empty[free.number], free.phase ^ 1)) {
+      begin_weights(a, ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
+      advance(a, end, ahead);
+      free = free.next();
+    }
+  }
+};
+
+// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there, and copies weights. By the
+// producers.
+__device__ inline void produce(const Arguments& a, int first, int end, int run_end, Shared& shared,
+                               char* image, char* ring, Staged& staged, Weights& weights) {
+  const bool copies = producers::thread() == 0;
 #pragma unroll 1
   for (int number = first; number < end; ++number) {
     const Tile tile = tile_of(a, number);
@@ -253,13 +269,15 @@ __device__ inline void produce(const Arguments& a, int first, int end, Shared& s
       Fetched fetched[kPieces];
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, i);
-      arrivals::wait(&shared.taken[staged.buffer], staged.phase ^ 1);
+      while (!arrivals::is_over(&shared.taken[staged.buffer], staged.phase ^ 1))
+        if (copies) weights.copy(a, run_end, shared, ring);
 #pragma unroll 1
       for (int cell = 0; cell < kThreadCells; cell += kPieces) {
+        if (copies) weights.copy(a, run_end, shared, ring);
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) {
           put(fetched[i], to);
-          fetched[i] = fetch(a, source, cell + kPieces + i);
+          if (cell + kPieces < kThreadCells) fetched[i] = fetch(a, source, cell + kPieces + i);
         }
       }
       arrivals::publish_rows();
@@ -268,6 +286,7 @@ __device__ inline void produce(const Arguments& a, int first, int end, Shared& s
       staged = staged.next();
     });
   }
+  while (copies && weights.ahead.tile < end) weights.copy(a, run_end, shared, ring);
 }
 
 // What a consumer is at in the run.
@@ -277,11 +296,10 @@ struct Progress {
 };
 
 // The products of tiles `first` to `end`, and their sums' way through the program. By the consumers.
-// `copy_ahead` goes on with the ring of weights.
-template <class Sweep, class CopyAhead>
+template <class Sweep>
 __device__ inline void consume(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
-                               unsigned int images, unsigned int weights, const CopyAhead& copy_ahead,
-                               Progress& progress, typename Sweep::Kept (&kept)[2], int& count) {
+                               unsigned int images, unsigned int weights, Progress& progress,
+                               typename Sweep::Kept (&kept)[2], int& count) {
 #pragma unroll 1
   for (int number = first; number < end; ++number) {
     const Tile tile = tile_of(a, number);
@@ -323,7 +341,6 @@ __device__ inline void consume(const Arguments& a, const Unit& unit, int first, 
             if (row == 0 && column == 0) arrivals::arrive(&shared.taken[1 - staged.buffer]);
           }
           begun = true;
-          if (threadIdx.x == 0) copy_ahead();
           progress.slot = slot.next();
         }
         if constexpr (kMode == kStrict) {
@@ -363,25 +380,12 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
   __syncthreads();
   const int begin = shared.run[0], end = shared.run[1];
   if (begin >= end) return;
-  // Weights are copied kStages - 2 taps ahead, so that nobody waits for the products of the last tap. One
-  // thread does it: `ahead` and `free` are its own.
-  Tap ahead = first_tap(a, begin);
-  Slot free = {0, 0};
-  const auto copy_ahead = [&] {
-    if (ahead.tile >= end) return;
-    arrivals::wait(&shared.empty[free.number], free.phase ^ 1);
-    begin_weights(a, ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
-    advance(a, end, ahead);
-    free = free.next();
-  };
-  if (threadIdx.x == 0)
-    for (int i = 0; i < kStages - 2; ++i) copy_ahead();
-
   const unsigned int images = place_of(image) + warpgroup_column() * kColumnsN;
   const unsigned int weights = place_of(ring) + warpgroup_row() * 64;
   const bool produces = warp::from_first((int)threadIdx.x) >= kConsumers;
   Progress progress = {};
   Staged staged = {};
+  Weights ahead = {first_tap(a, begin), {0, 0}};
 #pragma unroll 1
   for (int number = begin; number < end;) {
     const int span = number / (int)a.tiles;
@@ -394,11 +398,11 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
     int count = 0;
     if (produces) {
       warpgroup::set_registers<kProducerRegisters, false>();
-      produce(a, number, stop, shared, image, staged);
+      produce(a, number, stop, end, shared, image, ring, staged, ahead);
       warpgroup::set_registers<kLaunchRegisters, true>();
     } else {
       warpgroup::set_registers<kConsumerRegisters, true>();
-      consume<Sweep>(a, unit, number, stop, shared, images, weights, copy_ahead, progress, kept, count);
+      consume<Sweep>(a, unit, number, stop, shared, images, weights, progress, kept, count);
       warpgroup::set_registers<kLaunchRegisters, false>();
     }
     if constexpr (Sweep::kStatistics) end_span<Sweep>(a, unit, span, shared, kept, count);

@@ -4,8 +4,8 @@
 // Rows of the products are output channels, 64 a warpgroup, columns kColumnsN positions; kGroupsM x kGroupsN
 // warpgroups, the consumers, share a tile. Both factors lie in shared memory: the weights of a tap, copied some
 // taps ahead into a ring, and the input of a chunk of channels in one plane, which all taps of the filter's
-// plane read at their offsets. A warpgroup more, the producers, stages the input, up to two chunks ahead, and
-// begins the copies of weights, so that those who multiply do nothing else. Products of a tap are under way while the next one begins. The sums
+// plane read at their offsets. A warpgroup more, the producers, stages the input, up to two chunks ahead, by
+// three of its warps and copies the weights by the fourth, so that those who multiply do nothing else. Products of a tap are under way while the next one begins. The sums
 // start at the bias, stay in registers and go through the sweep's program and sinks there.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
@@ -238,25 +238,28 @@ __device__ inline void for_stages(const Tile& tile, const Each& each) {
     for (int depth = tile.depth; depth < tile.depth_end; ++depth) each(chunk, depth);
 }
 
-// Goes on with the ring of weights as far as there is room. By one of the producers, whose own this is.
+// Where the ring of weights is.
 struct Weights {
   Tap ahead;
   Slot free;
-
-  __device__ void copy(const Arguments& a, int end, Shared& shared, char* ring) {
-    while (ahead.tile < end && arrivals::is_over(&shared.empty[free.number], free.phase ^ 1)) {
-      begin_weights(a, ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
-      advance(a, end, ahead);
-      free = free.next();
-    }
-  }
 };
 
-// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there, and copies weights. By the
-// producers.
-__device__ inline void produce(const Arguments& a, int first, int end, int run_end, Shared& shared,
-                               char* image, char* ring, Staged& staged, Weights& weights) {
-  const bool copies = producers::thread() == 0;
+// Copies the weights of tiles up to `end` into the ring, as soon as nobody reads what was there. By one thread.
+__device__ inline void copy_weights(const Arguments& a, int end, int run_end, Shared& shared, char* ring,
+                                    Weights& weights) {
+#pragma unroll 1
+  while (weights.ahead.tile < end) {
+    const Slot free = weights.free;
+    arrivals::wait(&shared.empty[free.number], free.phase ^ 1);
+    begin_weights(a, weights.ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
+    advance(a, run_end, weights.ahead);
+    weights.free = free.next();
+  }
+}
+
+// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there.
+__device__ inline void stage_input(const Arguments& a, int first, int end, Shared& shared, char* image,
+                                   Staged& staged) {
 #pragma unroll 1
   for (int number = first; number < end; ++number) {
     const Tile tile = tile_of(a, number);
@@ -269,11 +272,9 @@ __device__ inline void produce(const Arguments& a, int first, int end, int run_e
       Fetched fetched[kPieces];
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, i);
-      while (!arrivals::is_over(&shared.taken[staged.buffer], staged.phase ^ 1))
-        if (copies) weights.copy(a, run_end, shared, ring);
+      arrivals::wait(&shared.taken[staged.buffer], staged.phase ^ 1);
 #pragma unroll 1
       for (int cell = 0; cell < kThreadCells; cell += kPieces) {
-        if (copies) weights.copy(a, run_end, shared, ring);
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) {
           put(fetched[i], to);
@@ -286,7 +287,6 @@ __device__ inline void produce(const Arguments& a, int first, int end, int run_e
       staged = staged.next();
     });
   }
-  while (copies && weights.ahead.tile < end) weights.copy(a, run_end, shared, ring);
 }
 
 // What a consumer is at in the run.
@@ -372,7 +372,7 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
       arrivals::begin(&shared.empty[i], kConsumers / 32);
     }
     for (int i = 0; i < 2; ++i) {
-      arrivals::begin(&shared.staged[i], kProducers / 32);
+      arrivals::begin(&shared.staged[i], kStagers / 32);
       arrivals::begin(&shared.taken[i], kConsumers / 32);
     }
     arrivals::publish();
@@ -398,7 +398,11 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
     int count = 0;
     if (produces) {
       warpgroup::set_registers<kProducerRegisters, false>();
-      produce(a, number, stop, end, shared, image, ring, staged, ahead);
+      if (warp::from_first(producers::thread()) < kStagers)
+        stage_input(a, number, stop, shared, image, staged);
+      else if (threadIdx.x % 32 == 0)
+        copy_weights(a, stop, end, shared, ring, ahead);
+      __syncwarp();
       warpgroup::set_registers<kLaunchRegisters, true>();
     } else {
       warpgroup::set_registers<kConsumerRegisters, true>();

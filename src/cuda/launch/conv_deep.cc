@@ -108,7 +108,7 @@ std::optional<ConvDeepConstants> best_division(const Gpu& gpu, const ConvWideWor
             trial.chunk_steps = steps;
             trial.stages = stages;
             trial.positions = static_cast<int>(box_positions(trial, work));
-            trial.pieces = work.element_bytes == 4 || work.vectors ? 7 : 3;
+            trial.pieces = work.element_bytes == 4 || work.vectors ? 7 : (7 + 1) / 2;
             if (!has_registers(trial) || !fits(trial, work, gpu)) continue;
             const double cost = cost_of(trial, work, gpu);
             if (best && cost >= least) continue;

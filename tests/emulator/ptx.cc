@@ -60,6 +60,7 @@ constexpr std::array kInstructions = {
     Instruction{"setp.ne.b32", "$0 = ($1) != ($2)"},
     Instruction{"selp.b32", "$0 = ($3) ? ($1) : ($2)"},
     Instruction{"wgmma.fence*", "(void)0"},
+    Instruction{"setmaxnreg*", "(void)0"},
     Instruction{"wgmma.commit_group*", "(void)0"},
     Instruction{"wgmma.wait_group*", "(void)0"},
     Instruction{"fence.*", "(void)0"},

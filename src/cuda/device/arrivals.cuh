@@ -15,6 +15,8 @@ __device__ inline unsigned int address_of(const Barrier* barrier) {
 __device__ inline void begin(Barrier* barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address_of(barrier)), "r"(count) : "memory");
 }
+// What this thread has written is there for products of warpgroups that wait for its arrival.
+__device__ inline void publish_rows() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ inline void publish() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 __device__ inline void arrive(Barrier* barrier) {

@@ -2,12 +2,11 @@
 // (device/conv_deep_tile.cuh).
 //
 // Rows of the products are output channels, 64 a warpgroup, columns kColumnsN positions; kGroupsM x kGroupsN
-// warpgroups share a tile. Both factors lie in shared memory: the weights of a tap, copied some taps ahead
-// into a ring, and the input of a chunk of channels in one plane, which all taps of the filter's plane read
-// at their offsets. The next chunk, plane or tile is fetched beside the products of this one, some cells a
-// tap, and put behind a barrier later. Products of a tap are under way while the next one begins, so that
-// the tensor cores never wait for a barrier. The sums start at the bias, stay in registers and go through the
-// sweep's program and sinks there.
+// warpgroups, the consumers, share a tile. Both factors lie in shared memory: the weights of a tap, copied some
+// taps ahead into a ring, and the input of a chunk of channels in one plane, which all taps of the filter's
+// plane read at their offsets. A warpgroup more, the producers, stages the input, up to two chunks ahead, by
+// three of its warps and copies the weights by the fourth, so that those who multiply do nothing else. Products of a tap are under way while the next one begins. The sums
+// start at the bias, stay in registers and go through the sweep's program and sinks there.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
 // cut sums off instead of rounding them: there the products of a row of the filter are summed by themselves
@@ -147,16 +146,12 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
 }
 
 template <class Sweep>
-__device__ inline void begin_span(const Arguments& a, const Unit& unit, int span,
-                                  typename Sweep::Kept (&kept)[2], int& count) {
+__device__ inline void begin_span(const Arguments& a, const Unit& unit, int span) {
   const int block = channel_block_of(span);
   const int first = first_channel_of(block), channels = channels_of(block);
   __syncthreads();
   for (int c = (int)threadIdx.x; c < channels; c += kThreads)
     Sweep::read_channel(a, unit, first + c, unit.values->channels0[first + c]);
-  kept[0].clear();
-  kept[1].clear();
-  count = 0;
   __syncthreads();
 }
 
@@ -174,7 +169,8 @@ __device__ inline void end_span(const Arguments& a, const Unit& unit, int span, 
       const Sums other = from_lane_at(total, distance);
       total.merge(other);
     }
-    if (threadIdx.x % 4 == 0) shared.list0[warpgroup_column()][channel_of(e)] = total;
+    if (threadIdx.x < kConsumers && threadIdx.x % 4 == 0)
+      shared.list0[warpgroup_column()][channel_of(e)] = total;
   }
   __syncthreads();
   // Runs have their places in the order of blocks and spans.
@@ -225,55 +221,88 @@ struct Slot {
   }
 };
 
-// All tiles of a block's run. `image` has room for two staged chunks, `ring` for the weights of kStages taps.
-template <class Sweep>
-__device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image, char* ring) {
-  if (threadIdx.x < 2) shared.run[threadIdx.x] = run_begin(a, (int)(blockIdx.x + threadIdx.x));
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      arrivals::begin(&shared.full[i], 1);
-      arrivals::begin(&shared.empty[i], kWarps);
-    }
-    arrivals::publish();
-  }
-  __syncthreads();
-  const int begin = shared.run[0], end = shared.run[1];
-  if (begin >= end) return;
-  Tile tile = tile_of(a, begin);
-  find_places(a, tile, shared.places[0]);
-  // Weights are copied kStages - 2 taps ahead, so that nobody waits for the products of the last tap. One
-  // thread does it: `ahead` and `free` are its own.
-  Tap ahead = first_tap(a, begin);
-  Slot free = {0, 0};
-  auto copy_ahead = [&] {
-    if (ahead.tile >= end) return;
-    arrivals::wait(&shared.empty[free.number], free.phase ^ 1);
-    begin_weights(a, ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
-    advance(a, end, ahead);
-    free = free.next();
-  };
-  if (threadIdx.x == 0)
-    for (int i = 0; i < kStages - 2; ++i) copy_ahead();
-  __syncthreads();
-  {
-    const Source source = source_of(a, tile, shared.places[0], 0, tile.depth);
-#pragma unroll 1
-    for (int i = 0; i < kThreadCells; ++i) put(fetch(a, source, i), image);
-  }
+// The two buffers of staged input in turn, by the chunks, planes and tiles of a run.
+struct Staged {
+  int buffer;
+  unsigned int phase;  // its parity
 
-  const unsigned int images = place_of(image) + warpgroup_column() * kColumnsN;
-  const unsigned int weights = place_of(ring) + warpgroup_row() * 64;
-  Slot slot = {0, 0};
-  bool begun = false;  // there was a tap before
-  int buffer = 0, table = 0;
-  int count = 0;
-  typename Sweep::Kept kept[2];
+  __device__ Staged next() const { return {1 - buffer, phase ^ (unsigned int)buffer}; }
+};
+
+// Calls `each` for all that is staged of a tile, one after the other: chunk and depth of the filter.
+template <class Each>
+__device__ inline void for_stages(const Tile& tile, const Each& each) {
 #pragma unroll 1
-  for (int number = begin; number < end; ++number) {
-    const Unit unit = {sample_of(tile.span), 0, &shared.values};
-    if (number == begin || number % (int)a.tiles == 0) begin_span<Sweep>(a, unit, tile.span, kept, count);
-    const Tile next = tile_of(a, number + 1 < end ? number + 1 : number);
-    find_places(a, next, shared.places[1 - table]);
+  for (int chunk = 0; chunk < kChunks; ++chunk)
+#pragma unroll 1
+    for (int depth = tile.depth; depth < tile.depth_end; ++depth) each(chunk, depth);
+}
+
+// Where the ring of weights is.
+struct Weights {
+  Tap ahead;
+  Slot free;
+};
+
+// Copies the weights of tiles up to `end` into the ring, as soon as nobody reads what was there. By one thread.
+__device__ inline void copy_weights(const Arguments& a, int end, int run_end, Shared& shared, char* ring,
+                                    Weights& weights) {
+#pragma unroll 1
+  while (weights.ahead.tile < end) {
+    const Slot free = weights.free;
+    arrivals::wait(&shared.empty[free.number], free.phase ^ 1);
+    begin_weights(a, weights.ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
+    advance(a, run_end, weights.ahead);
+    weights.free = free.next();
+  }
+}
+
+// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there.
+__device__ inline void stage_input(const Arguments& a, int first, int end, Shared& shared, char* image,
+                                   Staged& staged) {
+#pragma unroll 1
+  for (int number = first; number < end; ++number) {
+    const Tile tile = tile_of(a, number);
+    producers::sync();
+    find_places(a, tile, shared.places);
+    producers::sync();
+    for_stages(tile, [&](int chunk, int depth) {
+      const Source source = source_of(a, tile, shared.places, chunk, depth);
+      char* to = image + staged.buffer * kImageBytes;
+      Fetched fetched[kPieces];
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, i);
+      arrivals::wait(&shared.taken[staged.buffer], staged.phase ^ 1);
+#pragma unroll 1
+      for (int cell = 0; cell < kThreadCells; cell += kPieces) {
+#pragma unroll
+        for (int i = 0; i < kPieces; ++i) {
+          put(fetched[i], to);
+          if (cell + kPieces < kThreadCells) fetched[i] = fetch(a, source, cell + kPieces + i);
+        }
+      }
+      arrivals::publish_rows();
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) arrivals::arrive(&shared.staged[staged.buffer]);
+      staged = staged.next();
+    });
+  }
+}
+
+// What a consumer is at in the run.
+struct Progress {
+  Slot slot;
+  Staged staged;
+};
+
+// The products of tiles `first` to `end`, and their sums' way through the program. By the consumers.
+template <class Sweep>
+__device__ inline void consume(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
+                               unsigned int images, unsigned int weights, Progress& progress,
+                               typename Sweep::Kept (&kept)[2], int& count) {
+#pragma unroll 1
+  for (int number = first; number < end; ++number) {
+    const Tile tile = tile_of(a, number);
     float sums[kSums];
     {
       const int block = channel_block_of(tile.span);
@@ -288,55 +317,31 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
     }
     float some[kSums] = {};
     float(&taken)[kSums] = kMode == kStrict ? some : sums;
-#pragma unroll 1
-    for (int chunk = 0, depth = tile.depth; chunk < kChunks;) {
-      // What is staged beside these products.
-      const bool last_depth = depth + 1 == tile.depth_end;
-      const bool last = last_depth && chunk + 1 == kChunks;
-      const Source source = last ? source_of(a, next, shared.places[1 - table], 0, next.depth)
-                                 : source_of(a, tile, shared.places[table], last_depth ? chunk + 1 : chunk,
-                                             last_depth ? tile.depth : depth + 1);
-      const int cells = last && number + 1 == end ? 0 : kThreadCells;
-      char* other = image + (1 - buffer) * kImageBytes;
-      int cell = 0;
-      Fetched fetched[kPieces];
-#pragma unroll
-      for (int i = 0; i < kPieces; ++i) fetched[i].place = -1;
-      const Slot before = slot.before();
-      // What was put is there.
-      block::publish_rows();
+    bool begun = false;  // there was a tap of this tile before
+    for_stages(tile, [&](int, int) {
+      const Staged staged = progress.staged;
+      arrivals::wait(&shared.staged[staged.buffer], staged.phase);
 #pragma unroll 1
       for (int row = 0; row < kFilterH; ++row) {
 #pragma unroll 1
         for (int column = 0; column < kFilterW; ++column) {
+          const Slot slot = progress.slot;
           arrivals::wait(&shared.full[slot.number], slot.phase);
           warpgroup::hold(taken);
           warpgroup::begin();
           multiply_tap(weights + slot.number * kSlotUnits,
-                       images + buffer * kUnits + row * kDilationH * kPitch + column * kDilationW, column > 0,
-                       taken);
+                       images + staged.buffer * kUnits + row * kDilationH * kPitch + column * kDilationW,
+                       column > 0, taken);
           warpgroup::commit();
-          const int tap = row * kFilterW + column;
-          // Nobody reads the other chunk any more.
-          if (tap == 1) arrivals::wait(&shared.empty[before.number], before.phase);
-#pragma unroll
-          for (int i = 0; i < kPieces; ++i) {
-            if (fetched[i].place >= 0) put(fetched[i], other);
-            fetched[i].place = -1;
-          }
-          if (tap + 1 < kPlaneTaps) {
-#pragma unroll
-            for (int i = 0; i < kPieces; ++i)
-              if (cell + i < cells) fetched[i] = fetch(a, source, cell + i);
-            cell += kPieces;
-          }
           // The products of the tap before are done.
           warpgroup::wait(1);
           warpgroup::hold(taken);
-          if (threadIdx.x % 32 == 0 && begun) arrivals::arrive(&shared.empty[slot.before().number]);
+          if (threadIdx.x % 32 == 0 && begun) {
+            arrivals::arrive(&shared.empty[slot.before().number]);
+            if (row == 0 && column == 0) arrivals::arrive(&shared.taken[1 - staged.buffer]);
+          }
           begun = true;
-          if (threadIdx.x == 0) copy_ahead();
-          slot = slot.next();
+          progress.slot = slot.next();
         }
         if constexpr (kMode == kStrict) {
           warpgroup::wait(0);
@@ -345,19 +350,66 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
           for (int i = 0; i < kSums; ++i) sums[i] += some[i];
         }
       }
-#pragma unroll 1
-      for (; cell < cells; ++cell) put(fetch(a, source, cell), other);
-      buffer = 1 - buffer;
-      chunk = last_depth ? chunk + 1 : chunk;
-      depth = last_depth ? tile.depth : depth + 1;
-    }
+      progress.staged = staged.next();
+    });
     warpgroup::wait(0);
     warpgroup::hold(taken);
+    if (threadIdx.x % 32 == 0) {
+      arrivals::arrive(&shared.empty[progress.slot.before().number]);
+      arrivals::arrive(&shared.taken[1 - progress.staged.buffer]);
+    }
     take_sums<Sweep>(a, unit, tile, shared, sums, kept, count);
-    if constexpr (Sweep::kStatistics)
-      if (number + 1 == end || (number + 1) % (int)a.tiles == 0)
-        end_span<Sweep>(a, unit, tile.span, shared, kept, count);
-    tile = next;
-    table = 1 - table;
+  }
+}
+
+// All tiles of a block's run. `image` has room for two staged chunks, `ring` for the weights of kStages taps.
+template <class Sweep>
+__device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image, char* ring) {
+  if (threadIdx.x < 2) shared.run[threadIdx.x] = run_begin(a, (int)(blockIdx.x + threadIdx.x));
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      arrivals::begin(&shared.full[i], 1);
+      arrivals::begin(&shared.empty[i], kConsumers / 32);
+    }
+    for (int i = 0; i < 2; ++i) {
+      arrivals::begin(&shared.staged[i], kStagers / 32);
+      arrivals::begin(&shared.taken[i], kConsumers / 32);
+    }
+    arrivals::publish();
+  }
+  __syncthreads();
+  const int begin = shared.run[0], end = shared.run[1];
+  if (begin >= end) return;
+  const unsigned int images = place_of(image) + warpgroup_column() * kColumnsN;
+  const unsigned int weights = place_of(ring) + warpgroup_row() * 64;
+  const bool produces = warp::from_first((int)threadIdx.x) >= kConsumers;
+  Progress progress = {};
+  Staged staged = {};
+  Weights ahead = {first_tap(a, begin), {0, 0}};
+#pragma unroll 1
+  for (int number = begin; number < end;) {
+    const int span = number / (int)a.tiles;
+    const int stop = min(end, (span + 1) * (int)a.tiles);
+    const Unit unit = {sample_of(span), 0, &shared.values};
+    begin_span<Sweep>(a, unit, span);
+    typename Sweep::Kept kept[2];
+    kept[0].clear();
+    kept[1].clear();
+    int count = 0;
+    if (produces) {
+      warpgroup::set_registers<kProducerRegisters, false>();
+      if (warp::from_first(producers::thread()) < kStagers)
+        stage_input(a, number, stop, shared, image, staged);
+      else if (threadIdx.x % 32 == 0)
+        copy_weights(a, stop, end, shared, ring, ahead);
+      __syncwarp();
+      warpgroup::set_registers<kLaunchRegisters, true>();
+    } else {
+      warpgroup::set_registers<kConsumerRegisters, true>();
+      consume<Sweep>(a, unit, number, stop, shared, images, weights, progress, kept, count);
+      warpgroup::set_registers<kLaunchRegisters, false>();
+    }
+    if constexpr (Sweep::kStatistics) end_span<Sweep>(a, unit, span, shared, kept, count);
+    number = stop;
   }
 }

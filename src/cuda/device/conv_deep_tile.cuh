@@ -19,9 +19,18 @@ constexpr int kQuad = kBoxPositions | 1;  // odd: cells of channels of one posit
 constexpr int kImageCells = kChunkCells * kBoxPositions;  // of one part
 constexpr int kPartCells = kChunkCells * kQuad;
 constexpr int kImageBytes = (kParts * kPartCells + 1) * 16;  // with one cell for what is not there
-constexpr int kThreadCells = (kImageCells + kThreads - 1) / kThreads;
+constexpr int kStagers = kProducers - 32;
+constexpr int kThreadCells = (kImageCells + kStagers - 1) / kStagers;
 constexpr int kPlaneTaps = kFilterH * kFilterW;
 constexpr int kSlotBytes = kParts * kStageBytes;  // of the weights of one tap
+
+namespace producers {
+
+__device__ inline int thread() { return (int)threadIdx.x - kConsumers; }
+// Of those who stage the input, the first of them.
+__device__ inline void sync() { asm volatile("bar.sync 1, %0;" ::"n"(kStagers) : "memory"); }
+
+}  // namespace producers
 
 struct Tile {
   int span;              // sample and block of channels
@@ -111,7 +120,7 @@ typedef Offset Places[kBoxPositions];
 __device__ inline void find_places(const Arguments& a, const Tile& tile, Places& places) {
   const InputSteps steps = input_steps(a);
 #pragma unroll 1
-  for (int i = (int)threadIdx.x; i < kBoxPositions; i += kThreads) {
+  for (int i = producers::thread(); i < kBoxPositions; i += kStagers) {
     const int flat = tile.first + i;
     const int row = flat / kPitch, column = flat - row * kPitch;
     const int h = row - kPadH, w = tile.w + column - kPadW;
@@ -143,13 +152,13 @@ struct Fetched {
   int place;  // in cells
 };
 
-// The thread's cell i. Neighbouring threads have neighbouring channels where these are neighbours in memory,
+// A stager's cell i. Neighbouring threads have neighbouring channels where these are neighbours in memory,
 // else neighbouring positions.
 __device__ inline Fetched fetch(const Arguments& a, const Source& source, int i) {
-  const int number = i * kThreads + (int)threadIdx.x;
+  const int number = i * kStagers + producers::thread();
   const int quad = kVectors != 0 ? number % kChunkCells : number / kBoxPositions;
   const int position = kVectors != 0 ? number / kChunkCells : number % kBoxPositions;
-  const bool exists = kImageCells % kThreads == 0 || number < kImageCells;
+  const bool exists = number < kImageCells;
   Fetched cell;
   cell.place = exists ? quad * kQuad + position : kParts * kPartCells;
   const Offset place = source.places[exists ? position : 0];

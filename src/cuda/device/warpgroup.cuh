@@ -33,6 +33,14 @@ __device__ inline void wait(int pending) {
   if (pending == 2) asm volatile("wgmma.wait_group.sync.aligned 2;" ::: "memory");
   if (pending >= 3) asm volatile("wgmma.wait_group.sync.aligned 3;" ::: "memory");
 }
+// The registers of each thread from here on: more where others have given some away.
+template <int kRegisters, bool kMore>
+__device__ inline void set_registers() {
+  if (kMore)
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+  else
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 __device__ inline void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 }  // namespace warpgroup

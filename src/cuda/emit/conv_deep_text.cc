@@ -77,6 +77,11 @@ class ConvDeepWriter : ConvSweepWriter {
                                     [](const Sink& sink) { return sink.kind == SinkKind::kStore; });
     const ConstantTexts own = {{"kThreads", number_text(c.threads())},
                                {"kWarps", "kThreads / 32"},
+                               {"kProducers", number_text(ConvDeepConstants::kProducers)},
+                               {"kConsumers", "kThreads - kProducers"},
+                               {"kLaunchRegisters", number_text(c.launch_registers())},
+                               {"kProducerRegisters", number_text(ConvDeepConstants::kProducerRegisters)},
+                               {"kConsumerRegisters", number_text(c.consumer_registers())},
                                {"kUnitChannels", "kChannels"},
                                {"kGroupsM", number_text(c.channel_groups)},
                                {"kGroupsN", number_text(c.tile_groups)},
@@ -115,11 +120,11 @@ class ConvDeepWriter : ConvSweepWriter {
 
   void write_shared(Text& text, int values_bytes) const {
     text.open("struct Shared {");
-    text.line("alignas(16) float exchange[kStores != 0 ? kWarps : 1][16][kExchangePitch];");
+    text.line("alignas(16) float exchange[kStores != 0 ? kConsumers / 32 : 1][16][kExchangePitch];");
     text.line("UnitValues values;");
     text.line(totals() ? "Sums0 list0[kGroupsN][kBlockChannels];" : "Sums0 list0[1][1];");
-    text.line("Places places[2];");
-    text.line("arrivals::Barrier full[kStages], empty[kStages];");
+    text.line("Places places;");
+    text.line("arrivals::Barrier full[kStages], empty[kStages], staged[2], taken[2];");
     text.line("int run[2];");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= " +
@@ -139,9 +144,9 @@ ConvWideText conv_deep_text(const Schedule& schedule, const KernelCut& cut,
 
 int conv_deep_shared(const ConvDeepConstants& constants, int values_bytes, int list_numbers) {
   constexpr int kOther = 256;
-  const int exchange = constants.threads() / 32 * 16 * kExchangePitch * 4;
+  const int exchange = constants.consumers() / 32 * 16 * kExchangePitch * 4;
   const int list = constants.tile_groups * constants.channel_groups * kProductRows * list_numbers * 4;
-  const int places = 2 * constants.positions * (constants.far ? 8 : 4);
+  const int places = constants.positions * (constants.far ? 8 : 4);
   return (exchange + values_bytes + list + places + kOther + 127) / 128 * 128;
 }
 

@@ -21,7 +21,16 @@ struct ConvDeepConstants {
   int positions = 0;       // of the input, that a tile meets in a plane
   int shared_begin = 0;    // bytes of the ring and the staged input
 
-  int threads() const { return channel_groups * tile_groups * 128; }
+  // Who stages the input, beside those who multiply. Of the registers that a launch gives to each thread they
+  // hand some over.
+  static constexpr int kProducers = 128;
+  static constexpr int kProducerRegisters = 96;
+  int consumers() const { return channel_groups * tile_groups * 128; }
+  int threads() const { return consumers() + kProducers; }
+  int launch_registers() const { return 65536 / threads() / 8 * 8; }
+  int consumer_registers() const {
+    return (threads() * launch_registers() - kProducers * kProducerRegisters) / consumers() / 8 * 8;
+  }
   int tile() const { return tile_groups * columns; }               // positions
   int block_channels() const { return channel_groups * 64; }       // output channels of a tile
   int parts() const { return mode == ConvMode::kStrict ? 2 : 1; }  // that a number is staged as

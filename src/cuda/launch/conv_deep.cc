@@ -10,8 +10,7 @@ constexpr int kStepBytes = 2 * kCellBytes;  // of a position or an output channe
 constexpr int kProductRows = 64;
 // What the device code keeps beside the planner's count.
 constexpr int kStaticBytes = 256;
-constexpr int kOtherRegisters = 72;
-constexpr int kMostRegisters = 255;
+constexpr int kOtherRegisters = 56;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -34,9 +33,6 @@ std::int64_t box_positions(const ConvDeepConstants& constants, const ConvWideWor
   return constants.tile() + (geometry.filter[1] - 1) * geometry.dilation[1] * pitch_of(constants, work) +
          (geometry.filter[2] - 1) * geometry.dilation[2];
 }
-std::int64_t thread_cells(const ConvDeepConstants& constants, const ConvWideWork& work) {
-  return ceil_div(2 * constants.chunk_steps * box_positions(constants, work), constants.threads());
-}
 int slot_bytes(const ConvDeepConstants& constants) {
   return constants.parts() * constants.chunk_steps * constants.block_channels() * kStepBytes;
 }
@@ -48,11 +44,9 @@ std::int64_t shared_begin(const ConvDeepConstants& constants, const ConvWideWork
   return ceil_div(constants.stages * slot_bytes(constants) + 2 * image_bytes(constants, work), 128) * 128;
 }
 
-// Whether a thread has registers for its sums and the cells under way.
-bool has_registers(const ConvDeepConstants& constants, const ConvWideWork& work) {
-  const int cell = constants.vectors ? 4 : kCellBytes / work.element_bytes;
-  return constants.parts() * constants.columns / 2 + constants.pieces * (cell + 1) + kOtherRegisters <=
-         kMostRegisters;
+// Whether a consumer has registers for its sums.
+bool has_registers(const ConvDeepConstants& constants) {
+  return constants.parts() * constants.columns / 2 + kOtherRegisters <= constants.consumer_registers();
 }
 
 bool fits(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
@@ -94,7 +88,8 @@ constexpr int kMostSteps = 4;
 
 // The divisions that take least; none where no tile fits.
 Cheapest<ConvDeepConstants> cheapest_conv_deep(const Gpu& gpu, const ConvWideWork& work, std::size_t most) {
-  constexpr int kMostPieces = 4;
+  // Cells of the input on their way by each stager; those of 16 bits take twice the registers.
+  constexpr int kPieces = 7, kShortPieces = 4;
   const ConvWishes& wishes = work.wishes;
   Cheapest<ConvDeepConstants> found(most);
   ConvDeepConstants trial;
@@ -121,9 +116,8 @@ Cheapest<ConvDeepConstants> cheapest_conv_deep(const Gpu& gpu, const ConvWideWor
             trial.chunk_steps = steps;
             trial.stages = stages;
             trial.positions = static_cast<int>(box_positions(trial, work));
-            trial.pieces = static_cast<int>(std::min<std::int64_t>(
-                ceil_div(thread_cells(trial, work), plane_taps(work) - 1), kMostPieces));
-            if (!has_registers(trial, work) || !fits(trial, work, gpu)) continue;
+            trial.pieces = work.element_bytes == 4 || work.vectors ? kPieces : kShortPieces;
+            if (!has_registers(trial) || !fits(trial, work, gpu)) continue;
             trial.shared_begin = static_cast<int>(shared_begin(trial, work));
             found.add(cost_of(trial, work, gpu), trial);
           }

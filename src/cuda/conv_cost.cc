@@ -25,9 +25,9 @@ constexpr Shares kRollShares = {0.25, 0.13, 0.125};
 // 1,128,256,256. conv_transpose3d_relu_gn reaches more (0.32, 0.13, 0.24), conv3d(32, k=3, pad=1) on
 // 2,32,64,64,64 less (0.19 in tf32, 0.15 in 16 bits).
 constexpr Shares kWideShares = {0.25, 0.14, 0.17};
-// `conv_deep`, in the same way. There are two tiles for each multiprocessor; conv_transpose3d_relu_gn, with 20,
-// reaches 0.50, 0.23 and 0.44.
-constexpr Shares kDeepShares = {0.25, 0.17, 0.18};
+// `conv_deep` takes so many times as long as its clocks say, at the rate of an H200.
+constexpr double kDeepLonger = 1.4;
+constexpr double kClockRate = 1.755e9;
 // `conv_direct`: of the rate of plain arithmetic. An estimate: loads of single elements bound it.
 constexpr double kDirectShare = 0.05;
 
@@ -75,14 +75,15 @@ bool rolls(const ConvSum& conv, DType dtype, const DeviceDescription& device, Pr
   return work.wishes.roll.value_or(1) != 0 && conv_rolls(gpu_of(device), work);
 }
 
-// Whether `conv_wide` would be `conv_deep`.
-bool deepens(const ConvSum& conv, DType dtype, const DeviceDescription& device, Precision precision) {
+// The time that `conv_deep` takes in the place of `conv_wide`; 0 where it does not.
+double deep_seconds(const ConvSum& conv, DType dtype, const DeviceDescription& device, Precision precision) {
   ConvWideWork work;
   work.conv = conv;
   work.element_bytes = static_cast<int>(byte_size(dtype));
   work.mode = mode_of(dtype, precision);
   work.wishes = ConvWishes::of_environment();
-  return conv_deepens(gpu_of(device), work);
+  const Gpu gpu = gpu_of(device);
+  return conv_deepens(gpu, work) ? conv_deep_clocks(gpu, work) * kDeepLonger / kClockRate : 0;
 }
 
 }  // namespace
@@ -99,10 +100,11 @@ OwnConvolution own_convolution(const Lowered& lowered, int number, const DeviceD
       return rolls(conv_sum(lowered.block, part.node), dtype, device, precision)
                  ? OwnConvolution{"conv_roll", rate * share_of(kRollShares, dtype, precision)}
                  : OwnConvolution{"conv", rate * share_of(kConvShares, dtype, precision)};
-    case ConvKernel::kWide:
-      return deepens(conv_sum(lowered.block, part.node), dtype, device, precision)
-                 ? OwnConvolution{"conv_deep", rate * share_of(kDeepShares, dtype, precision)}
-                 : OwnConvolution{"conv_wide", rate * share_of(kWideShares, dtype, precision)};
+    case ConvKernel::kWide: {
+      const double deep = deep_seconds(conv_sum(lowered.block, part.node), dtype, device, precision);
+      return deep > 0 ? OwnConvolution{"conv_deep", lowered.block.operation_count(part.node) / deep}
+                      : OwnConvolution{"conv_wide", rate * share_of(kWideShares, dtype, precision)};
+    }
     case ConvKernel::kDirect: break;
   }
   const double plain = arithmetic == DType::kF64 ? device.f64_rate : device.f32_rate;

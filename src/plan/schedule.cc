@@ -124,6 +124,9 @@ class Scheduler {
     return fact(part).level + 1;
   }
 
+  // Whether an input is computed while it is staged. Kernels by tensor cores read it from memory.
+  bool stages_programs() const { return cost_.device().tf32_rate == 0; }
+
   // The first level at which a value can be read as a whole.
   int whole_level(int part) {
     if (fact(part).leaf) return fact(part).level;
@@ -135,7 +138,7 @@ class Scheduler {
     const Part& part = graph()[number];
     Fact& own = fact(number);
     own.source = number;
-    own.level = staging_level(part.operands[0]);
+    own.level = stages_programs() ? staging_level(part.operands[0]) : whole_level(part.operands[0]);
     for (std::size_t i = 1; i < part.operands.size(); ++i)
       own.level = std::max(own.level, whole_level(part.operands[i]));
   }
@@ -272,8 +275,21 @@ class Scheduler {
       if (home_output(graph().outputs[i]) == static_cast<int>(i))
         slot_of_[at(graph().outputs[i])] = output_slots_.back();
     }
-    for (int part = 0; part < count(); ++part)
+    for (int part = 0; part < count(); ++part) {
       if (graph()[part].kind == PartKind::kHost) suit_host(part);
+      if (graph()[part].kind == PartKind::kConv && !stages_programs()) suit_convolution(part);
+    }
+  }
+
+  // The result of a program that is stored to be convolved has the type that the block gives it, as the weights have.
+  void suit_convolution(int part) {
+    const int operand = graph()[part].operands[0];
+    const Node& node = schedule_.block.block().nodes()[at(graph()[part].node)];
+    const TensorType& type = schedule_.block.type(node.operand(0));
+    Slot& which = schedule_.slots[at(slot_of_[at(operand)])];
+    if (graph()[operand].kind == PartKind::kPointwise && which.kind == SlotKind::kStored &&
+        which.extents == type.canonical())
+      which.dtype = type.dtype;
   }
 
   // What a host call writes, and what is stored for it, has the type and the layout that the block gives it.

@@ -169,12 +169,14 @@ TEST(CudaKernels, CutsOfConvolutions) {
       {"conv2d(64, k=1, groups=4)", "f32[2,64,32,32]", "conv_wide", ""},
       {"conv_transpose2d(8, k=3) | group_norm(2)", "f32[2,8,32,32]", "conv_wide conv_wide", ""},
       {"conv2d(256, k=3) | softmax(c)", "f32[2,256,32,32]", "conv_wide columns", ""},
-      // f64, one channel a group, transposes with strides, padding that repeats elements, a norm in front.
+      // What a norm in front leaves is stored.
+      {"group_norm(4) | silu | conv2d(8, k=3, pad=1)", "f32[2,8,32,32]", "rows conv", ""},
+      {"group_norm(4) | silu | conv2d(128, k=3, pad=1)", "bf16[2,128,32,32]", "rows conv_wide", ""},
+      // f64, one channel a group, transposes with strides, padding that repeats elements.
       {"conv2d(64, k=3) | silu", "f64[2,8,32,32]", "conv_direct rows", ""},
       {"conv2d(8, k=3, groups=8) | silu", "f32[2,8,32,32]", "conv_direct rows", ""},
       {"conv_transpose2d(16, k=2, stride=2) | relu", "f32[2,16,32,32]", "conv_direct rows", ""},
       {"conv2d(8, k=3, pad=1, pad_mode=reflect)", "f32[2,8,32,32]", "conv_direct", ""},
-      {"group_norm(4) | silu | conv2d(8, k=3, pad=1)", "f32[2,8,32,32]", "rows conv_direct", ""},
   };
   for (const Expectation& expected : expectations)
     EXPECT_EQ(kernels_of(typed(expected.block, expected.input)), expected.forward) << expected.block;

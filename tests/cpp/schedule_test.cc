@@ -122,11 +122,28 @@ TEST(Schedule, OfBlocksOfRealNetworks) {
        "f32[1,8,12,12]", 4, 1},
       {"rms_norm(c)", "f32[2,16,6,6]", 2, 1},
   };
+  // A device that computes what is convolved while it is staged.
+  DeviceDescription device = Device::by_name("h200").description();
+  device.tf32_rate = 0;
   for (const Expectation& expected : expectations) {
-    const Schedule schedule = schedule_of(expected.block, expected.input, Reuse::kRecompute);
+    const Schedule schedule =
+        make_schedule(TypedBlock::infer(Block::parse(expected.block), TensorType::parse(expected.input)),
+                      device, Reuse::kRecompute);
     EXPECT_EQ(schedule.sweep_count(), expected.sweeps) << expected.block;
     EXPECT_EQ(stored_count(schedule), expected.stored) << expected.block;
   }
+}
+
+// Tensor cores read it from memory, in the type that the block gives it.
+TEST(Schedule, StoresWhatTensorCoresConvolve) {
+  const Schedule schedule = schedule_of("group_norm(4) | silu | conv2d(8, k=3, pad=1) | add(x)",
+                                        "bf16[1,8,12,12]", Reuse::kRecompute);
+  EXPECT_EQ(schedule.sweep_count(), 3);
+  EXPECT_EQ(stored_count(schedule), 1);
+  for (const Slot& slot : schedule.slots)
+    if (slot.kind == SlotKind::kStored) {
+      EXPECT_EQ(slot.dtype, DType::kBF16);
+    }
 }
 
 }  // namespace

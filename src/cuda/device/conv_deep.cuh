@@ -207,20 +207,6 @@ __device__ inline void end_span(const Arguments& a, const Unit& unit, int span, 
   finish_sample(a, unit);
 }
 
-// The ring of weights: taps are numbered through all tiles of a run; tap t is in slot t % kStages, in its
-// phase t / kStages.
-struct Slot {
-  int number;
-  unsigned int phase;  // its parity
-
-  __device__ Slot next() const {
-    return number + 1 == kStages ? Slot{0, phase ^ 1} : Slot{number + 1, phase};
-  }
-  __device__ Slot before() const {
-    return number == 0 ? Slot{kStages - 1, phase ^ 1} : Slot{number - 1, phase};
-  }
-};
-
 // The two buffers of staged input in turn, by the chunks, planes and tiles of a run.
 struct Staged {
   int buffer;
@@ -238,47 +224,44 @@ __device__ inline void for_stages(const Tile& tile, const Each& each) {
     for (int depth = tile.depth; depth < tile.depth_end; ++depth) each(chunk, depth);
 }
 
-// Where the ring of weights is.
-struct Weights {
-  Tap ahead;
-  Slot free;
-};
-
 // Copies the weights of tiles up to `end` into the ring, as soon as nobody reads what was there. By one thread.
-__device__ inline void copy_weights(const Arguments& a, int end, int run_end, Shared& shared, char* ring,
-                                    Weights& weights) {
+__device__ inline void copy_weights(const Arguments& a, int end, int run_end, Shared& shared, char* ring) {
+  Tap ahead = shared.ahead;
+  Slot free = shared.free;
 #pragma unroll 1
-  while (weights.ahead.tile < end) {
-    const Slot free = weights.free;
+  while (ahead.tile < end) {
     arrivals::wait(&shared.empty[free.number], free.phase ^ 1);
-    begin_weights(a, weights.ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
-    advance(a, run_end, weights.ahead);
-    weights.free = free.next();
+    begin_weights(a, ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
+    advance(a, run_end, ahead);
+    free = free.next();
   }
+  shared.ahead = ahead;
+  shared.free = free;
 }
 
 // Stages the input of tiles `first` to `end`, as soon as nobody reads what was there.
 __device__ inline void stage_input(const Arguments& a, int first, int end, Shared& shared, char* image,
                                    Staged& staged) {
+  const int thread = producers::thread();
 #pragma unroll 1
   for (int number = first; number < end; ++number) {
     const Tile tile = tile_of(a, number);
     producers::sync();
-    find_places(a, tile, shared.places);
+    find_places(a, tile, thread, shared.places);
     producers::sync();
     for_stages(tile, [&](int chunk, int depth) {
       const Source source = source_of(a, tile, shared.places, chunk, depth);
       char* to = image + staged.buffer * kImageBytes;
       Fetched fetched[kPieces];
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, i);
+      for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, thread, i);
       arrivals::wait(&shared.taken[staged.buffer], staged.phase ^ 1);
 #pragma unroll 1
       for (int cell = 0; cell < kThreadCells; cell += kPieces) {
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) {
           put(fetched[i], to);
-          if (cell + kPieces < kThreadCells) fetched[i] = fetch(a, source, cell + kPieces + i);
+          if (cell + kPieces < kThreadCells) fetched[i] = fetch(a, source, thread, cell + kPieces + i);
         }
       }
       arrivals::publish_rows();
@@ -380,12 +363,15 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
   __syncthreads();
   const int begin = shared.run[0], end = shared.run[1];
   if (begin >= end) return;
+  if (threadIdx.x == 0) {
+    shared.ahead = first_tap(a, begin);
+    shared.free = {0, 0};
+  }
   const unsigned int images = place_of(image) + warpgroup_column() * kColumnsN;
   const unsigned int weights = place_of(ring) + warpgroup_row() * 64;
   const bool produces = warp::from_first((int)threadIdx.x) >= kConsumers;
   Progress progress = {};
   Staged staged = {};
-  Weights ahead = {first_tap(a, begin), {0, 0}};
 #pragma unroll 1
   for (int number = begin; number < end;) {
     const int span = number / (int)a.tiles;
@@ -401,7 +387,7 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
       if (warp::from_first(producers::thread()) < kStagers)
         stage_input(a, number, stop, shared, image, staged);
       else if (threadIdx.x % 32 == 0)
-        copy_weights(a, stop, end, shared, ring, ahead);
+        copy_weights(a, stop, end, shared, ring);
       __syncwarp();
       warpgroup::set_registers<kLaunchRegisters, true>();
     } else {

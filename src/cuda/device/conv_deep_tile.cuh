@@ -19,14 +19,18 @@ constexpr int kQuad = kBoxPositions | 1;  // odd: cells of channels of one posit
 constexpr int kImageCells = kChunkCells * kBoxPositions;  // of one part
 constexpr int kPartCells = kChunkCells * kQuad;
 constexpr int kImageBytes = (kParts * kPartCells + 1) * 16;  // with one cell for what is not there
-constexpr int kStagers = kProducers - 32;
 constexpr int kThreadCells = (kImageCells + kStagers - 1) / kStagers;
 constexpr int kPlaneTaps = kFilterH * kFilterW;
 constexpr int kSlotBytes = kParts * kStageBytes;  // of the weights of one tap
 
 namespace producers {
 
-__device__ inline int thread() { return (int)threadIdx.x - kConsumers; }
+// Not to be worked out, with what follows from it, before it is asked for: consumers have no registers for that.
+__device__ inline int thread() {
+  unsigned int number;
+  asm volatile("mov.u32 %0, %1;" : "=r"(number) : "r"(threadIdx.x));
+  return (int)number - kConsumers;
+}
 // Of those who stage the input, the first of them.
 __device__ inline void sync() { asm volatile("bar.sync 1, %0;" ::"n"(kStagers) : "memory"); }
 
@@ -117,10 +121,10 @@ __device__ inline Site site_of(const Arguments& a, const Tile& tile, int number)
 constexpr Offset kNowhere = -1;
 typedef Offset Places[kBoxPositions];
 
-__device__ inline void find_places(const Arguments& a, const Tile& tile, Places& places) {
+__device__ inline void find_places(const Arguments& a, const Tile& tile, int thread, Places& places) {
   const InputSteps steps = input_steps(a);
 #pragma unroll 1
-  for (int i = producers::thread(); i < kBoxPositions; i += kStagers) {
+  for (int i = thread; i < kBoxPositions; i += kStagers) {
     const int flat = tile.first + i;
     const int row = flat / kPitch, column = flat - row * kPitch;
     const int h = row - kPadH, w = tile.w + column - kPadW;
@@ -154,8 +158,8 @@ struct Fetched {
 
 // A stager's cell i. Neighbouring threads have neighbouring channels where these are neighbours in memory,
 // else neighbouring positions.
-__device__ inline Fetched fetch(const Arguments& a, const Source& source, int i) {
-  const int number = i * kStagers + producers::thread();
+__device__ inline Fetched fetch(const Arguments& a, const Source& source, int thread, int i) {
+  const int number = i * kStagers + thread;
   const int quad = kVectors != 0 ? number % kChunkCells : number / kBoxPositions;
   const int position = kVectors != 0 ? number / kChunkCells : number % kBoxPositions;
   const bool exists = number < kImageCells;
@@ -221,3 +225,17 @@ __device__ inline void begin_weights(const Arguments& a, const Tap& tap, char* t
   arrivals::arrive_with(barrier, kSlotBytes);
   arrivals::copy_begin(to, a.weights + (long long)tap.place * kSlotBytes, kSlotBytes, barrier);
 }
+
+// The ring of weights: taps are numbered through all tiles of a run; tap t is in slot t % kStages, in its
+// phase t / kStages.
+struct Slot {
+  int number;
+  unsigned int phase;  // its parity
+
+  __device__ Slot next() const {
+    return number + 1 == kStages ? Slot{0, phase ^ 1} : Slot{number + 1, phase};
+  }
+  __device__ Slot before() const {
+    return number == 0 ? Slot{kStages - 1, phase ^ 1} : Slot{number - 1, phase};
+  }
+};

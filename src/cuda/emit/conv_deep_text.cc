@@ -78,6 +78,7 @@ class ConvDeepWriter : ConvSweepWriter {
     const ConstantTexts own = {{"kThreads", number_text(c.threads())},
                                {"kWarps", "kThreads / 32"},
                                {"kProducers", number_text(ConvDeepConstants::kProducers)},
+                               {"kStagers", number_text(ConvDeepConstants::kStagers)},
                                {"kConsumers", "kThreads - kProducers"},
                                {"kLaunchRegisters", number_text(c.launch_registers())},
                                {"kProducerRegisters", number_text(ConvDeepConstants::kProducerRegisters)},
@@ -125,6 +126,8 @@ class ConvDeepWriter : ConvSweepWriter {
     text.line(totals() ? "Sums0 list0[kGroupsN][kBlockChannels];" : "Sums0 list0[1][1];");
     text.line("Places places;");
     text.line("arrivals::Barrier full[kStages], empty[kStages], staged[2], taken[2];");
+    text.line("Tap ahead;  // where the ring of weights is");
+    text.line("Slot free;");
     text.line("int run[2];");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= " +

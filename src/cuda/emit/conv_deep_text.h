@@ -24,6 +24,7 @@ struct ConvDeepConstants {
   // Who stages the input, beside those who multiply. Of the registers that a launch gives to each thread they
   // hand some over.
   static constexpr int kProducers = 128;
+  static constexpr int kStagers = 96;  // of these; the others copy weights
   static constexpr int kProducerRegisters = 96;
   int consumers() const { return channel_groups * tile_groups * 128; }
   int threads() const { return consumers() + kProducers; }

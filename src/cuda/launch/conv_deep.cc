@@ -54,8 +54,9 @@ bool fits(const ConvDeepConstants& constants, const ConvWideWork& work, const Gp
 }
 
 // Clocks of a multiprocessor for all tiles. A product of 64 x N takes the tensor cores N / 2 clocks, and
-// shared memory 16 + N / 4 for both factors; what is behind it gives about 24 bytes. The program runs alone,
-// and so do the sums of strict mode that are added up.
+// shared memory 16 + N / 4 for both factors; what is behind it gives about 24 bytes. A stager takes some 200 clocks
+// for each of its cells of four loads. The program runs alone, and so do the sums of strict mode that are added
+// up.
 double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
   constexpr double kMemoryRate = 24;
   constexpr double kOverlap = 0.15;  // what is left of the smaller of both
@@ -63,6 +64,7 @@ double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, con
   constexpr double kTile = 1200;
   constexpr double kElement = 3.5;  // of a thread's elements, for each of its multiprocessor's eight warps
   constexpr double kPromote = 100;
+  constexpr double kCell = 100, kLoad = 25;
   const double groups = constants.channel_groups * constants.tile_groups;
   const double products = constants.mode == ConvMode::kStrict ? 3 : 1;
   const double columns = constants.columns;
@@ -74,8 +76,12 @@ double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, con
   const double copied =
       taps * slot_bytes(constants) + filter_depths * chunks(constants, work) * 2 * constants.chunk_steps *
                                          static_cast<double>(box_positions(constants, work)) * kCellBytes;
-  double tile =
-      std::max(tensor, copied / kMemoryRate) + taps * kBarrier + kTile + columns * kElement * groups;
+  const double cells = static_cast<double>(
+      ceil_div(2 * constants.chunk_steps * box_positions(constants, work), ConvDeepConstants::kStagers));
+  const int loads = constants.vectors ? 1 : kCellBytes / work.element_bytes;
+  const double staging = filter_depths * chunks(constants, work) * cells * (kCell + kLoad * loads);
+  double tile = std::max({tensor, copied / kMemoryRate, staging}) + taps * kBarrier + kTile +
+                columns * kElement * groups;
   if (constants.mode == ConvMode::kStrict)
     tile += taps / static_cast<double>(work.conv.geometry.filter[2]) * (kPromote + columns);
   if (constants.stages == 3) tile *= 1.05;
@@ -160,6 +166,10 @@ ConvDeepTiles conv_deep_tiles(const ConvDeepConstants& constants, const ConvWide
   tiles.depth_cost = weighted ? kDepthCost : 0;
   tiles.cost = weighted ? cost : tiles.all();
   return tiles;
+}
+
+double conv_deep_clocks(const Gpu& gpu, const ConvWideWork& work) {
+  return cost_of(divide_conv_deep(gpu, work), work, gpu);
 }
 
 bool conv_deepens(const Gpu& gpu, const ConvWideWork& work) {

@@ -13,6 +13,9 @@ ConvDeepConstants divide_conv_deep(const Gpu& gpu, const ConvWideWork& work);
 // Those worth measuring, whatever the wishes are.
 std::vector<Division> conv_deep_divisions(const Gpu& gpu, const ConvWideWork& work);
 
+// What a multiprocessor takes for its share, about.
+double conv_deep_clocks(const Gpu& gpu, const ConvWideWork& work);
+
 // Shared memory of a thread block.
 int conv_deep_bytes(const ConvDeepConstants& constants, const ConvWideWork& work);
 

@@ -25,8 +25,10 @@ constexpr Shares kRollShares = {0.25, 0.13, 0.125};
 // 1,128,256,256. conv_transpose3d_relu_gn reaches more (0.32, 0.13, 0.24), conv3d(32, k=3, pad=1) on
 // 2,32,64,64,64 less (0.19 in tf32, 0.15 in 16 bits).
 constexpr Shares kWideShares = {0.25, 0.14, 0.17};
-// `conv_deep` takes so many times as long as its clocks say, at the rate of an H200.
-constexpr double kDeepLonger = 1.4;
+// `conv_deep` takes so many times as long as its clocks say at the rate of an H200, and longer by its beginning and
+// end: conv_transpose3d_relu_gn and conv2d(128, k=3, pad=1) on 1,128,256,256 there, in tf32.
+constexpr double kDeepLonger = 1.15;
+constexpr double kDeepEnds = 60e-6;
 constexpr double kClockRate = 1.755e9;
 // `conv_direct`: of the rate of plain arithmetic. An estimate: loads of single elements bound it.
 constexpr double kDirectShare = 0.05;
@@ -83,7 +85,7 @@ double deep_seconds(const ConvSum& conv, DType dtype, const DeviceDescription& d
   work.mode = mode_of(dtype, precision);
   work.wishes = ConvWishes::of_environment();
   const Gpu gpu = gpu_of(device);
-  return conv_deepens(gpu, work) ? conv_deep_clocks(gpu, work) * kDeepLonger / kClockRate : 0;
+  return conv_deepens(gpu, work) ? conv_deep_clocks(gpu, work) * kDeepLonger / kClockRate + kDeepEnds : 0;
 }
 
 }  // namespace

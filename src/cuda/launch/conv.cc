@@ -187,8 +187,8 @@ double tile_cost(const ConvConstants& constants, const ConvWork& work) {
                         constants.box[2] / constants.vector;
   const int resident = constants.blocks * constants.threads;
   const double waiting = (resident >= 384   ? 1
-                          : resident >= 256 ? 1.1
-                                            : 1.4) *
+                          : resident >= 256 ? 1.2
+                                            : 2.1) *
                          (constants.stages == 2 || constants.blocks >= 2 ? 1 : 1.25);
   return (rounds * step_cost + copied * kCopyCost + kTileCost) * waiting * constants.blocks;
 }

@@ -28,7 +28,7 @@ constexpr Shares kWideShares = {0.25, 0.14, 0.17};
 // `conv_deep` takes so many times as long as its clocks say at the rate of an H200, and longer by its beginning and
 // end: conv_transpose3d_relu_gn and conv2d(128, k=3, pad=1) on 1,128,256,256 there, in tf32.
 constexpr double kDeepLonger = 1.15;
-constexpr double kDeepEnds = 60e-6;
+constexpr double kDeepEnds = 80e-6;
 constexpr double kClockRate = 1.755e9;
 // `conv_direct`: of the rate of plain arithmetic. An estimate: loads of single elements bound it.
 constexpr double kDirectShare = 0.05;

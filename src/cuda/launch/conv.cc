@@ -186,8 +186,9 @@ double tile_cost(const ConvConstants& constants, const ConvWork& work) {
   const double copied = static_cast<double>(work.conv.in_channels) * constants.box[0] * constants.box[1] *
                         constants.box[2] / constants.vector;
   const int resident = constants.blocks * constants.threads;
-  const double waiting = (resident >= 384   ? 1
-                          : resident >= 256 ? 1.2
+  const double waiting = (resident >= 512   ? 1
+                          : resident >= 384 ? 1.1
+                          : resident >= 256 ? 1.5
                                             : 2.1) *
                          (constants.stages == 2 || constants.blocks >= 2 ? 1 : 1.25);
   return (rounds * step_cost + copied * kCopyCost + kTileCost) * waiting * constants.blocks;

@@ -368,19 +368,7 @@ struct Running<Moments<Number>> {
 
 namespace thread {
 
-// Begins to copy one vector. Those of less than four bytes are copied at once.
-template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
-  const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-  }
-}
-
-// The same by the address in shared memory, for vectors of four bytes and more.
+// Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
 __device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
   constexpr int kPiece = 16;
@@ -389,6 +377,12 @@ __device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
   for (int i = 0; i < 16; i += kPiece) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
   }
+}
+
+// The same, by a pointer. Vectors of less than four bytes are copied at once.
+template <class Copied>
+__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
+  copy_begin((unsigned int)__cvta_generic_to_shared(shared), memory);
 }
 
 // What lies at an address in shared memory.
@@ -767,6 +761,7 @@ template <class Sweep>
 struct Walk {
   Unit unit;
   const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
+  const typename Sweep::Channel* at;        // of these, that of the walk's channel
   typename Sweep::Sums* list;               // of the block's statistics, or 0
   Count element;                            // the warp's next
   long long offset;                         // the lane's next, in the tensors
@@ -794,7 +789,8 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
   walk.offset = unit.begin + walk.element + (Count)(threadIdx.x % 32) * kVector;
   walk.channel = Sweep::kByChannel ? shares.warp_channel : 0;
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
-  if (channels && shares.chunks > 0) walk.values = channels[walk.channel];
+  walk.at = channels + walk.channel;
+  if (channels && shares.chunks > 0) walk.values = *walk.at;
   walk.sums.clear();
   return walk;
 }
@@ -815,7 +811,8 @@ __device__ inline void next_channel(const Shares& shares, Walk<Sweep>& walk) {
   if (Sweep::Sums::kChannels > 1) flush(shares, walk);
   ++walk.channel;
   walk.channel_end += shares.positions;
-  if (walk.channels && walk.channel < kUnitChannels) walk.values = walk.channels[walk.channel];
+  // By a place that moves: of `channels[channel]` ptxas 13.0 makes code that takes the channel behind it.
+  if (walk.channels && walk.channel < kUnitChannels) walk.values = *++walk.at;
 }
 
 // The elements of the walk's next chunk, piece by piece.

@@ -294,19 +294,7 @@ __device__ inline Sums merge(Sums sums) {
 
 namespace thread {
 
-// Begins to copy one vector. Those of less than four bytes are copied at once.
-template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
-  const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-  }
-}
-
-// The same by the address in shared memory, for vectors of four bytes and more.
+// Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
 __device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
   constexpr int kPiece = 16;
@@ -315,6 +303,12 @@ __device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
   for (int i = 0; i < 16; i += kPiece) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
   }
+}
+
+// The same, by a pointer. Vectors of less than four bytes are copied at once.
+template <class Copied>
+__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
+  copy_begin((unsigned int)__cvta_generic_to_shared(shared), memory);
 }
 
 // Ends a group of copies.

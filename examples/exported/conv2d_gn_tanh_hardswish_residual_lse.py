@@ -154,6 +154,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // A position of a sample by its coordinates.
@@ -609,7 +610,39 @@ __device__ inline void copy_wait(int pending) {
 """
 
 
-TEAM = r"""
+PIECES = r"""
+// A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
+// `element` of a unit that has `elements`; vectors behind the unit are left out.
+
+// Begins to copy to this thread's column of shared memory, at `slot`.
+template <class Element>
+__device__ inline void copy_pieces(unsigned int slot, const Element* from, Count element, Count elements) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                         reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
+// What was copied there.
+template <class Element>
+__device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
+                                                                (unsigned int)sizeof(Vector<Element>));
+}
+
+// The same from memory.
+template <class Element>
+__device__ inline void read_pieces(const Element* from, Count element, Count elements,
+                                   Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      pieces[i] = load_vector(reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
 // All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
 // read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
@@ -714,6 +747,20 @@ struct Warp {
 
 // The same in all lanes, so that the compiler knows it.
 __device__ inline bool is_first_warp() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) == 0; }
+
+// Statistics of groups of kGroup of kChannels channels, one warp a group: `state(c)` is what a channel has, and all channels
+// get their group's.
+template <class Crew, int kChannels, int kGroup, class Statistic, class State>
+__device__ inline void merge_groups(Statistic* to, const State& state) {
+  for (int group = Crew::warp(); group < kChannels / kGroup; group += Crew::kCrewWarps) {
+    const int begin = group * kGroup + (int)threadIdx.x % 32, end = (group + 1) * kGroup;
+    Statistic total;
+    total.clear();
+    for (int c = begin; c < end; c += 32) total.merge(state(c));
+    total = warp::from_first(warp::merge(total));
+    for (int c = begin; c < end; c += 32) to[c] = total;
+  }
+}
 """
 
 
@@ -785,6 +832,12 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
   shares.block_channel = (int)(shares.begin(team.member * kWarps) / shares.positions);
   return shares;
 }
+
+// Of a sweep that takes no statistics, and of one that takes nothing of channels.
+struct NoSums {
+  static constexpr int kChannels = kUnitChannels;
+};
+struct NoChannel {};
 
 // A unit in this block.
 struct Unit {
@@ -859,6 +912,13 @@ struct TeamList {
   uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
   unsigned int tag;
 };
+
+// Lists in turn: who writes the next but one knows that this one is read.
+template <class Sums>
+__device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
+  uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
+  return {totals, 0, words, round + 1u};
+}
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
 // into the team's list. All of the block's warps have ended their sweep.
@@ -980,19 +1040,20 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
   walk.at = channels + walk.channel;
   if (channels && shares.chunks > 0) walk.values = *walk.at;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) walk.sums.clear();
   return walk;
 }
 
 // Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
 template <class Sweep>
 __device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
-  if (!Sweep::kStatistics) return;
-  typedef typename Sweep::Sums Sums;
-  const Sums total = warp::merge(walk.sums.settled());
-  const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
-  if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) {
+    typedef typename Sweep::Sums Sums;
+    const Sums total = warp::merge(walk.sums.settled());
+    const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
+    if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
+    walk.sums.clear();
+  }
 }
 
 template <class Sweep>
@@ -1020,12 +1081,12 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count position = mine - (walk.channel_end - length);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-      typename Sweep::Results results[kVector];
+      real results[Sweep::kResults][kVector];
 #pragma unroll
       for (int i = 0; i < kVector; ++i)
-        results[i] = Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                                    position + piece * kPiece + i);
-      walk.sums.add(results, kAllElements, piece == 0);
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
+                       position + piece * kPiece + i, results);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
       Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
     }
     return;
@@ -1038,7 +1099,7 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count piece_end = element + (piece + 1) * kPiece;
     const Count end = piece_end < shares.elements ? piece_end : shares.elements;
     while (walk.channel_end <= element + piece * kPiece) next_channel(shares, walk);
-    typename Sweep::Results results[kVector];
+    real results[Sweep::kResults][kVector];
     while (true) {
       const Count begin = walk.channel_end - length;
       unsigned int taken = 0;
@@ -1046,10 +1107,9 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
       for (int i = 0; i < kVector; ++i) {
         if (first + i < begin || first + i >= walk.channel_end) continue;
         taken |= 1u << i;
-        results[i] =
-            Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin);
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin, results);
       }
-      walk.sums.add(results, taken, true);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, taken, true);
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
@@ -1112,7 +1172,7 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
       visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
     if (step != next_last || step < 0) continue;
     if (shares.chunks > 0) flush(shares, next);
-    give_by_block(shares, team, next.list, next_list);
+    if constexpr (First::kStatistics) give_by_block(shares, team, next.list, next_list);
   }
   if (shares.chunks > 0) flush(shares, last);
 }
@@ -1131,7 +1191,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
   const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
   Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
-  if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
@@ -1326,20 +1385,13 @@ FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 4,
               kElements = kVector, kRing = 7, kRingBytes = 64 * kThreads, kChannels = 64, kUnitChannels = 4,
-              kSharedBytes = 768, kTail = 0, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 768, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
 
 FORWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r0;
-};
-// What its program takes that does not vary over positions.
-struct Channel0 {
-  int nothing;
-};
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = 1;
   Moments<real> s3;
@@ -1350,19 +1402,10 @@ struct Sums0 {
 struct Running0 {
   Running<Moments<real>> s3;
   __device__ void clear() { s3.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r0;
-      s3.add(values, taken, begins);
-    }
+  __device__ void add(const real (&results)[1][kElements], unsigned int taken, bool begins) {
+    s3.add(results[0], taken, begins);
   }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s3 = s3.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s3.settled()}; }
 };
 
 // What a launch hands over.
@@ -1371,7 +1414,6 @@ struct Arguments {
   Tensor<double> moments_of_groups_moments_x, moments_of_groups_moments_x_2, rstd_x;
   Tensor<float> saved_group_norm_mean, saved_group_norm_rstd;
   long long rounds, rest, positions, team, steps, again, lead;
-  unsigned int* finished;
   uint2* team_list0;
   double number1;  // 1.0 / (4 * h * w)
 };
@@ -1382,26 +1424,16 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  read_pieces(a.x.data + offset, element, elements, inputs.x);
   return inputs;
 }
 
@@ -1423,76 +1455,55 @@ FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
 //   -> moments of x for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = false;
-  static constexpr bool kStatistics = true;
-  typedef Channel0 Channel;
+  typedef NoChannel Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = false, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    Results results;
-    results.r0 = element_at(inputs.x[piece], i);
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    results[0][i] = x;
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+                               long long offset, const real (&results)[kResults][kVector]) {}
 };
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // rstd(x)
-      const real t3 = unit.values->totals0[0].s3.second * (float)a.number1;
-      const real t5 = t3 + 1e-05f;
-      const real t7 = reciprocal_root(t5);
-      unit.values->p7[c] = t7;
-    }
+    const real p7_5 = unit.values->totals0[0].s3.second * (float)a.number1 + 1e-05f;
+    unit.values->p7[c] = reciprocal_root(p7_5);  // rstd(x)
   }
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.moments_of_groups_moments_x
-               .data[a.moments_of_groups_moments_x.offset(unit.n, unit.first_channel + c)],
+    assign(a.moments_of_groups_moments_x.at(unit.n, unit.first_channel + c),
            unit.values->totals0[0].s3.first);
-    assign(a.moments_of_groups_moments_x_2
-               .data[a.moments_of_groups_moments_x_2.offset(unit.n, unit.first_channel + c)],
+    assign(a.moments_of_groups_moments_x_2.at(unit.n, unit.first_channel + c),
            unit.values->totals0[0].s3.second);
-    assign(a.rstd_x.data[a.rstd_x.offset(unit.n, unit.first_channel + c)], unit.values->p7[c]);
+    assign(a.rstd_x.at(unit.n, unit.first_channel + c), unit.values->p7[c]);
     if ((unit.first_channel + c) % 4 == 0)
-      assign(
-          a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 4)],
-          unit.values->totals0[0].s3.first);
+      assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4),
+             unit.values->totals0[0].s3.first);
     if ((unit.first_channel + c) % 4 == 0)
-      assign(
-          a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 4)],
-          unit.values->p7[c]);
+      assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4), unit.values->p7[c]);
   }
 }
-// Statistics of all units, worked out by one block.
-__device__ void finalise_all(const Arguments& a) {}
 // The plan's steps for the units that the team takes in turn.
 __device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                  Shared& shared, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (Channel0*)0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (NoChannel*)0, shared.list0[round % 2]);
     sweep_first<true>(a, shares, team, ring, walk);
     __syncthreads();
     if ((int)threadIdx.x / 32 == round % kWarps) {
-      give_statistics<Warp>(
-          shares, team, shared.list0[(round) % 2],
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
-      take_statistics<Warp>(
-          shares, team,
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
+      give_statistics<Warp>(shares, team, shared.list0[round % 2],
+                            team_list(unit.values->totals0, a.team_list0, team, round));
+      take_statistics<Warp>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
       finalise_1<Warp>(a, unit, team);
     }
   }
@@ -1751,17 +1762,14 @@ __device__ void finalise_all(const Arguments& a) {
   // saved.group_norm.mean
   for (int i = threadIdx.x; i < a.number1; i += blockDim.x) {
     const int n = i / 64, c = i % 64;
-    a.saved_group_norm_mean_2.data[a.saved_group_norm_mean_2.offset(n, c)] =
-        number(a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(n, c * 16 / 64)]);
+    a.saved_group_norm_mean_2.at(n, c) = number(a.saved_group_norm_mean.at(n, c * 16 / 64));
   }
   __syncthreads();
   // saved.group_norm.rstd
   for (int i = threadIdx.x; i < a.number1; i += blockDim.x) {
     const int n = i / 64, c = i % 64;
-    a.saved_group_norm_rstd_2.data[a.saved_group_norm_rstd_2.offset(n, c)] =
-        number(a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(n, c * 16 / 64)]);
+    a.saved_group_norm_rstd_2.at(n, c) = number(a.saved_group_norm_rstd.at(n, c * 16 / 64));
   }
-  __syncthreads();
 }
 """
 
@@ -2001,87 +2009,36 @@ BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 1,
               kElements = kVector, kRing = 37, kRingBytes = 16 * kThreads, kChannels = 64, kUnitChannels = 4,
-              kSharedBytes = 1792, kTail = 1, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 1792, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
 
 BACKWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r34, r36;
-};
-// What its program takes that does not vary over positions.
+// Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real i2, i3, i4, i5;
+  real group_norm_weight, group_norm_bias, saved_group_norm_mean_2, saved_group_norm_rstd_2;
 };
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
   Sum<real> s21, s30;
-  __device__ void clear() {
-    s21.clear();
-    s30.clear();
-  }
-  __device__ void merge(const Sums0& other) {
-    s21.merge(other.s21);
-    s30.merge(other.s30);
-  }
-  __device__ void merge_lanes() {
-    s21.merge_lanes();
-    s30.merge_lanes();
-  }
+  __device__ void clear() { s21.clear(), s30.clear(); }
+  __device__ void merge(const Sums0& other) { s21.merge(other.s21), s30.merge(other.s30); }
+  __device__ void merge_lanes() { s21.merge_lanes(), s30.merge_lanes(); }
 };
 struct Running0 {
   Running<Sum<real>> s21;
   Running<Sum<real>> s30;
-  __device__ void clear() {
-    s21.clear();
-    s30.clear();
+  __device__ void clear() { s21.clear(), s30.clear(); }
+  __device__ void add(const real (&results)[2][kElements], unsigned int taken, bool begins) {
+    s21.add(results[0], taken, begins), s30.add(results[1], taken, begins);
   }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r34;
-      s21.add(values, taken, begins);
-    }
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r36;
-      s30.add(values, taken, begins);
-    }
-  }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s21 = s21.settled();
-    sums.s30 = s30.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s21.settled(), s30.settled()}; }
 };
-// Sweep 1: what its sinks take of an element, and its statistics.
-struct Results1 {
-  real r43;
-};
-// What its program takes that does not vary over positions.
+// Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real i2, i3, i4, i5, i8, i9;
-};
-struct Sums1 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums1& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums1 settled() const {
-    Sums1 sums = {};
-    return sums;
-  }
+  real group_norm_weight, group_norm_bias, saved_group_norm_mean_2, saved_group_norm_rstd_2, mean, mean2;
 };
 
 // What a launch hands over.
@@ -2104,35 +2061,24 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  read_pieces(a.x.data + offset, element, elements, inputs.x);
   return inputs;
 }
 
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p23[kUnitChannels], p24[kUnitChannels];
   Sum<real> p25[kUnitChannels], p26[kUnitChannels];
-  real p28[kUnitChannels], p32[kUnitChannels], p33[kUnitChannels];
+  real p28[kUnitChannels];
   Sum<real> p34[kUnitChannels], p35[kUnitChannels];
   real p37[kUnitChannels];
   Channel0 channels0[kUnitChannels];
@@ -2162,39 +2108,31 @@ BACKWARD_ROWS_3 = r"""
 //   -> sum of d_group_norm for each n,c
 //   -> sum of value4 for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = true;
   typedef Channel0 Channel;
+  static constexpr int kResults = 2;
+  static constexpr bool kByChannel = true, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-    channel.i3 =
-        (real)to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
-    channel.i4 = (real)to_real(
-        a.saved_group_norm_mean_2.data[a.saved_group_norm_mean_2.offset(unit.n, unit.first_channel + c)]);
-    channel.i5 = (real)to_real(
-        a.saved_group_norm_rstd_2.data[a.saved_group_norm_rstd_2.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_mean_2 = to_real(a.saved_group_norm_mean_2.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_rstd_2 = to_real(a.saved_group_norm_rstd_2.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
     const Position at = position_at(position, a.height, a.width);
-    const real t6 = element_at(inputs.x[piece], i) - channel.i4;
-    const real t7 = channel.i5 * channel.i2;
-    const real t8 = t6 * t7;
-    const real t9 = t8 + channel.i3;
+    const real t6 = x - channel.saved_group_norm_mean_2;
+    const real t9 =
+        t6 * (channel.saved_group_norm_rstd_2 * channel.group_norm_weight) + channel.group_norm_bias;
     const real t10 = hyperbolic_tangent(t9);
     const real t12 = t10 + 3.0f;
-    const real t13 = t10 * t12;
-    const real t15 = t13 * 0.16666667f;
-    const real t16 = t15 + element_at(inputs.x[piece], i);
     const real t19 =
         absolute(to_real(a.max_and_sum_of_exp_add
                              .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)]));
-    const real t21 = t19 == (__int_as_float(0x7f800000)) ? 1 : 0;
     const real t22 = logarithm(to_real(a.max_and_sum_of_exp_add_2.data[offset_at(
         a.max_and_sum_of_exp_add_2, unit.n, unit.first_channel + c, at)]));
     const real t23 =
@@ -2202,28 +2140,19 @@ struct Sweep0 {
                     .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)]) +
         t22;
     const real t24 =
-        t21 != 0 ? to_real(a.max_and_sum_of_exp_add
-                               .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)])
-                 : t23;
-    const real t25 = t16 - t24;
-    const real t26 = exponential(t25);
+        (t19 == (__int_as_float(0x7f800000)) ? 1 : 0) != 0
+            ? to_real(a.max_and_sum_of_exp_add
+                          .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)])
+            : t23;
     const real t27 =
-        to_real(a.d_logsumexp.data[offset_at(a.d_logsumexp, unit.n, unit.first_channel + c, at)]) * t26;
-    const real t28 = t12 + t10;
-    const real t29 = t28 * 0.16666667f;
-    const real t30 = t27 * t29;
-    const real t32 = t10 * t10;
-    const real t33 = 1.0f - t32;
-    const real t34 = t30 * t33;
-    const real t35 = t6 * channel.i5;
-    const real t36 = t34 * t35;
-    Results results;
-    results.r34 = t34;
-    results.r36 = t36;
-    return results;
+        to_real(a.d_logsumexp.data[offset_at(a.d_logsumexp, unit.n, unit.first_channel + c, at)]) *
+        exponential(t10 * t12 * 0.16666667f + x - t24);
+    const real t34 = t27 * ((t12 + t10) * 0.16666667f) * (1.0f - t10 * t10);
+    results[0][i] = t34;
+    results[1][i] = t34 * (t6 * channel.saved_group_norm_rstd_2);
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+                               long long offset, const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
 //   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
@@ -2240,42 +2169,34 @@ struct Sweep0 {
 //   d_x = d_add + value3
 //   -> output d_x
 struct Sweep1 {
-  typedef Results1 Results;
-  typedef Sums1 Sums;
-  typedef Running1 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel1 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-    channel.i3 =
-        (real)to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
-    channel.i4 = (real)to_real(
-        a.saved_group_norm_mean_2.data[a.saved_group_norm_mean_2.offset(unit.n, unit.first_channel + c)]);
-    channel.i5 = (real)to_real(
-        a.saved_group_norm_rstd_2.data[a.saved_group_norm_rstd_2.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_mean_2 = to_real(a.saved_group_norm_mean_2.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_rstd_2 = to_real(a.saved_group_norm_rstd_2.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i8 = (real)unit.values->p28[c];
-    channel.i9 = (real)unit.values->p37[c];
+    channel.mean = unit.values->p28[c];
+    channel.mean2 = unit.values->p37[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
     const Position at = position_at(position, a.height, a.width);
-    const real t6 = element_at(inputs.x[piece], i) - channel.i4;
-    const real t7 = channel.i5 * channel.i2;
-    const real t8 = t6 * t7;
-    const real t9 = t8 + channel.i3;
+    const real t6 = x - channel.saved_group_norm_mean_2;
+    const real t9 =
+        t6 * (channel.saved_group_norm_rstd_2 * channel.group_norm_weight) + channel.group_norm_bias;
     const real t10 = hyperbolic_tangent(t9);
     const real t12 = t10 + 3.0f;
-    const real t13 = t10 * t12;
-    const real t15 = t13 * 0.16666667f;
-    const real t16 = t15 + element_at(inputs.x[piece], i);
     const real t19 =
         absolute(to_real(a.max_and_sum_of_exp_add
                              .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)]));
-    const real t21 = t19 == (__int_as_float(0x7f800000)) ? 1 : 0;
     const real t22 = logarithm(to_real(a.max_and_sum_of_exp_add_2.data[offset_at(
         a.max_and_sum_of_exp_add_2, unit.n, unit.first_channel + c, at)]));
     const real t23 =
@@ -2283,38 +2204,20 @@ struct Sweep1 {
                     .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)]) +
         t22;
     const real t24 =
-        t21 != 0 ? to_real(a.max_and_sum_of_exp_add
-                               .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)])
-                 : t23;
-    const real t25 = t16 - t24;
-    const real t26 = exponential(t25);
+        (t19 == (__int_as_float(0x7f800000)) ? 1 : 0) != 0
+            ? to_real(a.max_and_sum_of_exp_add
+                          .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)])
+            : t23;
     const real t27 =
-        to_real(a.d_logsumexp.data[offset_at(a.d_logsumexp, unit.n, unit.first_channel + c, at)]) * t26;
-    const real t28 = t12 + t10;
-    const real t29 = t28 * 0.16666667f;
-    const real t30 = t27 * t29;
-    const real t32 = t10 * t10;
-    const real t33 = 1.0f - t32;
-    const real t34 = t30 * t33;
-    const real t35 = t6 * channel.i5;
-    const real t36 = t34 * channel.i2;
-    const real t39 = t36 - channel.i8;
-    const real t40 = t35 * channel.i9;
-    const real t41 = t39 - t40;
-    const real t42 = channel.i5 * t41;
-    const real t43 = t27 + t42;
-    Results results;
-    results.r43 = t43;
-    return results;
+        to_real(a.d_logsumexp.data[offset_at(a.d_logsumexp, unit.n, unit.first_channel + c, at)]) *
+        exponential(t10 * t12 * 0.16666667f + x - t24);
+    const real t36 = t27 * ((t12 + t10) * 0.16666667f) * (1.0f - t10 * t10) * channel.group_norm_weight;
+    const real t41 = t36 - channel.mean - t6 * channel.saved_group_norm_rstd_2 * channel.mean2;
+    results[0][i] = t27 + channel.saved_group_norm_rstd_2 * t41;
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r43;
-      store_vector(a.d_x.data + offset, values);
-    }
+                               long long offset, const real (&results)[kResults][kVector]) {
+    store_vector(a.d_x.data + offset, results[0]);
   }
 };
 template <class Crew>
@@ -2322,138 +2225,64 @@ __device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& tea
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.sum_d_group_norm.data[a.sum_d_group_norm.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s21.first);
-    assign(a.sum_value4.data[a.sum_value4.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s30.first);
+    assign(a.sum_d_group_norm.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s21.first);
+    assign(a.sum_value4.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s30.first);
   }
 }
 template <class Crew>
 __device__ void finalise_3(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // part23
-      const real t2 = unit.values->totals0[c].s21.first * (float)a.number1;
-      unit.values->p23[c] = t2;
-    }
-    {  // part24
-      const real t2 =
-          unit.values->p23[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p24[c] = t2;
-    }
+    const real p23 = unit.values->totals0[c].s21.first * (float)a.number1;                   // part23
+    const real p24 = p23 * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));  // part24
+    unit.values->p25[c] = {p24};                                                             // sum(part24)
   }
-  Crew::sync();
-  // sum(part24)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p24[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p25[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part24))
-  for (int group = Crew::warp(); group < kUnitChannels / 4; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32)
-      total.merge(Sum<real>{unit.values->p25[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32) unit.values->p26[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 4>(unit.values->p26,
+                                       [&](int c) { return Sum<real>{unit.values->p25[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean
-      const real t2 = unit.values->p26[c].first * 0.25f;
-      unit.values->p28[c] = t2;
-    }
-    {  // part32
-      const real t2 = unit.values->totals0[c].s30.first * (float)a.number1;
-      unit.values->p32[c] = t2;
-    }
-    {  // part33
-      const real t2 =
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]) *
-          unit.values->p32[c];
-      unit.values->p33[c] = t2;
-    }
+    unit.values->p28[c] = unit.values->p26[c].first * 0.25f;                                 // mean
+    const real p32 = unit.values->totals0[c].s30.first * (float)a.number1;                   // part32
+    const real p33 = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c)) * p32;  // part33
+    unit.values->p34[c] = {p33};                                                             // sum(part33)
   }
-  Crew::sync();
-  // sum(part33)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p33[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p34[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part33))
-  for (int group = Crew::warp(); group < kUnitChannels / 4; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32)
-      total.merge(Sum<real>{unit.values->p34[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32) unit.values->p35[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 4>(unit.values->p35,
+                                       [&](int c) { return Sum<real>{unit.values->p34[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean2
-      const real t2 = unit.values->p35[c].first * 0.25f;
-      unit.values->p37[c] = t2;
-    }
+    unit.values->p37[c] = unit.values->p35[c].first * 0.25f;  // mean2
   }
 }
 // Statistics of all units, worked out by one block.
 __device__ void finalise_all(const Arguments& a) {
   // sum of groups(sum(value4))
-  for (int set = threadIdx.x / 1; set < 64; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 64; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 64 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_value4.data[a.sum_value4.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 64 * 1 + i;
-      a.sum_of_groups_sum_value4.data[a.sum_of_groups_sum_value4.offset(n, c)] = total.first;
-    }
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_value4.at(n, c)});
+    a.sum_of_groups_sum_value4.at(0, c) = total.first;
   }
   __syncthreads();
   // sum of groups(sum(d_group_norm))
-  for (int set = threadIdx.x / 1; set < 64; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 64; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 64 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_d_group_norm.data[a.sum_d_group_norm.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 64 * 1 + i;
-      a.sum_of_groups_sum_d_group_norm.data[a.sum_of_groups_sum_d_group_norm.offset(n, c)] = total.first;
-    }
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_d_group_norm.at(n, c)});
+    a.sum_of_groups_sum_d_group_norm.at(0, c) = total.first;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < 64; i += blockDim.x) {
     const int n = i / 64, c = i % 64;
-    assign(a.d_group_norm_weight.data[a.d_group_norm_weight.offset(n, c)],
-           number(a.sum_of_groups_sum_value4.data[a.sum_of_groups_sum_value4.offset(n, c)]));
+    assign(a.d_group_norm_weight.at(n, c), number(a.sum_of_groups_sum_value4.at(n, c)));
   }
   for (int i = threadIdx.x; i < 64; i += blockDim.x) {
     const int n = i / 64, c = i % 64;
-    assign(a.d_group_norm_bias.data[a.d_group_norm_bias.offset(n, c)],
-           number(a.sum_of_groups_sum_d_group_norm.data[a.sum_of_groups_sum_d_group_norm.offset(n, c)]));
+    assign(a.d_group_norm_bias.at(n, c), number(a.sum_of_groups_sum_d_group_norm.at(n, c)));
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -2465,23 +2294,15 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
     prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
     __syncthreads();
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[(round) % 2],
-                  TeamList<Sums0>{unit.values->totals0, 0,
-                                  a.team_list0 + (team.number * 2 + (round) % 2) *
-                                                     (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                                  round + 1u});
+    give_by_block(shares, team, shared.list0[round % 2],
+                  team_list(unit.values->totals0, a.team_list0, team, round));
   }
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     prepare_parameters<Block, Sweep1>(a, unit, unit.values->channels1);
-    take_statistics<Block>(
-        shares, team,
-        TeamList<Sums0>{unit.values->totals0, 0,
-                        a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                           team::kWordsOf<Sums0>,
-                        round + 1u});
+    take_statistics<Block>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
     finalise_2<Block>(a, unit, team);
     finalise_3<Block>(a, unit, team);
     prepare_statistics<Block, Sweep1>(a, unit, unit.values->channels1);
@@ -2493,15 +2314,13 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
       prepare_statistics<Block, Sweep0>(a, following, following.values->channels0);
       __syncthreads();
     }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (Sums1*)0);
+    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
     Walk<Sweep0> next =
         begin_walk<Sweep0>(shares, following, following.values->channels0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
-               TeamList<Sums0>{following.values->totals0, 0,
-                               a.team_list0 + (team.number * 2 + (round + 1) % 2) *
-                                                  (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                               round + 1 + 1u});
+               team_list(following.values->totals0, a.team_list0, team, round + 1));
   }
+  if (grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
@@ -2529,7 +2348,7 @@ KERNELS = {
         FUNCTIONS,
         RUNNING,
         COPIES,
-        TEAM,
+        PIECES,
         FORWARD_ROWS_2,
         ROWS,
         FORWARD_ROWS_3,
@@ -2571,7 +2390,7 @@ KERNELS = {
         FUNCTIONS,
         RUNNING,
         COPIES,
-        TEAM,
+        PIECES,
         BACKWARD_ROWS_2,
         ROWS,
         BACKWARD_ROWS_3,
@@ -2704,7 +2523,7 @@ class Block(torch.autograd.Function):
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
         tensors = [x, moments_of_groups_moments_x_memory, moments_of_groups_moments_x_2_memory]
         tensors += [rstd_x_memory, saved_group_norm_mean, saved_group_norm_rstd]
-        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(5, steps), 0, team_list0]
+        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(5, steps), team_list0]
         numbers += [1.0 / (4 * h * w)]
         axes = "nchw ncdhw ncdhw ncdhw nc nc"
         launch("forward_rows", team * teams, 512, 230144, team > 1, tensors, axes, numbers)

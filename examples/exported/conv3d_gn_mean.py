@@ -114,6 +114,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // The words that a vector of so many bytes is made of.
@@ -386,6 +387,28 @@ __device__ inline void copy_wait(int pending) {
 }
 }  // namespace thread
 
+// A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
+// `element` of a unit that has `elements`; vectors behind the unit are left out.
+
+// Begins to copy to this thread's column of shared memory, at `slot`.
+template <class Element>
+__device__ inline void copy_pieces(unsigned int slot, const Element* from, Count element, Count elements) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                         reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
+// What was copied there.
+template <class Element>
+__device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
+                                                                (unsigned int)sizeof(Vector<Element>));
+}
+
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
 // All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
 // read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
@@ -487,6 +510,20 @@ struct Warp {
   static __device__ int warp() { return 0; }
   static __device__ void sync() { __syncwarp(); }
 };
+
+// Statistics of groups of kGroup of kChannels channels, one warp a group: `state(c)` is what a channel has, and all channels
+// get their group's.
+template <class Crew, int kChannels, int kGroup, class Statistic, class State>
+__device__ inline void merge_groups(Statistic* to, const State& state) {
+  for (int group = Crew::warp(); group < kChannels / kGroup; group += Crew::kCrewWarps) {
+    const int begin = group * kGroup + (int)threadIdx.x % 32, end = (group + 1) * kGroup;
+    Statistic total;
+    total.clear();
+    for (int c = begin; c < end; c += 32) total.merge(state(c));
+    total = warp::from_first(warp::merge(total));
+    for (int c = begin; c < end; c += 32) to[c] = total;
+  }
+}
 """
 
 
@@ -558,6 +595,12 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
   shares.block_channel = (int)(shares.begin(team.member * kWarps) / shares.positions);
   return shares;
 }
+
+// Of a sweep that takes no statistics, and of one that takes nothing of channels.
+struct NoSums {
+  static constexpr int kChannels = kUnitChannels;
+};
+struct NoChannel {};
 
 // A unit in this block.
 struct Unit {
@@ -632,6 +675,13 @@ struct TeamList {
   uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
   unsigned int tag;
 };
+
+// Lists in turn: who writes the next but one knows that this one is read.
+template <class Sums>
+__device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
+  uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
+  return {totals, 0, words, round + 1u};
+}
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
 // into the team's list. All of the block's warps have ended their sweep.
@@ -741,19 +791,20 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
   walk.at = channels + walk.channel;
   if (channels && shares.chunks > 0) walk.values = *walk.at;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) walk.sums.clear();
   return walk;
 }
 
 // Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
 template <class Sweep>
 __device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
-  if (!Sweep::kStatistics) return;
-  typedef typename Sweep::Sums Sums;
-  const Sums total = warp::merge(walk.sums.settled());
-  const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
-  if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) {
+    typedef typename Sweep::Sums Sums;
+    const Sums total = warp::merge(walk.sums.settled());
+    const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
+    if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
+    walk.sums.clear();
+  }
 }
 
 template <class Sweep>
@@ -781,12 +832,12 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count position = mine - (walk.channel_end - length);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-      typename Sweep::Results results[kVector];
+      real results[Sweep::kResults][kVector];
 #pragma unroll
       for (int i = 0; i < kVector; ++i)
-        results[i] = Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                                    position + piece * kPiece + i);
-      walk.sums.add(results, kAllElements, piece == 0);
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
+                       position + piece * kPiece + i, results);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
       Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
     }
     return;
@@ -799,7 +850,7 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count piece_end = element + (piece + 1) * kPiece;
     const Count end = piece_end < shares.elements ? piece_end : shares.elements;
     while (walk.channel_end <= element + piece * kPiece) next_channel(shares, walk);
-    typename Sweep::Results results[kVector];
+    real results[Sweep::kResults][kVector];
     while (true) {
       const Count begin = walk.channel_end - length;
       unsigned int taken = 0;
@@ -807,10 +858,9 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
       for (int i = 0; i < kVector; ++i) {
         if (first + i < begin || first + i >= walk.channel_end) continue;
         taken |= 1u << i;
-        results[i] =
-            Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin);
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin, results);
       }
-      walk.sums.add(results, taken, true);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, taken, true);
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
@@ -858,7 +908,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
   const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
   Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
-  if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
@@ -867,20 +916,13 @@ FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 4,
               kElements = kVector, kRing = 6, kRingBytes = 64 * kThreads, kChannels = 24, kUnitChannels = 24,
-              kSharedBytes = 5632, kTail = 0, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 5632, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
 
 FORWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r0;
-};
-// What its program takes that does not vary over positions.
-struct Channel0 {
-  int nothing;
-};
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
   Moments<real> s3;
@@ -891,19 +933,10 @@ struct Sums0 {
 struct Running0 {
   Running<Moments<real>> s3;
   __device__ void clear() { s3.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r0;
-      s3.add(values, taken, begins);
-    }
+  __device__ void add(const real (&results)[1][kElements], unsigned int taken, bool begins) {
+    s3.add(results[0], taken, begins);
   }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s3 = s3.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s3.settled()}; }
 };
 
 // What a launch hands over.
@@ -911,7 +944,6 @@ struct Arguments {
   Tensor<float> x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean, saved_group_norm_rstd,
       saved_x_mean;
   long long rounds, rest, positions, team, steps, again, lead;
-  unsigned int* finished;
   uint2* team_list0;
   double number1;  // d * h * w
   double number2;  // 1.0 / (3 * d * h * w)
@@ -923,18 +955,11 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 
@@ -959,112 +984,71 @@ FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
 //   -> moments of x for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = true;
-  typedef Channel0 Channel;
+  typedef NoChannel Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    Results results;
-    results.r0 = element_at(inputs.x[piece], i);
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    results[0][i] = x;
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+                               long long offset, const real (&results)[kResults][kVector]) {}
 };
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   Crew::sync();
   // moments of groups(moments(x))
-  for (int group = Crew::warp(); group < kUnitChannels / 3; group += Crew::kCrewWarps) {
-    Moments<real> total;
-    total.clear();
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32)
-      total.merge(Moments<real>{unit.values->totals0[c].s3.first, unit.values->totals0[c].s3.second,
-                                (float)a.number1});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32) unit.values->p4[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 3>(unit.values->p4, [&](int c) {
+    return Moments<real>{unit.values->totals0[c].s3.first, unit.values->totals0[c].s3.second,
+                         (float)a.number1};
+  });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // rstd(x)
-      const real t3 = unit.values->p4[c].second * (float)a.number2;
-      const real t5 = t3 + 1e-05f;
-      const real t7 = reciprocal_root(t5);
-      unit.values->p7[c] = t7;
-    }
-    {  // part9
-      const real t2 = unit.values->totals0[c].s3.first - unit.values->p4[c].first;
-      const real t5 =
-          unit.values->p7[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      const real t6 = t2 * t5;
-      const real t8 =
-          t6 + to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p9[c] = t8;
-    }
+    const real p7_5 = unit.values->p4[c].second * (float)a.number2 + 1e-05f;
+    unit.values->p7[c] = reciprocal_root(p7_5);  // rstd(x)
+    const real p9_5 = unit.values->p7[c] * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    const real p9_8 = (unit.values->totals0[c].s3.first - unit.values->p4[c].first) * p9_5 +
+                      to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
+    unit.values->p9[c] = p9_8;  // part9
   }
   Crew::sync();
   // sum(part9)
-  for (int group = Crew::warp(); group < kUnitChannels / 24; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 24 + threadIdx.x % 32; c < (group + 1) * 24; c += 32)
-      total.merge(Sum<real>{unit.values->p9[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 24 + threadIdx.x % 32; c < (group + 1) * 24; c += 32) unit.values->p10[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 24>(unit.values->p10,
+                                        [&](int c) { return Sum<real>{unit.values->p9[c]}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean
-      const real t2 = unit.values->p10[c].first * 0.041666668f;
-      unit.values->p12[c] = t2;
-    }
+    unit.values->p12[c] = unit.values->p10[c].first * 0.041666668f;  // mean
   }
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
     if ((unit.first_channel + c) % 24 == 0)
-      assign(a.mean.data[a.mean.offset(unit.n, (unit.first_channel + c) / 24)], unit.values->p12[c]);
+      assign(a.mean.at(unit.n, (unit.first_channel + c) / 24), unit.values->p12[c]);
     if ((unit.first_channel + c) % 3 == 0)
-      assign(
-          a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 3)],
-          unit.values->p4[c].first);
+      assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 3), unit.values->p4[c].first);
     if ((unit.first_channel + c) % 3 == 0)
-      assign(
-          a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 3)],
-          unit.values->p7[c]);
-    assign(a.saved_x_mean.data[a.saved_x_mean.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s3.first);
+      assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 3), unit.values->p7[c]);
+    assign(a.saved_x_mean.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s3.first);
   }
 }
-// Statistics of all units, worked out by one block.
-__device__ void finalise_all(const Arguments& a) {}
 // The plan's steps for the units that the team takes in turn.
 __device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                  Shared& shared, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (Channel0*)0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (NoChannel*)0, shared.list0[round % 2]);
     sweep_first<true>(a, shares, team, ring, walk);
     __syncthreads();
     if ((int)threadIdx.x / 32 == round % kWarps) {
-      give_statistics<Warp>(
-          shares, team, shared.list0[(round) % 2],
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
-      take_statistics<Warp>(
-          shares, team,
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
+      give_statistics<Warp>(shares, team, shared.list0[round % 2],
+                            team_list(unit.values->totals0, a.team_list0, team, round));
+      take_statistics<Warp>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
       finalise_1<Warp>(a, unit, team);
     }
   }
@@ -1076,35 +1060,15 @@ BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 256, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, kPieces = 4,
               kElements = kVector, kRing = 6, kRingBytes = 64 * kThreads, kChannels = 24, kUnitChannels = 3,
-              kSharedBytes = 1024, kTail = 1, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 1024, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
 
 BACKWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r11;
-};
-// What its program takes that does not vary over positions.
+// Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real i1, i2, i3, i4, i5;
-};
-struct Sums0 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums0& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running0 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums0 settled() const {
-    Sums0 sums = {};
-    return sums;
-  }
+  real saved_group_norm_mean_2, saved_group_norm_rstd_2, part9, mean2, mean3;
 };
 
 // What a launch hands over.
@@ -1128,18 +1092,11 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 
@@ -1147,9 +1104,9 @@ __device__ inline Inputs ring_inputs(unsigned int slot) {
 struct UnitValues {
   real p8[kUnitChannels], p9[kUnitChannels];
   Sum<real> p10[kUnitChannels], p11[kUnitChannels];
-  real p13[kUnitChannels], p15[kUnitChannels], p16[kUnitChannels];
+  real p13[kUnitChannels], p15[kUnitChannels];
   Sum<real> p17[kUnitChannels], p18[kUnitChannels];
-  real p20[kUnitChannels], p22[kUnitChannels];
+  real p20[kUnitChannels];
   Sum<real> p23[kUnitChannels], p28[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   int nothing;
@@ -1167,162 +1124,72 @@ BACKWARD_ROWS_3 = r"""
 //   d_x = saved.group_norm.rstd * (part9 - mean2 - group_norm_hat * mean3)
 //   -> output d_x
 struct Sweep0 {
-  typedef Results0 Results;
-  typedef Sums0 Sums;
-  typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel0 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 3)]);
-    channel.i2 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 3)]);
-    channel.i3 = (real)unit.values->p9[c];
-    channel.i4 = (real)unit.values->p13[c];
-    channel.i5 = (real)unit.values->p20[c];
+    channel.saved_group_norm_mean_2 =
+        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 3));
+    channel.saved_group_norm_rstd_2 =
+        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 3));
+    channel.part9 = unit.values->p9[c];
+    channel.mean2 = unit.values->p13[c];
+    channel.mean3 = unit.values->p20[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t3 = element_at(inputs.x[piece], i) - channel.i1;
-    const real t4 = t3 * channel.i2;
-    const real t8 = channel.i3 - channel.i4;
-    const real t9 = t4 * channel.i5;
-    const real t10 = t8 - t9;
-    const real t11 = channel.i2 * t10;
-    Results results;
-    results.r11 = t11;
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real t9 = (x - channel.saved_group_norm_mean_2) * channel.saved_group_norm_rstd_2 * channel.mean3;
+    results[0][i] = channel.saved_group_norm_rstd_2 * (channel.part9 - channel.mean2 - t9);
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r11;
-      store_vector(a.d_x.data + offset, values);
-    }
+                               long long offset, const real (&results)[kResults][kVector]) {
+    store_vector(a.d_x.data + offset, results[0]);
   }
 };
 template <class Crew>
 __device__ void finalise_0(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // part8
-      const real t2 =
-          to_real(a.d_mean.data[a.d_mean.offset(unit.n, unit.first_channel + c)]) * (float)a.number1;
-      unit.values->p8[c] = t2;
-    }
-    {  // part9
-      const real t2 =
-          unit.values->p8[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p9[c] = t2;
-    }
+    unit.values->p8[c] = to_real(a.d_mean.at(unit.n, unit.first_channel + c)) * (float)a.number1;  // part8
+    const real p9_2 = unit.values->p8[c] * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    unit.values->p9[c] = p9_2;                   // part9
+    unit.values->p10[c] = {unit.values->p9[c]};  // sum(part9)
   }
-  Crew::sync();
-  // sum(part9)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p9[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p10[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part9))
-  for (int group = Crew::warp(); group < kUnitChannels / 3; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32)
-      total.merge(Sum<real>{unit.values->p10[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32) unit.values->p11[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 3>(unit.values->p11,
+                                       [&](int c) { return Sum<real>{unit.values->p10[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean2
-      const real t2 = unit.values->p11[c].first * 0.33333334f;
-      unit.values->p13[c] = t2;
-    }
-    {  // part15
-      const real t2 =
-          to_real(a.saved_x_mean.data[a.saved_x_mean.offset(unit.n, unit.first_channel + c)]) -
-          to_real(a.saved_group_norm_mean
-                      .data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 3)]);
-      const real t4 =
-          t2 * to_real(a.saved_group_norm_rstd
-                           .data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 3)]);
-      unit.values->p15[c] = t4;
-    }
-    {  // part16
-      const real t2 = unit.values->p9[c] * unit.values->p15[c];
-      unit.values->p16[c] = t2;
-    }
+    unit.values->p13[c] = unit.values->p11[c].first * 0.33333334f;  // mean2
+    const real p15_2 = to_real(a.saved_x_mean.at(unit.n, unit.first_channel + c)) -
+                       to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 3));
+    const real p15_4 = p15_2 * to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 3));
+    unit.values->p15[c] = p15_4;                                // part15
+    const real p16 = unit.values->p9[c] * unit.values->p15[c];  // part16
+    unit.values->p17[c] = {p16};                                // sum(part16)
   }
-  Crew::sync();
-  // sum(part16)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p16[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p17[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part16))
-  for (int group = Crew::warp(); group < kUnitChannels / 3; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32)
-      total.merge(Sum<real>{unit.values->p17[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32) unit.values->p18[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 3>(unit.values->p18,
+                                       [&](int c) { return Sum<real>{unit.values->p17[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean3
-      const real t2 = unit.values->p18[c].first * 0.33333334f;
-      unit.values->p20[c] = t2;
-    }
-    {  // part22
-      const real t2 = unit.values->p8[c] * unit.values->p15[c];
-      unit.values->p22[c] = t2;
-    }
+    unit.values->p20[c] = unit.values->p18[c].first * 0.33333334f;  // mean3
+    const real p22 = unit.values->p8[c] * unit.values->p15[c];      // part22
+    unit.values->p23[c] = {p22};                                    // sum(part22)
+    unit.values->p28[c] = {unit.values->p8[c]};                     // sum(part8)
   }
-  Crew::sync();
-  // sum(part22)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p22[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p23[c] = total;
-  }
-  Crew::sync();
-  Crew::sync();
-  // sum(part8)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p8[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p28[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.sum_part22.data[a.sum_part22.offset(unit.n, unit.first_channel + c)], unit.values->p23[c].first);
+    assign(a.sum_part22.at(unit.n, unit.first_channel + c), unit.values->p23[c].first);
     if ((unit.first_channel + c) % 24 == 0)
-      assign(a.sum_part8.data[a.sum_part8.offset(unit.n, (unit.first_channel + c) / 24)],
-             unit.values->p28[c].first);
+      assign(a.sum_part8.at(unit.n, (unit.first_channel + c) / 24), unit.values->p28[c].first);
   }
 }
 // Statistics of all units, worked out by one block.
@@ -1333,31 +1200,26 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int i = threadIdx.x % 32; i < a.number2; i += 32) {
-      const int n = i / 1;
-      const int c = set % 24 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_part22.data[a.sum_part22.offset(n, c)]});
+      const int n = i;
+      const int c = set % 24;
+      total.merge(Sum<double>{a.sum_part22.at(n, c)});
     }
     total = warp::from_first(warp::merge(total));
-    for (int i = threadIdx.x % 32; i < 1; i += 32) {
-      const int n = 0;
-      const int c = set % 24 * 1 + i;
-      a.sum_of_groups_sum_part22.data[a.sum_of_groups_sum_part22.offset(n, c)] = total.first;
+    if (threadIdx.x % 32 == 0) {
+      a.sum_of_groups_sum_part22.at(0, set) = total.first;
     }
   }
   __syncthreads();
   // part26
   for (int i = threadIdx.x; i < 24; i += blockDim.x) {
     const int n = i / 24, c = i % 24;
-    const double t2 =
-        number(a.sum_of_groups_sum_part22.data[a.sum_of_groups_sum_part22.offset(n, c)]) / a.number3;
-    a.part26.data[a.part26.offset(n, c)] = t2;
+    a.part26.at(n, c) = number(a.sum_of_groups_sum_part22.at(n, c)) / a.number3;
   }
   __syncthreads();
   // d_group_norm.weight
   for (int i = threadIdx.x; i < 24; i += blockDim.x) {
     const int n = i / 24, c = i % 24;
-    const double t2 = number(a.part26.data[a.part26.offset(n, c)]) * a.number4;
-    a.d_group_norm_weight_2.data[a.d_group_norm_weight_2.offset(n, c)] = t2;
+    a.d_group_norm_weight_2.at(n, c) = number(a.part26.at(n, c)) * a.number4;
   }
   __syncthreads();
   // sum of groups(sum(part8))
@@ -1366,42 +1228,35 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int i = threadIdx.x % 32; i < a.number2; i += 32) {
-      const int n = i / 1;
-      const int c = set % 1 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_part8.data[a.sum_part8.offset(n, c)]});
+      const int n = i;
+      const int c = set % 1;
+      total.merge(Sum<double>{a.sum_part8.at(n, c)});
     }
     total = warp::from_first(warp::merge(total));
-    for (int i = threadIdx.x % 32; i < 1; i += 32) {
-      const int n = 0;
-      const int c = set % 1 * 1 + i;
-      a.sum_of_groups_sum_part8.data[a.sum_of_groups_sum_part8.offset(n, c)] = total.first;
+    if (threadIdx.x % 32 == 0) {
+      a.sum_of_groups_sum_part8.at(0, set) = total.first;
     }
   }
   __syncthreads();
   // part31
   for (int i = threadIdx.x; i < 1; i += blockDim.x) {
     const int n = i / 1, c = i % 1;
-    const double t2 =
-        number(a.sum_of_groups_sum_part8.data[a.sum_of_groups_sum_part8.offset(n, c)]) * a.number5;
-    a.part31.data[a.part31.offset(n, c)] = t2;
+    a.part31.at(n, c) = number(a.sum_of_groups_sum_part8.at(n, c)) * a.number5;
   }
   __syncthreads();
   // d_group_norm.bias
   for (int i = threadIdx.x; i < 24; i += blockDim.x) {
     const int n = i / 24, c = i % 24;
-    a.d_group_norm_bias_2.data[a.d_group_norm_bias_2.offset(n, c)] =
-        number(a.part31.data[a.part31.offset(n, c)]);
+    a.d_group_norm_bias_2.at(n, c) = number(a.part31.at(n, c));
   }
   __syncthreads();
   for (int i = threadIdx.x; i < 24; i += blockDim.x) {
     const int n = i / 24, c = i % 24;
-    assign(a.d_group_norm_weight.data[a.d_group_norm_weight.offset(n, c)],
-           number(a.d_group_norm_weight_2.data[a.d_group_norm_weight_2.offset(n, c)]));
+    assign(a.d_group_norm_weight.at(n, c), number(a.d_group_norm_weight_2.at(n, c)));
   }
   for (int i = threadIdx.x; i < 24; i += blockDim.x) {
     const int n = i / 24, c = i % 24;
-    assign(a.d_group_norm_bias.data[a.d_group_norm_bias.offset(n, c)],
-           number(a.d_group_norm_bias_2.data[a.d_group_norm_bias_2.offset(n, c)]));
+    assign(a.d_group_norm_bias.at(n, c), number(a.d_group_norm_bias_2.at(n, c)));
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1413,9 +1268,10 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
     prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
     __syncthreads();
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, (Sums0*)0);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, (NoSums*)0);
     sweep_first<true>(a, shares, team, ring, walk);
   }
+  if (grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
@@ -1573,7 +1429,7 @@ class Block(torch.autograd.Function):
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (24 + team) * 24)
         tensors = [x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean, saved_group_norm_rstd]
         tensors += [saved_x_mean]
-        numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(4, steps), 0, team_list0]
+        numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(4, steps), team_list0]
         numbers += [float(d * h * w), 1.0 / (3 * d * h * w)]
         axes = "ncdhw c c n nc nc nc"
         launch("forward_rows", team * teams, 512, 202240, team > 1, tensors, axes, numbers)

@@ -114,6 +114,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // The words that a vector of so many bytes is made of.
@@ -386,6 +387,28 @@ __device__ inline void copy_wait(int pending) {
 }
 }  // namespace thread
 
+// A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
+// `element` of a unit that has `elements`; vectors behind the unit are left out.
+
+// Begins to copy to this thread's column of shared memory, at `slot`.
+template <class Element>
+__device__ inline void copy_pieces(unsigned int slot, const Element* from, Count element, Count elements) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                         reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
+// What was copied there.
+template <class Element>
+__device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
+                                                                (unsigned int)sizeof(Vector<Element>));
+}
+
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
 // All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
 // read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
@@ -487,6 +510,20 @@ struct Warp {
   static __device__ int warp() { return 0; }
   static __device__ void sync() { __syncwarp(); }
 };
+
+// Statistics of groups of kGroup of kChannels channels, one warp a group: `state(c)` is what a channel has, and all channels
+// get their group's.
+template <class Crew, int kChannels, int kGroup, class Statistic, class State>
+__device__ inline void merge_groups(Statistic* to, const State& state) {
+  for (int group = Crew::warp(); group < kChannels / kGroup; group += Crew::kCrewWarps) {
+    const int begin = group * kGroup + (int)threadIdx.x % 32, end = (group + 1) * kGroup;
+    Statistic total;
+    total.clear();
+    for (int c = begin; c < end; c += 32) total.merge(state(c));
+    total = warp::from_first(warp::merge(total));
+    for (int c = begin; c < end; c += 32) to[c] = total;
+  }
+}
 """
 
 
@@ -558,6 +595,12 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
   shares.block_channel = (int)(shares.begin(team.member * kWarps) / shares.positions);
   return shares;
 }
+
+// Of a sweep that takes no statistics, and of one that takes nothing of channels.
+struct NoSums {
+  static constexpr int kChannels = kUnitChannels;
+};
+struct NoChannel {};
 
 // A unit in this block.
 struct Unit {
@@ -632,6 +675,13 @@ struct TeamList {
   uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
   unsigned int tag;
 };
+
+// Lists in turn: who writes the next but one knows that this one is read.
+template <class Sums>
+__device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
+  uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
+  return {totals, 0, words, round + 1u};
+}
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
 // into the team's list. All of the block's warps have ended their sweep.
@@ -741,19 +791,20 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
   walk.at = channels + walk.channel;
   if (channels && shares.chunks > 0) walk.values = *walk.at;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) walk.sums.clear();
   return walk;
 }
 
 // Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
 template <class Sweep>
 __device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
-  if (!Sweep::kStatistics) return;
-  typedef typename Sweep::Sums Sums;
-  const Sums total = warp::merge(walk.sums.settled());
-  const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
-  if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) {
+    typedef typename Sweep::Sums Sums;
+    const Sums total = warp::merge(walk.sums.settled());
+    const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
+    if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
+    walk.sums.clear();
+  }
 }
 
 template <class Sweep>
@@ -781,12 +832,12 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count position = mine - (walk.channel_end - length);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-      typename Sweep::Results results[kVector];
+      real results[Sweep::kResults][kVector];
 #pragma unroll
       for (int i = 0; i < kVector; ++i)
-        results[i] = Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                                    position + piece * kPiece + i);
-      walk.sums.add(results, kAllElements, piece == 0);
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
+                       position + piece * kPiece + i, results);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
       Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
     }
     return;
@@ -799,7 +850,7 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count piece_end = element + (piece + 1) * kPiece;
     const Count end = piece_end < shares.elements ? piece_end : shares.elements;
     while (walk.channel_end <= element + piece * kPiece) next_channel(shares, walk);
-    typename Sweep::Results results[kVector];
+    real results[Sweep::kResults][kVector];
     while (true) {
       const Count begin = walk.channel_end - length;
       unsigned int taken = 0;
@@ -807,10 +858,9 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
       for (int i = 0; i < kVector; ++i) {
         if (first + i < begin || first + i >= walk.channel_end) continue;
         taken |= 1u << i;
-        results[i] =
-            Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin);
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin, results);
       }
-      walk.sums.add(results, taken, true);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, taken, true);
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
@@ -858,7 +908,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
   const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
   Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
-  if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
@@ -867,20 +916,13 @@ FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 256, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, kPieces = 4,
               kElements = kVector, kRing = 6, kRingBytes = 64 * kThreads, kChannels = 16, kUnitChannels = 4,
-              kSharedBytes = 1152, kTail = 0, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 1152, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
 
 FORWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r12;
-};
-// What its program takes that does not vary over positions.
-struct Channel0 {
-  int nothing;
-};
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
   Moments<real> s4;
@@ -891,19 +933,10 @@ struct Sums0 {
 struct Running0 {
   Running<Moments<real>> s4;
   __device__ void clear() { s4.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r12;
-      s4.add(values, taken, begins);
-    }
+  __device__ void add(const real (&results)[1][kElements], unsigned int taken, bool begins) {
+    s4.add(results[0], taken, begins);
   }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s4 = s4.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s4.settled()}; }
 };
 
 // What a launch hands over.
@@ -911,7 +944,6 @@ struct Arguments {
   Tensor<float> x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean, saved_group_norm_rstd,
       saved_hardswish_mean;
   long long rounds, rest, positions, team, steps, again, lead;
-  unsigned int* finished;
   uint2* team_list0;
   double number1;  // d * h * w
   double number2;  // 1.0 / (4 * d * h * w)
@@ -923,18 +955,11 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 
@@ -958,102 +983,65 @@ FORWARD_ROWS_3 = r"""
 //   hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
 //   -> moments of hardswish for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = true;
-  typedef Channel0 Channel;
+  typedef NoChannel Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t2 = element_at(inputs.x[piece], i) <= (-3.0f) ? 1 : 0;
-    const real t4 = 0.0f * element_at(inputs.x[piece], i);
-    const real t6 = element_at(inputs.x[piece], i) >= 3.0f ? 1 : 0;
-    const real t7 = element_at(inputs.x[piece], i) + 3.0f;
-    const real t8 = element_at(inputs.x[piece], i) * t7;
-    const real t10 = t8 * 0.16666667f;
-    const real t11 = t6 != 0 ? element_at(inputs.x[piece], i) : t10;
-    const real t12 = t2 != 0 ? t4 : t11;
-    Results results;
-    results.r12 = t12;
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real t12 = (x <= (-3.0f) ? 1 : 0) != 0
+                         ? (0.0f * x)
+                         : ((x >= 3.0f ? 1 : 0) != 0 ? x : (x * (x + 3.0f) * 0.16666667f));
+    results[0][i] = t12;
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+                               long long offset, const real (&results)[kResults][kVector]) {}
 };
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   Crew::sync();
   // moments of groups(moments(hardswish))
-  for (int group = Crew::warp(); group < kUnitChannels / 4; group += Crew::kCrewWarps) {
-    Moments<real> total;
-    total.clear();
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32)
-      total.merge(Moments<real>{unit.values->totals0[c].s4.first, unit.values->totals0[c].s4.second,
-                                (float)a.number1});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32) unit.values->p5[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 4>(unit.values->p5, [&](int c) {
+    return Moments<real>{unit.values->totals0[c].s4.first, unit.values->totals0[c].s4.second,
+                         (float)a.number1};
+  });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // rstd(hardswish)
-      const real t3 = unit.values->p5[c].second * (float)a.number2;
-      const real t5 = t3 + 1e-05f;
-      const real t7 = reciprocal_root(t5);
-      unit.values->p8[c] = t7;
-    }
-    {  // mean
-      const real t2 = unit.values->totals0[c].s4.first - unit.values->p5[c].first;
-      const real t5 =
-          unit.values->p8[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      const real t6 = t2 * t5;
-      const real t8 =
-          t6 + to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p10[c] = t8;
-    }
+    const real p8_5 = unit.values->p5[c].second * (float)a.number2 + 1e-05f;
+    unit.values->p8[c] = reciprocal_root(p8_5);  // rstd(hardswish)
+    const real p10_5 = unit.values->p8[c] * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    const real p10_8 = (unit.values->totals0[c].s4.first - unit.values->p5[c].first) * p10_5 +
+                       to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
+    unit.values->p10[c] = p10_8;  // mean
   }
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.mean.data[a.mean.offset(unit.n, unit.first_channel + c)], unit.values->p10[c]);
+    assign(a.mean.at(unit.n, unit.first_channel + c), unit.values->p10[c]);
     if ((unit.first_channel + c) % 4 == 0)
-      assign(
-          a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 4)],
-          unit.values->p5[c].first);
+      assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4), unit.values->p5[c].first);
     if ((unit.first_channel + c) % 4 == 0)
-      assign(
-          a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 4)],
-          unit.values->p8[c]);
-    assign(a.saved_hardswish_mean.data[a.saved_hardswish_mean.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s4.first);
+      assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4), unit.values->p8[c]);
+    assign(a.saved_hardswish_mean.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s4.first);
   }
 }
-// Statistics of all units, worked out by one block.
-__device__ void finalise_all(const Arguments& a) {}
 // The plan's steps for the units that the team takes in turn.
 __device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                  Shared& shared, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (Channel0*)0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (NoChannel*)0, shared.list0[round % 2]);
     sweep_first<true>(a, shares, team, ring, walk);
     __syncthreads();
     if ((int)threadIdx.x / 32 == round % kWarps) {
-      give_statistics<Warp>(
-          shares, team, shared.list0[(round) % 2],
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
-      take_statistics<Warp>(
-          shares, team,
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
+      give_statistics<Warp>(shares, team, shared.list0[round % 2],
+                            team_list(unit.values->totals0, a.team_list0, team, round));
+      take_statistics<Warp>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
       finalise_1<Warp>(a, unit, team);
     }
   }
@@ -1065,35 +1053,15 @@ BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 192, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, kPieces = 2,
               kElements = kVector, kRing = 18, kRingBytes = 32 * kThreads, kChannels = 16, kUnitChannels = 4,
-              kSharedBytes = 1280, kTail = 1, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 1280, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
 
 BACKWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r28;
-};
-// What its program takes that does not vary over positions.
+// Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real i1, i2, i3, i4, i5;
-};
-struct Sums0 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums0& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running0 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums0 settled() const {
-    Sums0 sums = {};
-    return sums;
-  }
+  real saved_group_norm_mean_2, saved_group_norm_rstd_2, part10, mean2, mean3;
 };
 
 // What a launch hands over.
@@ -1118,18 +1086,11 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 
@@ -1137,9 +1098,9 @@ __device__ inline Inputs ring_inputs(unsigned int slot) {
 struct UnitValues {
   real p9[kUnitChannels], p10[kUnitChannels];
   Sum<real> p11[kUnitChannels], p12[kUnitChannels];
-  real p14[kUnitChannels], p16[kUnitChannels], p17[kUnitChannels];
+  real p14[kUnitChannels], p16[kUnitChannels];
   Sum<real> p18[kUnitChannels], p19[kUnitChannels];
-  real p21[kUnitChannels], p23[kUnitChannels];
+  real p21[kUnitChannels];
   Sum<real> p24[kUnitChannels], p29[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   int nothing;
@@ -1159,174 +1120,77 @@ BACKWARD_ROWS_3 = r"""
 //   d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6)))
 //   -> output d_x
 struct Sweep0 {
-  typedef Results0 Results;
-  typedef Sums0 Sums;
-  typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel0 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 4)]);
-    channel.i2 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 4)]);
-    channel.i3 = (real)unit.values->p10[c];
-    channel.i4 = (real)unit.values->p14[c];
-    channel.i5 = (real)unit.values->p21[c];
+    channel.saved_group_norm_mean_2 =
+        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4));
+    channel.saved_group_norm_rstd_2 =
+        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4));
+    channel.part10 = unit.values->p10[c];
+    channel.mean2 = unit.values->p14[c];
+    channel.mean3 = unit.values->p21[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t2 = element_at(inputs.x[piece], i) <= (-3.0f) ? 1 : 0;
-    const real t4 = 0.0f * element_at(inputs.x[piece], i);
-    const real t6 = element_at(inputs.x[piece], i) >= 3.0f ? 1 : 0;
-    const real t7 = element_at(inputs.x[piece], i) + 3.0f;
-    const real t8 = element_at(inputs.x[piece], i) * t7;
-    const real t10 = t8 * 0.16666667f;
-    const real t11 = t6 != 0 ? element_at(inputs.x[piece], i) : t10;
-    const real t12 = t2 != 0 ? t4 : t11;
-    const real t15 = t12 - channel.i1;
-    const real t16 = t15 * channel.i2;
-    const real t20 = channel.i3 - channel.i4;
-    const real t21 = t16 * channel.i5;
-    const real t22 = t20 - t21;
-    const real t23 = channel.i2 * t22;
-    const real t24 = t7 + element_at(inputs.x[piece], i);
-    const real t25 = t24 * 0.16666667f;
-    const real t26 = t23 * t25;
-    const real t27 = t6 != 0 ? t23 : t26;
-    const real t28 = t2 != 0 ? 0.0f : t27;
-    Results results;
-    results.r28 = t28;
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real t2 = x <= (-3.0f) ? 1 : 0;
+    const real t6 = x >= 3.0f ? 1 : 0;
+    const real t7 = x + 3.0f;
+    const real t15 =
+        (t2 != 0 ? (0.0f * x) : (t6 != 0 ? x : (x * t7 * 0.16666667f))) - channel.saved_group_norm_mean_2;
+    const real t22 = channel.part10 - channel.mean2 - t15 * channel.saved_group_norm_rstd_2 * channel.mean3;
+    const real t23 = channel.saved_group_norm_rstd_2 * t22;
+    results[0][i] = t2 != 0 ? 0.0f : (t6 != 0 ? t23 : (t23 * ((t7 + x) * 0.16666667f)));
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r28;
-      store_vector(a.d_x.data + offset, values);
-    }
+                               long long offset, const real (&results)[kResults][kVector]) {
+    store_vector(a.d_x.data + offset, results[0]);
   }
 };
 template <class Crew>
 __device__ void finalise_0(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // part9
-      const real t2 =
-          to_real(a.d_mean.data[a.d_mean.offset(unit.n, unit.first_channel + c)]) * (float)a.number1;
-      unit.values->p9[c] = t2;
-    }
-    {  // part10
-      const real t2 =
-          unit.values->p9[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p10[c] = t2;
-    }
+    unit.values->p9[c] = to_real(a.d_mean.at(unit.n, unit.first_channel + c)) * (float)a.number1;  // part9
+    const real p10_2 = unit.values->p9[c] * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    unit.values->p10[c] = p10_2;                  // part10
+    unit.values->p11[c] = {unit.values->p10[c]};  // sum(part10)
   }
-  Crew::sync();
-  // sum(part10)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p10[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p11[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part10))
-  for (int group = Crew::warp(); group < kUnitChannels / 4; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32)
-      total.merge(Sum<real>{unit.values->p11[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32) unit.values->p12[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 4>(unit.values->p12,
+                                       [&](int c) { return Sum<real>{unit.values->p11[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean2
-      const real t2 = unit.values->p12[c].first * 0.25f;
-      unit.values->p14[c] = t2;
-    }
-    {  // part16
-      const real t2 =
-          to_real(
-              a.saved_hardswish_mean.data[a.saved_hardswish_mean.offset(unit.n, unit.first_channel + c)]) -
-          to_real(a.saved_group_norm_mean
-                      .data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 4)]);
-      const real t4 =
-          t2 * to_real(a.saved_group_norm_rstd
-                           .data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 4)]);
-      unit.values->p16[c] = t4;
-    }
-    {  // part17
-      const real t2 = unit.values->p10[c] * unit.values->p16[c];
-      unit.values->p17[c] = t2;
-    }
+    unit.values->p14[c] = unit.values->p12[c].first * 0.25f;  // mean2
+    const real p16_2 = to_real(a.saved_hardswish_mean.at(unit.n, unit.first_channel + c)) -
+                       to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4));
+    const real p16_4 = p16_2 * to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4));
+    unit.values->p16[c] = p16_4;                                 // part16
+    const real p17 = unit.values->p10[c] * unit.values->p16[c];  // part17
+    unit.values->p18[c] = {p17};                                 // sum(part17)
   }
-  Crew::sync();
-  // sum(part17)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p17[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p18[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part17))
-  for (int group = Crew::warp(); group < kUnitChannels / 4; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32)
-      total.merge(Sum<real>{unit.values->p18[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32) unit.values->p19[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 4>(unit.values->p19,
+                                       [&](int c) { return Sum<real>{unit.values->p18[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean3
-      const real t2 = unit.values->p19[c].first * 0.25f;
-      unit.values->p21[c] = t2;
-    }
-    {  // part23
-      const real t2 = unit.values->p9[c] * unit.values->p16[c];
-      unit.values->p23[c] = t2;
-    }
+    unit.values->p21[c] = unit.values->p19[c].first * 0.25f;    // mean3
+    const real p23 = unit.values->p9[c] * unit.values->p16[c];  // part23
+    unit.values->p24[c] = {p23};                                // sum(part23)
+    unit.values->p29[c] = {unit.values->p9[c]};                 // sum(part9)
   }
-  Crew::sync();
-  // sum(part23)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p23[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p24[c] = total;
-  }
-  Crew::sync();
-  Crew::sync();
-  // sum(part9)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p9[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p29[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.sum_part23.data[a.sum_part23.offset(unit.n, unit.first_channel + c)], unit.values->p24[c].first);
-    assign(a.sum_part9.data[a.sum_part9.offset(unit.n, unit.first_channel + c)], unit.values->p29[c].first);
+    assign(a.sum_part23.at(unit.n, unit.first_channel + c), unit.values->p24[c].first);
+    assign(a.sum_part9.at(unit.n, unit.first_channel + c), unit.values->p29[c].first);
   }
 }
 // Statistics of all units, worked out by one block.
@@ -1337,31 +1201,26 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int i = threadIdx.x % 32; i < a.number2; i += 32) {
-      const int n = i / 1;
-      const int c = set % 16 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_part23.data[a.sum_part23.offset(n, c)]});
+      const int n = i;
+      const int c = set % 16;
+      total.merge(Sum<double>{a.sum_part23.at(n, c)});
     }
     total = warp::from_first(warp::merge(total));
-    for (int i = threadIdx.x % 32; i < 1; i += 32) {
-      const int n = 0;
-      const int c = set % 16 * 1 + i;
-      a.sum_of_groups_sum_part23.data[a.sum_of_groups_sum_part23.offset(n, c)] = total.first;
+    if (threadIdx.x % 32 == 0) {
+      a.sum_of_groups_sum_part23.at(0, set) = total.first;
     }
   }
   __syncthreads();
   // part27
   for (int i = threadIdx.x; i < 16; i += blockDim.x) {
     const int n = i / 16, c = i % 16;
-    const double t2 =
-        number(a.sum_of_groups_sum_part23.data[a.sum_of_groups_sum_part23.offset(n, c)]) / a.number3;
-    a.part27.data[a.part27.offset(n, c)] = t2;
+    a.part27.at(n, c) = number(a.sum_of_groups_sum_part23.at(n, c)) / a.number3;
   }
   __syncthreads();
   // d_group_norm.weight
   for (int i = threadIdx.x; i < 16; i += blockDim.x) {
     const int n = i / 16, c = i % 16;
-    const double t2 = number(a.part27.data[a.part27.offset(n, c)]) * a.number4;
-    a.d_group_norm_weight_2.data[a.d_group_norm_weight_2.offset(n, c)] = t2;
+    a.d_group_norm_weight_2.at(n, c) = number(a.part27.at(n, c)) * a.number4;
   }
   __syncthreads();
   // sum of groups(sum(part9))
@@ -1370,35 +1229,29 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int i = threadIdx.x % 32; i < a.number2; i += 32) {
-      const int n = i / 1;
-      const int c = set % 16 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_part9.data[a.sum_part9.offset(n, c)]});
+      const int n = i;
+      const int c = set % 16;
+      total.merge(Sum<double>{a.sum_part9.at(n, c)});
     }
     total = warp::from_first(warp::merge(total));
-    for (int i = threadIdx.x % 32; i < 1; i += 32) {
-      const int n = 0;
-      const int c = set % 16 * 1 + i;
-      a.sum_of_groups_sum_part9.data[a.sum_of_groups_sum_part9.offset(n, c)] = total.first;
+    if (threadIdx.x % 32 == 0) {
+      a.sum_of_groups_sum_part9.at(0, set) = total.first;
     }
   }
   __syncthreads();
   // d_group_norm.bias
   for (int i = threadIdx.x; i < 16; i += blockDim.x) {
     const int n = i / 16, c = i % 16;
-    const double t2 =
-        number(a.sum_of_groups_sum_part9.data[a.sum_of_groups_sum_part9.offset(n, c)]) * a.number5;
-    a.d_group_norm_bias_2.data[a.d_group_norm_bias_2.offset(n, c)] = t2;
+    a.d_group_norm_bias_2.at(n, c) = number(a.sum_of_groups_sum_part9.at(n, c)) * a.number5;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < 16; i += blockDim.x) {
     const int n = i / 16, c = i % 16;
-    assign(a.d_group_norm_weight.data[a.d_group_norm_weight.offset(n, c)],
-           number(a.d_group_norm_weight_2.data[a.d_group_norm_weight_2.offset(n, c)]));
+    assign(a.d_group_norm_weight.at(n, c), number(a.d_group_norm_weight_2.at(n, c)));
   }
   for (int i = threadIdx.x; i < 16; i += blockDim.x) {
     const int n = i / 16, c = i % 16;
-    assign(a.d_group_norm_bias.data[a.d_group_norm_bias.offset(n, c)],
-           number(a.d_group_norm_bias_2.data[a.d_group_norm_bias_2.offset(n, c)]));
+    assign(a.d_group_norm_bias.at(n, c), number(a.d_group_norm_bias_2.at(n, c)));
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1410,9 +1263,10 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
     prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
     __syncthreads();
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, (Sums0*)0);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, (NoSums*)0);
     sweep_first<true>(a, shares, team, ring, walk);
   }
+  if (grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
@@ -1569,7 +1423,7 @@ class Block(torch.autograd.Function):
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
         tensors = [x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean, saved_group_norm_rstd]
         tensors += [saved_hardswish_mean]
-        numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(4, steps), 0, team_list0]
+        numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(4, steps), team_list0]
         numbers += [float(d * h * w), 1.0 / (4 * d * h * w)]
         axes = "ncdhw c c nc nc nc nc"
         launch("forward_rows", team * teams, 256, 99456, team > 1, tensors, axes, numbers)

@@ -121,6 +121,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // The words that a vector of so many bytes is made of.
@@ -407,6 +408,38 @@ __device__ inline void copy_wait(int pending) {
 }
 }  // namespace thread
 
+// A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
+// `element` of a unit that has `elements`; vectors behind the unit are left out.
+
+// Begins to copy to this thread's column of shared memory, at `slot`.
+template <class Element>
+__device__ inline void copy_pieces(unsigned int slot, const Element* from, Count element, Count elements) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                         reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
+// What was copied there.
+template <class Element>
+__device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
+                                                                (unsigned int)sizeof(Vector<Element>));
+}
+
+// The same from memory.
+template <class Element>
+__device__ inline void read_pieces(const Element* from, Count element, Count elements,
+                                   Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      pieces[i] = load_vector(reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
 // All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
 // read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
@@ -511,6 +544,20 @@ struct Warp {
 
 // The same in all lanes, so that the compiler knows it.
 __device__ inline bool is_first_warp() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) == 0; }
+
+// Statistics of groups of kGroup of kChannels channels, one warp a group: `state(c)` is what a channel has, and all channels
+// get their group's.
+template <class Crew, int kChannels, int kGroup, class Statistic, class State>
+__device__ inline void merge_groups(Statistic* to, const State& state) {
+  for (int group = Crew::warp(); group < kChannels / kGroup; group += Crew::kCrewWarps) {
+    const int begin = group * kGroup + (int)threadIdx.x % 32, end = (group + 1) * kGroup;
+    Statistic total;
+    total.clear();
+    for (int c = begin; c < end; c += 32) total.merge(state(c));
+    total = warp::from_first(warp::merge(total));
+    for (int c = begin; c < end; c += 32) to[c] = total;
+  }
+}
 """
 
 
@@ -582,6 +629,12 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
   shares.block_channel = (int)(shares.begin(team.member * kWarps) / shares.positions);
   return shares;
 }
+
+// Of a sweep that takes no statistics, and of one that takes nothing of channels.
+struct NoSums {
+  static constexpr int kChannels = kUnitChannels;
+};
+struct NoChannel {};
 
 // A unit in this block.
 struct Unit {
@@ -656,6 +709,13 @@ struct TeamList {
   uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
   unsigned int tag;
 };
+
+// Lists in turn: who writes the next but one knows that this one is read.
+template <class Sums>
+__device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
+  uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
+  return {totals, 0, words, round + 1u};
+}
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
 // into the team's list. All of the block's warps have ended their sweep.
@@ -777,19 +837,20 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
   walk.at = channels + walk.channel;
   if (channels && shares.chunks > 0) walk.values = *walk.at;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) walk.sums.clear();
   return walk;
 }
 
 // Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
 template <class Sweep>
 __device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
-  if (!Sweep::kStatistics) return;
-  typedef typename Sweep::Sums Sums;
-  const Sums total = warp::merge(walk.sums.settled());
-  const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
-  if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) {
+    typedef typename Sweep::Sums Sums;
+    const Sums total = warp::merge(walk.sums.settled());
+    const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
+    if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
+    walk.sums.clear();
+  }
 }
 
 template <class Sweep>
@@ -817,12 +878,12 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count position = mine - (walk.channel_end - length);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-      typename Sweep::Results results[kVector];
+      real results[Sweep::kResults][kVector];
 #pragma unroll
       for (int i = 0; i < kVector; ++i)
-        results[i] = Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                                    position + piece * kPiece + i);
-      walk.sums.add(results, kAllElements, piece == 0);
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
+                       position + piece * kPiece + i, results);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
       Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
     }
     return;
@@ -835,7 +896,7 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count piece_end = element + (piece + 1) * kPiece;
     const Count end = piece_end < shares.elements ? piece_end : shares.elements;
     while (walk.channel_end <= element + piece * kPiece) next_channel(shares, walk);
-    typename Sweep::Results results[kVector];
+    real results[Sweep::kResults][kVector];
     while (true) {
       const Count begin = walk.channel_end - length;
       unsigned int taken = 0;
@@ -843,10 +904,9 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
       for (int i = 0; i < kVector; ++i) {
         if (first + i < begin || first + i >= walk.channel_end) continue;
         taken |= 1u << i;
-        results[i] =
-            Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin);
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin, results);
       }
-      walk.sums.add(results, taken, true);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, taken, true);
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
@@ -909,7 +969,7 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
       visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
     if (step != next_last || step < 0) continue;
     if (shares.chunks > 0) flush(shares, next);
-    give_by_block(shares, team, next.list, next_list);
+    if constexpr (First::kStatistics) give_by_block(shares, team, next.list, next_list);
   }
   if (shares.chunks > 0) flush(shares, last);
 }
@@ -928,7 +988,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
   const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
   Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
-  if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
@@ -937,21 +996,13 @@ FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
               kElements = kVector, kRing = 14, kRingBytes = 32 * kThreads, kChannels = 128,
-              kUnitChannels = 16, kSharedBytes = 1664, kTail = 0, kAgain = 0, kFirstDistance = 1,
-              kEndDistance = 32;
+              kUnitChannels = 16, kSharedBytes = 1664, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
 
 FORWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r3;
-};
-// What its program takes that does not vary over positions.
-struct Channel0 {
-  int nothing;
-};
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = 1;
   Moments<real> s4;
@@ -962,43 +1013,14 @@ struct Sums0 {
 struct Running0 {
   Running<Moments<real>> s4;
   __device__ void clear() { s4.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r3;
-      s4.add(values, taken, begins);
-    }
+  __device__ void add(const real (&results)[1][kElements], unsigned int taken, bool begins) {
+    s4.add(results[0], taken, begins);
   }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s4 = s4.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s4.settled()}; }
 };
-// Sweep 1: what its sinks take of an element, and its statistics.
-struct Results1 {
-  real r11;
-};
-// What its program takes that does not vary over positions.
+// Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real i1, i2, i3, i4;
-};
-struct Sums1 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums1& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums1 settled() const {
-    Sums1 sums = {};
-    return sums;
-  }
+  real group_norm_weight, group_norm_bias, mean_relu, rstd_relu;
 };
 
 // What a launch hands over.
@@ -1006,7 +1028,6 @@ struct Arguments {
   Tensor<float> x, group_norm_weight, group_norm_bias, group_norm, saved_group_norm_mean,
       saved_group_norm_rstd;
   long long rounds, rest, positions, team, steps, again, lead;
-  unsigned int* finished;
   uint2* team_list0;
   double number1;  // 1.0 / (16 * d * h * w)
 };
@@ -1017,26 +1038,16 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  read_pieces(a.x.data + offset, element, elements, inputs.x);
   return inputs;
 }
 
@@ -1060,106 +1071,79 @@ FORWARD_ROWS_3 = r"""
 //   relu = select(x <= 0, 0, x)
 //   -> moments of relu for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = false;
-  static constexpr bool kStatistics = true;
-  typedef Channel0 Channel;
+  typedef NoChannel Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = false, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t2 = element_at(inputs.x[piece], i) <= 0.0f ? 1 : 0;
-    const real t3 = t2 != 0 ? 0.0f : element_at(inputs.x[piece], i);
-    Results results;
-    results.r3 = t3;
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    results[0][i] = (x <= 0.0f ? 1 : 0) != 0 ? 0.0f : x;
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+                               long long offset, const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
 //   relu = select(x <= 0, 0, x)
 //   group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
 //   -> output group_norm
 struct Sweep1 {
-  typedef Results1 Results;
-  typedef Sums1 Sums;
-  typedef Running1 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel1 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-    channel.i2 =
-        (real)to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i3 = (real)unit.values->totals0[0].s4.first;
-    channel.i4 = (real)unit.values->p8[c];
+    channel.mean_relu = unit.values->totals0[0].s4.first;
+    channel.rstd_relu = unit.values->p8[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t4 = element_at(inputs.x[piece], i) <= 0.0f ? 1 : 0;
-    const real t5 = t4 != 0 ? 0.0f : element_at(inputs.x[piece], i);
-    const real t8 = t5 - channel.i3;
-    const real t9 = channel.i4 * channel.i1;
-    const real t10 = t8 * t9;
-    const real t11 = t10 + channel.i2;
-    Results results;
-    results.r11 = t11;
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real t10 = (((x <= 0.0f ? 1 : 0) != 0 ? 0.0f : x) - channel.mean_relu) *
+                     (channel.rstd_relu * channel.group_norm_weight);
+    results[0][i] = t10 + channel.group_norm_bias;
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r11;
-      store_vector(a.group_norm.data + offset, values);
-    }
+                               long long offset, const real (&results)[kResults][kVector]) {
+    store_vector(a.group_norm.data + offset, results[0]);
   }
 };
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // rstd(relu)
-      const real t3 = unit.values->totals0[0].s4.second * (float)a.number1;
-      const real t5 = t3 + 1e-05f;
-      const real t7 = reciprocal_root(t5);
-      unit.values->p8[c] = t7;
-    }
+    const real p8_5 = unit.values->totals0[0].s4.second * (float)a.number1 + 1e-05f;
+    unit.values->p8[c] = reciprocal_root(p8_5);  // rstd(relu)
   }
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
     if ((unit.first_channel + c) % 16 == 0)
-      assign(
-          a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 16)],
-          unit.values->totals0[0].s4.first);
+      assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16),
+             unit.values->totals0[0].s4.first);
     if ((unit.first_channel + c) % 16 == 0)
-      assign(
-          a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 16)],
-          unit.values->p8[c]);
+      assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16), unit.values->p8[c]);
   }
 }
-// Statistics of all units, worked out by one block.
-__device__ void finalise_all(const Arguments& a) {}
 // The plan's steps for the units that the team takes in turn.
 __device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                  Shared& shared, int rounds) {
   {
     constexpr int round = 0;
     const Unit unit = unit_of_round(shares, team, round, shared);
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (Channel0*)0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (NoChannel*)0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[(round) % 2],
-                  TeamList<Sums0>{unit.values->totals0, 0,
-                                  a.team_list0 + (team.number * 2 + (round) % 2) *
-                                                     (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                                  round + 1u});
+    give_by_block(shares, team, shared.list0[round % 2],
+                  team_list(unit.values->totals0, a.team_list0, team, round));
     if (is_first_warp()) {
       prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
     }
@@ -1167,12 +1151,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     if (is_first_warp()) {
-      take_statistics<Warp>(
-          shares, team,
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
+      take_statistics<Warp>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
       finalise_1<Warp>(a, unit, team);
       prepare_statistics<Warp, Sweep1>(a, unit, unit.values->channels1);
     }
@@ -1182,13 +1161,10 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     if (has_next && is_first_warp()) {
       prepare_parameters<Warp, Sweep1>(a, following, following.values->channels1);
     }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (Sums1*)0);
-    Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (Channel0*)0, shared.list0[(round + 1) % 2]);
+    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
+    Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (NoChannel*)0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
-               TeamList<Sums0>{following.values->totals0, 0,
-                               a.team_list0 + (team.number * 2 + (round + 1) % 2) *
-                                                  (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                               round + 1 + 1u});
+               team_list(following.values->totals0, a.team_list0, team, round + 1));
   }
 }
 """
@@ -1198,88 +1174,36 @@ BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 1,
               kElements = kVector, kRing = 18, kRingBytes = 32 * kThreads, kChannels = 128,
-              kUnitChannels = 16, kSharedBytes = 5120, kTail = 1, kAgain = 1, kFirstDistance = 1,
-              kEndDistance = 32;
+              kUnitChannels = 16, kSharedBytes = 5120, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
 
 BACKWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r0, r9;
-};
-// What its program takes that does not vary over positions.
+// Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real i2, i3;
+  real saved_group_norm_mean_2, saved_group_norm_rstd_2;
 };
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
   Sum<real> s10, s19;
-  __device__ void clear() {
-    s10.clear();
-    s19.clear();
-  }
-  __device__ void merge(const Sums0& other) {
-    s10.merge(other.s10);
-    s19.merge(other.s19);
-  }
-  __device__ void merge_lanes() {
-    s10.merge_lanes();
-    s19.merge_lanes();
-  }
+  __device__ void clear() { s10.clear(), s19.clear(); }
+  __device__ void merge(const Sums0& other) { s10.merge(other.s10), s19.merge(other.s19); }
+  __device__ void merge_lanes() { s10.merge_lanes(), s19.merge_lanes(); }
 };
 struct Running0 {
   Running<Sum<real>> s10;
   Running<Sum<real>> s19;
-  __device__ void clear() {
-    s10.clear();
-    s19.clear();
+  __device__ void clear() { s10.clear(), s19.clear(); }
+  __device__ void add(const real (&results)[2][kElements], unsigned int taken, bool begins) {
+    s10.add(results[0], taken, begins), s19.add(results[1], taken, begins);
   }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r0;
-      s10.add(values, taken, begins);
-    }
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r9;
-      s19.add(values, taken, begins);
-    }
-  }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s10 = s10.settled();
-    sums.s19 = s19.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s10.settled(), s19.settled()}; }
 };
-// Sweep 1: what its sinks take of an element, and its statistics.
-struct Results1 {
-  real r17;
-};
-// What its program takes that does not vary over positions.
+// Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real i2, i3, i4, i5, i6;
-};
-struct Sums1 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums1& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums1 settled() const {
-    Sums1 sums = {};
-    return sums;
-  }
+  real group_norm_weight, saved_group_norm_mean_2, saved_group_norm_rstd_2, mean, mean2;
 };
 
 // What a launch hands over.
@@ -1300,51 +1224,27 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(
-          slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-          reinterpret_cast<const Vector<float>*>(a.d_group_norm.data + offset + i * 32 * kVector));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(
-          slot + 16 * kThreads + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-          reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.d_group_norm.data + offset, element, elements);
+  copy_pieces(slot + 16 * kThreads, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.d_group_norm[i] = thread::read_shared<Vector<float>>(
-        slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(
-        slot + 16 * kThreads + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.d_group_norm);
+  ring_pieces(slot + 16 * kThreads, inputs.x);
   return inputs;
 }
 __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      inputs.d_group_norm[i] = load_vector(
-          reinterpret_cast<const Vector<float>*>(a.d_group_norm.data + offset + i * 32 * kVector));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  read_pieces(a.d_group_norm.data + offset, element, elements, inputs.d_group_norm);
+  read_pieces(a.x.data + offset, element, elements, inputs.x);
   return inputs;
 }
 
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p12[kUnitChannels], p13[kUnitChannels];
   Sum<real> p14[kUnitChannels], p15[kUnitChannels];
-  real p17[kUnitChannels], p21[kUnitChannels], p22[kUnitChannels];
+  real p17[kUnitChannels];
   Sum<real> p23[kUnitChannels], p24[kUnitChannels];
   real p26[kUnitChannels];
   Channel0 channels0[kUnitChannels];
@@ -1367,33 +1267,30 @@ BACKWARD_ROWS_3 = r"""
 //   -> sum of d_group_norm for each n,c
 //   -> sum of value4 for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = true;
   typedef Channel0 Channel;
+  static constexpr int kResults = 2;
+  static constexpr bool kByChannel = true, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 16)]);
-    channel.i3 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 16)]);
+    channel.saved_group_norm_mean_2 =
+        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16));
+    channel.saved_group_norm_rstd_2 =
+        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16));
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t3 = element_at(inputs.x[piece], i) <= 0.0f ? 1 : 0;
-    const real t4 = t3 != 0 ? 0.0f : element_at(inputs.x[piece], i);
-    const real t7 = t4 - channel.i2;
-    const real t8 = t7 * channel.i3;
-    const real t9 = element_at(inputs.d_group_norm[piece], i) * t8;
-    Results results;
-    results.r0 = element_at(inputs.d_group_norm[piece], i);
-    results.r9 = t9;
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real d_group_norm = element_at(inputs.d_group_norm[piece], i);
+    const real x = element_at(inputs.x[piece], i);
+    const real t8 = (((x <= 0.0f ? 1 : 0) != 0 ? 0.0f : x) - channel.saved_group_norm_mean_2) *
+                    channel.saved_group_norm_rstd_2;
+    results[0][i] = d_group_norm;
+    results[1][i] = d_group_norm * t8;
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+                               long long offset, const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x, d_group_norm
 //   relu = select(x <= 0, 0, x)
@@ -1403,189 +1300,101 @@ struct Sweep0 {
 //   d_x = select(x <= 0, 0, d_relu)
 //   -> output d_x
 struct Sweep1 {
-  typedef Results1 Results;
-  typedef Sums1 Sums;
-  typedef Running1 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel1 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i3 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 16)]);
-    channel.i4 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 16)]);
-    channel.i5 = (real)unit.values->p17[c];
-    channel.i6 = (real)unit.values->p26[c];
+    channel.saved_group_norm_mean_2 =
+        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16));
+    channel.saved_group_norm_rstd_2 =
+        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16));
+    channel.mean = unit.values->p17[c];
+    channel.mean2 = unit.values->p26[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t4 = element_at(inputs.x[piece], i) <= 0.0f ? 1 : 0;
-    const real t5 = t4 != 0 ? 0.0f : element_at(inputs.x[piece], i);
-    const real t8 = t5 - channel.i3;
-    const real t9 = t8 * channel.i4;
-    const real t10 = element_at(inputs.d_group_norm[piece], i) * channel.i2;
-    const real t13 = t10 - channel.i5;
-    const real t14 = t9 * channel.i6;
-    const real t15 = t13 - t14;
-    const real t16 = channel.i4 * t15;
-    const real t17 = t4 != 0 ? 0.0f : t16;
-    Results results;
-    results.r17 = t17;
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real d_group_norm = element_at(inputs.d_group_norm[piece], i);
+    const real t4 = x <= 0.0f ? 1 : 0;
+    const real t9 =
+        ((t4 != 0 ? 0.0f : x) - channel.saved_group_norm_mean_2) * channel.saved_group_norm_rstd_2;
+    const real t15 = d_group_norm * channel.group_norm_weight - channel.mean - t9 * channel.mean2;
+    results[0][i] = t4 != 0 ? 0.0f : (channel.saved_group_norm_rstd_2 * t15);
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r17;
-      store_vector(a.d_x.data + offset, values);
-    }
+                               long long offset, const real (&results)[kResults][kVector]) {
+    store_vector(a.d_x.data + offset, results[0]);
   }
 };
-template <class Crew>
-__device__ void finalise_0(const Arguments& a, const Unit& unit, const Team& team) {}
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.sum_d_group_norm.data[a.sum_d_group_norm.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s10.first);
-    assign(a.sum_value4.data[a.sum_value4.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s19.first);
+    assign(a.sum_d_group_norm.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s10.first);
+    assign(a.sum_value4.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s19.first);
   }
 }
 template <class Crew>
 __device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // part12
-      const real t2 = unit.values->totals0[c].s10.first * (float)a.number1;
-      unit.values->p12[c] = t2;
-    }
-    {  // part13
-      const real t2 =
-          unit.values->p12[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p13[c] = t2;
-    }
+    const real p12 = unit.values->totals0[c].s10.first * (float)a.number1;                   // part12
+    const real p13 = p12 * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));  // part13
+    unit.values->p14[c] = {p13};                                                             // sum(part13)
   }
-  Crew::sync();
-  // sum(part13)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p13[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p14[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part13))
-  for (int group = Crew::warp(); group < kUnitChannels / 16; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 16 + threadIdx.x % 32; c < (group + 1) * 16; c += 32)
-      total.merge(Sum<real>{unit.values->p14[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 16 + threadIdx.x % 32; c < (group + 1) * 16; c += 32) unit.values->p15[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 16>(unit.values->p15,
+                                        [&](int c) { return Sum<real>{unit.values->p14[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean
-      const real t2 = unit.values->p15[c].first * 0.0625f;
-      unit.values->p17[c] = t2;
-    }
-    {  // part21
-      const real t2 = unit.values->totals0[c].s19.first * (float)a.number1;
-      unit.values->p21[c] = t2;
-    }
-    {  // part22
-      const real t2 =
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]) *
-          unit.values->p21[c];
-      unit.values->p22[c] = t2;
-    }
+    unit.values->p17[c] = unit.values->p15[c].first * 0.0625f;                               // mean
+    const real p21 = unit.values->totals0[c].s19.first * (float)a.number1;                   // part21
+    const real p22 = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c)) * p21;  // part22
+    unit.values->p23[c] = {p22};                                                             // sum(part22)
   }
-  Crew::sync();
-  // sum(part22)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p22[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p23[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part22))
-  for (int group = Crew::warp(); group < kUnitChannels / 16; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 16 + threadIdx.x % 32; c < (group + 1) * 16; c += 32)
-      total.merge(Sum<real>{unit.values->p23[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 16 + threadIdx.x % 32; c < (group + 1) * 16; c += 32) unit.values->p24[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 16>(unit.values->p24,
+                                        [&](int c) { return Sum<real>{unit.values->p23[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean2
-      const real t2 = unit.values->p24[c].first * 0.0625f;
-      unit.values->p26[c] = t2;
-    }
+    unit.values->p26[c] = unit.values->p24[c].first * 0.0625f;  // mean2
   }
 }
 // Statistics of all units, worked out by one block.
 __device__ void finalise_all(const Arguments& a) {
   // sum of groups(sum(value4))
-  for (int set = threadIdx.x / 1; set < 128; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 128; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 128 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_value4.data[a.sum_value4.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 128 * 1 + i;
-      a.sum_of_groups_sum_value4.data[a.sum_of_groups_sum_value4.offset(n, c)] = total.first;
-    }
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_value4.at(n, c)});
+    a.sum_of_groups_sum_value4.at(0, c) = total.first;
   }
   __syncthreads();
   // sum of groups(sum(d_group_norm))
-  for (int set = threadIdx.x / 1; set < 128; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 128; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 128 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_d_group_norm.data[a.sum_d_group_norm.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 128 * 1 + i;
-      a.sum_of_groups_sum_d_group_norm.data[a.sum_of_groups_sum_d_group_norm.offset(n, c)] = total.first;
-    }
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_d_group_norm.at(n, c)});
+    a.sum_of_groups_sum_d_group_norm.at(0, c) = total.first;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < 128; i += blockDim.x) {
     const int n = i / 128, c = i % 128;
-    assign(a.d_group_norm_weight.data[a.d_group_norm_weight.offset(n, c)],
-           number(a.sum_of_groups_sum_value4.data[a.sum_of_groups_sum_value4.offset(n, c)]));
+    assign(a.d_group_norm_weight.at(n, c), number(a.sum_of_groups_sum_value4.at(n, c)));
   }
   for (int i = threadIdx.x; i < 128; i += blockDim.x) {
     const int n = i / 128, c = i % 128;
-    assign(a.d_group_norm_bias.data[a.d_group_norm_bias.offset(n, c)],
-           number(a.sum_of_groups_sum_d_group_norm.data[a.sum_of_groups_sum_d_group_norm.offset(n, c)]));
+    assign(a.d_group_norm_bias.at(n, c), number(a.sum_of_groups_sum_d_group_norm.at(n, c)));
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1594,27 +1403,18 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
   {
     constexpr int round = 0;
     const Unit unit = unit_of_round(shares, team, round, shared);
-    finalise_0<Block>(a, unit, team);
     prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
     prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
     __syncthreads();
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[(round) % 2],
-                  TeamList<Sums0>{unit.values->totals0, 0,
-                                  a.team_list0 + (team.number * 2 + (round) % 2) *
-                                                     (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                                  round + 1u});
+    give_by_block(shares, team, shared.list0[round % 2],
+                  team_list(unit.values->totals0, a.team_list0, team, round));
   }
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     prepare_parameters<Block, Sweep1>(a, unit, unit.values->channels1);
-    take_statistics<Block>(
-        shares, team,
-        TeamList<Sums0>{unit.values->totals0, 0,
-                        a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                           team::kWordsOf<Sums0>,
-                        round + 1u});
+    take_statistics<Block>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
     finalise_1<Block>(a, unit, team);
     finalise_2<Block>(a, unit, team);
     prepare_statistics<Block, Sweep1>(a, unit, unit.values->channels1);
@@ -1622,20 +1422,17 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     const bool has_next = round + 1 < rounds;
     const Unit following = unit_of_round(shares, team, round + 1, shared);
     if (has_next) {
-      finalise_0<Block>(a, following, team);
       prepare_parameters<Block, Sweep0>(a, following, following.values->channels0);
       prepare_statistics<Block, Sweep0>(a, following, following.values->channels0);
       __syncthreads();
     }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (Sums1*)0);
+    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
     Walk<Sweep0> next =
         begin_walk<Sweep0>(shares, following, following.values->channels0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
-               TeamList<Sums0>{following.values->totals0, 0,
-                               a.team_list0 + (team.number * 2 + (round + 1) % 2) *
-                                                  (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                               round + 1 + 1u});
+               team_list(following.values->totals0, a.team_list0, team, round + 1));
   }
+  if (grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
@@ -1793,7 +1590,7 @@ class Block(torch.autograd.Function):
         tensors = [x, group_norm_weight, group_norm_bias, group_norm, saved_group_norm_mean]
         tensors += [saved_group_norm_rstd]
         numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
-        numbers += [0, team_list0, 1.0 / (16 * d * h * w)]
+        numbers += [team_list0, 1.0 / (16 * d * h * w)]
         axes = "ncdhw c c ncdhw nc nc"
         launch("forward_rows", team * teams, 512, 231040, team > 1, tensors, axes, numbers)
         ctx.save_for_backward(x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd)

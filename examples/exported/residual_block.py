@@ -126,6 +126,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // The words that a vector of so many bytes is made of.
@@ -421,6 +422,36 @@ __device__ inline void copy_wait(int pending) {
 }
 }  // namespace thread
 
+// A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
+// `element` of a unit that has `elements`; vectors behind the unit are left out.
+
+// Begins to copy to this thread's column of shared memory, at `slot`.
+template <class Element>
+__device__ inline void copy_pieces(unsigned int slot, const Element* from, Count element, Count elements) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                       reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
+// What was copied there.
+template <class Element>
+__device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
+                                                                (unsigned int)sizeof(Vector<Element>));
+}
+
+// The same from memory.
+template <class Element>
+__device__ inline void read_pieces(const Element* from, Count element, Count elements,
+                                   Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = load_vector(reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
 // All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
 // read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
@@ -525,6 +556,20 @@ struct Warp {
 
 // The same in all lanes, so that the compiler knows it.
 __device__ inline bool is_first_warp() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) == 0; }
+
+// Statistics of groups of kGroup of kChannels channels, one warp a group: `state(c)` is what a channel has, and all channels
+// get their group's.
+template <class Crew, int kChannels, int kGroup, class Statistic, class State>
+__device__ inline void merge_groups(Statistic* to, const State& state) {
+  for (int group = Crew::warp(); group < kChannels / kGroup; group += Crew::kCrewWarps) {
+    const int begin = group * kGroup + (int)threadIdx.x % 32, end = (group + 1) * kGroup;
+    Statistic total;
+    total.clear();
+    for (int c = begin; c < end; c += 32) total.merge(state(c));
+    total = warp::from_first(warp::merge(total));
+    for (int c = begin; c < end; c += 32) to[c] = total;
+  }
+}
 """
 
 
@@ -596,6 +641,12 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
   shares.block_channel = (int)(shares.begin(team.member * kWarps) / shares.positions);
   return shares;
 }
+
+// Of a sweep that takes no statistics, and of one that takes nothing of channels.
+struct NoSums {
+  static constexpr int kChannels = kUnitChannels;
+};
+struct NoChannel {};
 
 // A unit in this block.
 struct Unit {
@@ -670,6 +721,13 @@ struct TeamList {
   uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
   unsigned int tag;
 };
+
+// Lists in turn: who writes the next but one knows that this one is read.
+template <class Sums>
+__device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
+  uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
+  return {totals, 0, words, round + 1u};
+}
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
 // into the team's list. All of the block's warps have ended their sweep.
@@ -791,19 +849,20 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
   walk.at = channels + walk.channel;
   if (channels && shares.chunks > 0) walk.values = *walk.at;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) walk.sums.clear();
   return walk;
 }
 
 // Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
 template <class Sweep>
 __device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
-  if (!Sweep::kStatistics) return;
-  typedef typename Sweep::Sums Sums;
-  const Sums total = warp::merge(walk.sums.settled());
-  const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
-  if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) {
+    typedef typename Sweep::Sums Sums;
+    const Sums total = warp::merge(walk.sums.settled());
+    const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
+    if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
+    walk.sums.clear();
+  }
 }
 
 template <class Sweep>
@@ -830,12 +889,12 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
   const Count position = mine - (walk.channel_end - length);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
-    typename Sweep::Results results[kVector];
+    real results[Sweep::kResults][kVector];
 #pragma unroll
     for (int i = 0; i < kVector; ++i)
-      results[i] = Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                                  position + piece * kPiece + i);
-    walk.sums.add(results, kAllElements, piece == 0);
+      Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, position + piece * kPiece + i,
+                     results);
+    if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
     Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
   }
   return;
@@ -896,7 +955,7 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
       visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
     if (step != next_last || step < 0) continue;
     if (shares.chunks > 0) flush(shares, next);
-    give_by_block(shares, team, next.list, next_list);
+    if constexpr (First::kStatistics) give_by_block(shares, team, next.list, next_list);
   }
   if (shares.chunks > 0) flush(shares, last);
 }
@@ -915,7 +974,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
   const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
   Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
-  if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
@@ -924,20 +982,13 @@ FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
               kElements = kVector, kRing = 14, kRingBytes = 32 * kThreads, kChannels = 128, kUnitChannels = 4,
-              kSharedBytes = 1024, kTail = 0, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 1024, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
 
 FORWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r0;
-};
-// What its program takes that does not vary over positions.
-struct Channel0 {
-  int nothing;
-};
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = 1;
   Moments<real> s3;
@@ -948,50 +999,20 @@ struct Sums0 {
 struct Running0 {
   Running<Moments<real>> s3;
   __device__ void clear() { s3.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r0;
-      s3.add(values, taken, begins);
-    }
+  __device__ void add(const real (&results)[1][kElements], unsigned int taken, bool begins) {
+    s3.add(results[0], taken, begins);
   }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s3 = s3.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s3.settled()}; }
 };
-// Sweep 1: what its sinks take of an element, and its statistics.
-struct Results1 {
-  real r10;
-};
-// What its program takes that does not vary over positions.
+// Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real i1, i2, i3, i4;
-};
-struct Sums1 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums1& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums1 settled() const {
-    Sums1 sums = {};
-    return sums;
-  }
+  real group_norm_weight, group_norm_bias, mean_x, rstd_x;
 };
 
 // What a launch hands over.
 struct Arguments {
   Tensor<float> x, group_norm_weight, group_norm_bias, silu, saved_group_norm_mean, saved_group_norm_rstd;
   long long rounds, rest, positions, team, steps, again, lead;
-  unsigned int* finished;
   uint2* team_list0;
   double number1;  // 1.0 / (4 * h * w)
 };
@@ -1002,24 +1023,16 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                       reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  read_pieces(a.x.data + offset, element, elements, inputs.x);
   return inputs;
 }
 
@@ -1042,104 +1055,79 @@ FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
 //   -> moments of x for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = false;
-  static constexpr bool kStatistics = true;
-  typedef Channel0 Channel;
+  typedef NoChannel Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = false, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    Results results;
-    results.r0 = element_at(inputs.x[piece], i);
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    results[0][i] = x;
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+                               long long offset, const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
 //   group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
 //   silu = group_norm * sigmoid(group_norm)
 //   -> output silu
 struct Sweep1 {
-  typedef Results1 Results;
-  typedef Sums1 Sums;
-  typedef Running1 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel1 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-    channel.i2 =
-        (real)to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i3 = (real)unit.values->totals0[0].s3.first;
-    channel.i4 = (real)unit.values->p7[c];
+    channel.mean_x = unit.values->totals0[0].s3.first;
+    channel.rstd_x = unit.values->p7[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t5 = element_at(inputs.x[piece], i) - channel.i3;
-    const real t6 = channel.i4 * channel.i1;
-    const real t7 = t5 * t6;
-    const real t8 = t7 + channel.i2;
-    const real t9 = sigmoid(t8);
-    const real t10 = t8 * t9;
-    Results results;
-    results.r10 = t10;
-    return results;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real t8 =
+        (x - channel.mean_x) * (channel.rstd_x * channel.group_norm_weight) + channel.group_norm_bias;
+    results[0][i] = t8 * sigmoid(t8);
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r10;
-      store_vector(a.silu.data + offset, values);
-    }
+                               long long offset, const real (&results)[kResults][kVector]) {
+    store_vector(a.silu.data + offset, results[0]);
   }
 };
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // rstd(x)
-      const real t3 = unit.values->totals0[0].s3.second * (float)a.number1;
-      const real t5 = t3 + 1e-06f;
-      const real t7 = reciprocal_root(t5);
-      unit.values->p7[c] = t7;
-    }
+    const real p7_5 = unit.values->totals0[0].s3.second * (float)a.number1 + 1e-06f;
+    unit.values->p7[c] = reciprocal_root(p7_5);  // rstd(x)
   }
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
     if ((unit.first_channel + c) % 4 == 0)
-      assign(
-          a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 4)],
-          unit.values->totals0[0].s3.first);
+      assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4),
+             unit.values->totals0[0].s3.first);
     if ((unit.first_channel + c) % 4 == 0)
-      assign(
-          a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 4)],
-          unit.values->p7[c]);
+      assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4), unit.values->p7[c]);
   }
 }
-// Statistics of all units, worked out by one block.
-__device__ void finalise_all(const Arguments& a) {}
 // The plan's steps for the units that the team takes in turn.
 __device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                  Shared& shared, int rounds) {
   {
     constexpr int round = 0;
     const Unit unit = unit_of_round(shares, team, round, shared);
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (Channel0*)0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (NoChannel*)0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[(round) % 2],
-                  TeamList<Sums0>{unit.values->totals0, 0,
-                                  a.team_list0 + (team.number * 2 + (round) % 2) *
-                                                     (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                                  round + 1u});
+    give_by_block(shares, team, shared.list0[round % 2],
+                  team_list(unit.values->totals0, a.team_list0, team, round));
     if (is_first_warp()) {
       prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
     }
@@ -1147,12 +1135,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     if (is_first_warp()) {
-      take_statistics<Warp>(
-          shares, team,
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
+      take_statistics<Warp>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
       finalise_1<Warp>(a, unit, team);
       prepare_statistics<Warp, Sweep1>(a, unit, unit.values->channels1);
     }
@@ -1162,13 +1145,10 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     if (has_next && is_first_warp()) {
       prepare_parameters<Warp, Sweep1>(a, following, following.values->channels1);
     }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (Sums1*)0);
-    Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (Channel0*)0, shared.list0[(round + 1) % 2]);
+    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
+    Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (NoChannel*)0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
-               TeamList<Sums0>{following.values->totals0, 0,
-                               a.team_list0 + (team.number * 2 + (round + 1) % 2) *
-                                                  (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                               round + 1 + 1u});
+               team_list(following.values->totals0, a.team_list0, team, round + 1));
   }
 }
 """
@@ -1178,87 +1158,36 @@ BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
               kElements = kVector, kRing = 7, kRingBytes = 64 * kThreads, kChannels = 128, kUnitChannels = 4,
-              kSharedBytes = 1920, kTail = 1, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 1920, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
 
 BACKWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r16, r18;
-};
-// What its program takes that does not vary over positions.
+// Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real i2, i3, i4, i5;
+  real group_norm_weight, group_norm_bias, saved_group_norm_mean_2, saved_group_norm_rstd_2;
 };
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
   Sum<real> s12, s21;
-  __device__ void clear() {
-    s12.clear();
-    s21.clear();
-  }
-  __device__ void merge(const Sums0& other) {
-    s12.merge(other.s12);
-    s21.merge(other.s21);
-  }
-  __device__ void merge_lanes() {
-    s12.merge_lanes();
-    s21.merge_lanes();
-  }
+  __device__ void clear() { s12.clear(), s21.clear(); }
+  __device__ void merge(const Sums0& other) { s12.merge(other.s12), s21.merge(other.s21); }
+  __device__ void merge_lanes() { s12.merge_lanes(), s21.merge_lanes(); }
 };
 struct Running0 {
   Running<Sum<real>> s12;
   Running<Sum<real>> s21;
-  __device__ void clear() {
-    s12.clear();
-    s21.clear();
+  __device__ void clear() { s12.clear(), s21.clear(); }
+  __device__ void add(const real (&results)[2][kElements], unsigned int taken, bool begins) {
+    s12.add(results[0], taken, begins), s21.add(results[1], taken, begins);
   }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r16;
-      s12.add(values, taken, begins);
-    }
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r18;
-      s21.add(values, taken, begins);
-    }
-  }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s12 = s12.settled();
-    sums.s21 = s21.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s12.settled(), s21.settled()}; }
 };
-// Sweep 1: what its sinks take of an element, and its statistics.
-struct Results1 {
-  real r24;
-};
-// What its program takes that does not vary over positions.
+// Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real i2, i3, i4, i5, i6, i7;
-};
-struct Sums1 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums1& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums1 settled() const {
-    Sums1 sums = {};
-    return sums;
-  }
+  real group_norm_weight, group_norm_bias, saved_group_norm_mean_2, saved_group_norm_rstd_2, mean, mean2;
 };
 
 // What a launch hands over.
@@ -1280,46 +1209,27 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                       reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    thread::copy_begin(
-        slot + 32 * kThreads + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-        reinterpret_cast<const Vector<float>*>(a.d_silu.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
+  copy_pieces(slot + 32 * kThreads, a.d_silu.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.d_silu[i] = thread::read_shared<Vector<float>>(
-        slot + 32 * kThreads + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
+  ring_pieces(slot + 32 * kThreads, inputs.d_silu);
   return inputs;
 }
 __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.d_silu[i] =
-        load_vector(reinterpret_cast<const Vector<float>*>(a.d_silu.data + offset + i * 32 * kVector));
+  read_pieces(a.x.data + offset, element, elements, inputs.x);
+  read_pieces(a.d_silu.data + offset, element, elements, inputs.d_silu);
   return inputs;
 }
 
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p14[kUnitChannels], p15[kUnitChannels];
   Sum<real> p16[kUnitChannels], p17[kUnitChannels];
-  real p19[kUnitChannels], p23[kUnitChannels], p24[kUnitChannels];
+  real p19[kUnitChannels];
   Sum<real> p25[kUnitChannels], p26[kUnitChannels];
   real p28[kUnitChannels];
   Channel0 channels0[kUnitChannels];
@@ -1343,45 +1253,36 @@ BACKWARD_ROWS_3 = r"""
 //   -> sum of d_group_norm for each n,c
 //   -> sum of value4 for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = true;
   typedef Channel0 Channel;
+  static constexpr int kResults = 2;
+  static constexpr bool kByChannel = true, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-    channel.i3 =
-        (real)to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i4 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 4)]);
-    channel.i5 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 4)]);
+    channel.saved_group_norm_mean_2 =
+        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4));
+    channel.saved_group_norm_rstd_2 =
+        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4));
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t6 = element_at(inputs.x[piece], i) - channel.i4;
-    const real t7 = channel.i5 * channel.i2;
-    const real t8 = t6 * t7;
-    const real t9 = t8 + channel.i3;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real d_silu = element_at(inputs.d_silu[piece], i);
+    const real t6 = x - channel.saved_group_norm_mean_2;
+    const real t9 =
+        t6 * (channel.saved_group_norm_rstd_2 * channel.group_norm_weight) + channel.group_norm_bias;
     const real t10 = sigmoid(t9);
-    const real t12 = 1.0f - t10;
-    const real t13 = t10 * t12;
-    const real t14 = t9 * t13;
-    const real t15 = t10 + t14;
-    const real t16 = element_at(inputs.d_silu[piece], i) * t15;
-    const real t17 = t6 * channel.i5;
-    const real t18 = t16 * t17;
-    Results results;
-    results.r16 = t16;
-    results.r18 = t18;
-    return results;
+    const real t16 = d_silu * (t10 + t9 * (t10 * (1.0f - t10)));
+    results[0][i] = t16;
+    results[1][i] = t16 * (t6 * channel.saved_group_norm_rstd_2);
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+                               long long offset, const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x, d_silu
 //   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
@@ -1391,197 +1292,105 @@ struct Sweep0 {
 //   d_x = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
 //   -> output d_x
 struct Sweep1 {
-  typedef Results1 Results;
-  typedef Sums1 Sums;
-  typedef Running1 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel1 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-    channel.i3 =
-        (real)to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i4 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 4)]);
-    channel.i5 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 4)]);
-    channel.i6 = (real)unit.values->p19[c];
-    channel.i7 = (real)unit.values->p28[c];
+    channel.saved_group_norm_mean_2 =
+        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4));
+    channel.saved_group_norm_rstd_2 =
+        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4));
+    channel.mean = unit.values->p19[c];
+    channel.mean2 = unit.values->p28[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t6 = element_at(inputs.x[piece], i) - channel.i4;
-    const real t7 = channel.i5 * channel.i2;
-    const real t8 = t6 * t7;
-    const real t9 = t8 + channel.i3;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real d_silu = element_at(inputs.d_silu[piece], i);
+    const real t6 = x - channel.saved_group_norm_mean_2;
+    const real t9 =
+        t6 * (channel.saved_group_norm_rstd_2 * channel.group_norm_weight) + channel.group_norm_bias;
     const real t10 = sigmoid(t9);
-    const real t12 = 1.0f - t10;
-    const real t13 = t10 * t12;
-    const real t14 = t9 * t13;
-    const real t15 = t10 + t14;
-    const real t16 = element_at(inputs.d_silu[piece], i) * t15;
-    const real t17 = t6 * channel.i5;
-    const real t18 = t16 * channel.i2;
-    const real t21 = t18 - channel.i6;
-    const real t22 = t17 * channel.i7;
-    const real t23 = t21 - t22;
-    const real t24 = channel.i5 * t23;
-    Results results;
-    results.r24 = t24;
-    return results;
+    const real t21 = d_silu * (t10 + t9 * (t10 * (1.0f - t10))) * channel.group_norm_weight - channel.mean;
+    const real t24 =
+        channel.saved_group_norm_rstd_2 * (t21 - t6 * channel.saved_group_norm_rstd_2 * channel.mean2);
+    results[0][i] = t24;
   }
   static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r24;
-      store_vector(a.d_x.data + offset, values);
-    }
+                               long long offset, const real (&results)[kResults][kVector]) {
+    store_vector(a.d_x.data + offset, results[0]);
   }
 };
-template <class Crew>
-__device__ void finalise_0(const Arguments& a, const Unit& unit, const Team& team) {}
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.sum_d_group_norm.data[a.sum_d_group_norm.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s12.first);
-    assign(a.sum_value4.data[a.sum_value4.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s21.first);
+    assign(a.sum_d_group_norm.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s12.first);
+    assign(a.sum_value4.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s21.first);
   }
 }
 template <class Crew>
 __device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // part14
-      const real t2 = unit.values->totals0[c].s12.first * (float)a.number1;
-      unit.values->p14[c] = t2;
-    }
-    {  // part15
-      const real t2 =
-          unit.values->p14[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p15[c] = t2;
-    }
+    const real p14 = unit.values->totals0[c].s12.first * (float)a.number1;                   // part14
+    const real p15 = p14 * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));  // part15
+    unit.values->p16[c] = {p15};                                                             // sum(part15)
   }
-  Crew::sync();
-  // sum(part15)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p15[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p16[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part15))
-  for (int group = Crew::warp(); group < kUnitChannels / 4; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32)
-      total.merge(Sum<real>{unit.values->p16[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32) unit.values->p17[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 4>(unit.values->p17,
+                                       [&](int c) { return Sum<real>{unit.values->p16[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean
-      const real t2 = unit.values->p17[c].first * 0.25f;
-      unit.values->p19[c] = t2;
-    }
-    {  // part23
-      const real t2 = unit.values->totals0[c].s21.first * (float)a.number1;
-      unit.values->p23[c] = t2;
-    }
-    {  // part24
-      const real t2 =
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]) *
-          unit.values->p23[c];
-      unit.values->p24[c] = t2;
-    }
+    unit.values->p19[c] = unit.values->p17[c].first * 0.25f;                                 // mean
+    const real p23 = unit.values->totals0[c].s21.first * (float)a.number1;                   // part23
+    const real p24 = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c)) * p23;  // part24
+    unit.values->p25[c] = {p24};                                                             // sum(part24)
   }
-  Crew::sync();
-  // sum(part24)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p24[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p25[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part24))
-  for (int group = Crew::warp(); group < kUnitChannels / 4; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32)
-      total.merge(Sum<real>{unit.values->p25[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32) unit.values->p26[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 4>(unit.values->p26,
+                                       [&](int c) { return Sum<real>{unit.values->p25[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean2
-      const real t2 = unit.values->p26[c].first * 0.25f;
-      unit.values->p28[c] = t2;
-    }
+    unit.values->p28[c] = unit.values->p26[c].first * 0.25f;  // mean2
   }
 }
 // Statistics of all units, worked out by one block.
 __device__ void finalise_all(const Arguments& a) {
   // sum of groups(sum(value4))
-  for (int set = threadIdx.x / 1; set < 128; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 128; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 128 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_value4.data[a.sum_value4.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 128 * 1 + i;
-      a.sum_of_groups_sum_value4.data[a.sum_of_groups_sum_value4.offset(n, c)] = total.first;
-    }
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_value4.at(n, c)});
+    a.sum_of_groups_sum_value4.at(0, c) = total.first;
   }
   __syncthreads();
   // sum of groups(sum(d_group_norm))
-  for (int set = threadIdx.x / 1; set < 128; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 128; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 128 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_d_group_norm.data[a.sum_d_group_norm.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 128 * 1 + i;
-      a.sum_of_groups_sum_d_group_norm.data[a.sum_of_groups_sum_d_group_norm.offset(n, c)] = total.first;
-    }
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_d_group_norm.at(n, c)});
+    a.sum_of_groups_sum_d_group_norm.at(0, c) = total.first;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < 128; i += blockDim.x) {
     const int n = i / 128, c = i % 128;
-    assign(a.d_group_norm_weight.data[a.d_group_norm_weight.offset(n, c)],
-           number(a.sum_of_groups_sum_value4.data[a.sum_of_groups_sum_value4.offset(n, c)]));
+    assign(a.d_group_norm_weight.at(n, c), number(a.sum_of_groups_sum_value4.at(n, c)));
   }
   for (int i = threadIdx.x; i < 128; i += blockDim.x) {
     const int n = i / 128, c = i % 128;
-    assign(a.d_group_norm_bias.data[a.d_group_norm_bias.offset(n, c)],
-           number(a.sum_of_groups_sum_d_group_norm.data[a.sum_of_groups_sum_d_group_norm.offset(n, c)]));
+    assign(a.d_group_norm_bias.at(n, c), number(a.sum_of_groups_sum_d_group_norm.at(n, c)));
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1590,27 +1399,18 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
   {
     constexpr int round = 0;
     const Unit unit = unit_of_round(shares, team, round, shared);
-    finalise_0<Block>(a, unit, team);
     prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
     prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
     __syncthreads();
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[(round) % 2],
-                  TeamList<Sums0>{unit.values->totals0, 0,
-                                  a.team_list0 + (team.number * 2 + (round) % 2) *
-                                                     (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                                  round + 1u});
+    give_by_block(shares, team, shared.list0[round % 2],
+                  team_list(unit.values->totals0, a.team_list0, team, round));
   }
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     prepare_parameters<Block, Sweep1>(a, unit, unit.values->channels1);
-    take_statistics<Block>(
-        shares, team,
-        TeamList<Sums0>{unit.values->totals0, 0,
-                        a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                           team::kWordsOf<Sums0>,
-                        round + 1u});
+    take_statistics<Block>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
     finalise_1<Block>(a, unit, team);
     finalise_2<Block>(a, unit, team);
     prepare_statistics<Block, Sweep1>(a, unit, unit.values->channels1);
@@ -1618,20 +1418,17 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     const bool has_next = round + 1 < rounds;
     const Unit following = unit_of_round(shares, team, round + 1, shared);
     if (has_next) {
-      finalise_0<Block>(a, following, team);
       prepare_parameters<Block, Sweep0>(a, following, following.values->channels0);
       prepare_statistics<Block, Sweep0>(a, following, following.values->channels0);
       __syncthreads();
     }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (Sums1*)0);
+    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
     Walk<Sweep0> next =
         begin_walk<Sweep0>(shares, following, following.values->channels0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
-               TeamList<Sums0>{following.values->totals0, 0,
-                               a.team_list0 + (team.number * 2 + (round + 1) % 2) *
-                                                  (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                               round + 1 + 1u});
+               team_list(following.values->totals0, a.team_list0, team, round + 1));
   }
+  if (grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
@@ -1788,7 +1585,7 @@ class Block(torch.autograd.Function):
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384, again=False)
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
         tensors = [x, group_norm_weight, group_norm_bias, silu, saved_group_norm_mean, saved_group_norm_rstd]
-        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(12 - min(steps, 14), steps), 0]
+        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
         numbers += [team_list0, 1.0 / (4 * h * w)]
         axes = "nchw c c nchw nc nc"
         launch("forward_rows", team * teams, 512, 230400, team > 1, tensors, axes, numbers)

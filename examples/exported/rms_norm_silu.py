@@ -128,6 +128,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // The words that a vector of so many bytes is made of.
@@ -1161,43 +1162,30 @@ __device__ inline void put_total(const Arguments& a, Count span, int channel, in
 // Statistics of all units, worked out by one block.
 __device__ void finalise_all(const Arguments& a) {
   // sum(sum)
-  for (int set = threadIdx.x / 1; set < a.number1; set += blockDim.x / 1) {
+  for (int set = threadIdx.x; set < a.number1; set += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
     for (int i = 0; i < 1; i += 1) {
       const int n = set / 96;
-      const int c = set % 96 * 1 + i % 1;
-      total.merge(Sum<double>{number(a.sum_value2.data[a.sum_value2.offset(n, c)])});
+      const int c = set % 96;
+      total.merge(Sum<double>{number(a.sum_value2.at(n, c))});
     }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = set / 96;
-      const int c = set % 96 * 1 + i;
-      a.sum_sum.data[a.sum_sum.offset(n, c)] = total.first;
-    }
+    a.sum_sum.at(set / 96, set % 96) = total.first;
   }
   __syncthreads();
   // sum of groups(sum(sum))
-  for (int set = threadIdx.x / 1; set < 96; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 96; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 96 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_sum.data[a.sum_sum.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 96 * 1 + i;
-      a.sum_of_groups_sum_sum.data[a.sum_of_groups_sum_sum.offset(n, c)] = total.first;
-    }
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_sum.at(n, c)});
+    a.sum_of_groups_sum_sum.at(0, c) = total.first;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < 96; i += blockDim.x) {
     const int n = i / 96, c = i % 96;
-    assign(a.d_gamma.data[a.d_gamma.offset(n, c)],
-           number(a.sum_of_groups_sum_sum.data[a.sum_of_groups_sum_sum.offset(n, c)]));
+    assign(a.d_gamma.at(n, c), number(a.sum_of_groups_sum_sum.at(n, c)));
   }
 }
 """

@@ -189,10 +189,7 @@ struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) 
   static constexpr int kBytes = sizeof(Element) * kVector;
   static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
 
-  union {
-    typename WordOf<kBytes>::type words[kWords];
-    Element only;  // of a vector of one
-  };
+  typename WordOf<kBytes>::type words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -557,19 +554,16 @@ namespace thread {
 
 // Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-  }
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
 // The same, by a pointer. Vectors of less than four bytes are copied at once.
 template <class Copied>
 __device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  copy_begin((unsigned int)__cvta_generic_to_shared(shared), memory);
+  copy_begin_at((unsigned int)__cvta_generic_to_shared(shared), memory);
 }
 
 // What lies at an address in shared memory.
@@ -620,8 +614,8 @@ __device__ inline void copy_pieces(unsigned int slot, const Element* from, Count
 #pragma unroll
   for (int i = 0; i < kPieces; ++i)
     if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
-                         reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+      thread::copy_begin_at(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                            reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
 }
 
 // What was copied there.
@@ -999,10 +993,9 @@ __device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
     Sweep::parameters(a, unit, c, channels[c]);
 }
 template <class Crew, class Sweep>
-__device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
-                                          typename Sweep::Channel* channels) {
+__device__ inline void prepare_statistics(const Unit& unit, typename Sweep::Channel* channels) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads)
-    Sweep::statistics(a, unit, c, channels[c]);
+    Sweep::statistics(unit, c, channels[c]);
 }
 
 // Where a warp is in a sweep over its share of a unit.
@@ -1087,7 +1080,7 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
         Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
                        position + piece * kPiece + i, results);
       if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
-      Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
+      Sweep::store(a, offset + piece * kPiece, results);
     }
     return;
   }
@@ -1113,7 +1106,7 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
-    if (first < shares.elements) Sweep::store(a, shares, walk.unit, first, offset + piece * kPiece, results);
+    if (first < shares.elements) Sweep::store(a, offset + piece * kPiece, results);
   }
 }
 
@@ -1301,8 +1294,8 @@ __device__ inline void begin_tile(const Arguments& a, const Place& place, const 
 template <class Sweep, bool kFirst, bool kLast>
 __device__ inline void sweep(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
                              const typename Sweep::Positions (&positions)[kPositions], const Kept& kept,
-                             char* column, typename Sweep::Sums (&sums)[kPositions], const Next& next,
-                             Gathered& gathered, char* memory) {
+                             char* column, typename Sweep::Sums (&sums)[kPositions], Gathered& gathered,
+                             char* memory) {
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) sums[p].clear();
   Weight<real> weight = {};
@@ -1325,12 +1318,11 @@ __device__ inline void sweep(const Arguments& a, const Place& place, const Sites
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) {
 #pragma unroll
-      for (int e = 0; e < kElements; ++e)
-        results[p][e] = Sweep::program(a, place, sites, bases, step, positions[p], channels, inputs, p, e);
+      for (int e = 0; e < kElements; ++e) results[p][e] = Sweep::program(channels, inputs, p, e);
       sums[p].add(results[p], taken, weight);
     }
     if constexpr (Sweep::kSums > 0) Sweep::gather(sites, step, results, gathered, memory);
-    Sweep::store(a, place, sites, bases, step, results);
+    Sweep::store(a, step, results);
   }
 }
 
@@ -1441,7 +1433,6 @@ __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
   real p7[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1460,16 +1451,14 @@ struct Sweep0 {
   typedef NoChannel Channel;
   static constexpr int kResults = 1;
   static constexpr bool kByChannel = false, kStatistics = true;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
                                  int i, const Unit& unit, int c, Count position,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     results[0][i] = x;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
@@ -1485,11 +1474,11 @@ __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& tea
     assign(a.moments_of_groups_moments_x_2.at(unit.n, unit.first_channel + c),
            unit.values->totals0[0].s3.second);
     assign(a.rstd_x.at(unit.n, unit.first_channel + c), unit.values->p7[c]);
-    if ((unit.first_channel + c) % 4 == 0)
+    if ((unit.first_channel + c) % 4 == 0) {
       assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4),
              unit.values->totals0[0].s3.first);
-    if ((unit.first_channel + c) % 4 == 0)
       assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4), unit.values->p7[c]);
+    }
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1560,7 +1549,6 @@ struct Arguments {
 FORWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
-  int nothing;
   long long x, at_logsumexp[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
@@ -1618,13 +1606,12 @@ FORWARD_COLUMNS_4 = r"""
 struct PositionInputs {
   int nothing;
 };
-__device__ inline PositionInputs read_positions(const Arguments& a, const Sites& sites, const Bases& bases) {
+__device__ inline PositionInputs read_positions() {
   PositionInputs inputs;
   return inputs;
 }
 // Statistics of the thread's positions.
 struct Totals {
-  int nothing;
   Sums0 sums0[kPositions];
 };
 
@@ -1642,7 +1629,7 @@ struct Sweep0 {
   struct Positions {
     int nothing;
   };
-  static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
+  static __device__ Positions positions() {
     Positions result;
     return result;
   }
@@ -1654,57 +1641,40 @@ struct Sweep0 {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i1[e] =
-          has_channel(channel)
-              ? to_real(a.group_norm_weight.data[a.group_norm_weight.offset(sites.n[0], channel)])
-              : 0;
+      channels.i1[e] = has_channel(channel) ? to_real(a.group_norm_weight.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i2[e] = has_channel(channel)
-                           ? to_real(a.group_norm_bias.data[a.group_norm_bias.offset(sites.n[0], channel)])
-                           : 0;
+      channels.i2[e] = has_channel(channel) ? to_real(a.group_norm_bias.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i7[e] = has_channel(channel)
-                           ? to_real(a.moments_of_groups_moments_x
-                                         .data[a.moments_of_groups_moments_x.offset(sites.n[0], channel)])
-                           : 0;
+      channels.i7[e] =
+          has_channel(channel) ? to_real(a.moments_of_groups_moments_x.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i9[e] =
-          has_channel(channel) ? to_real(a.rstd_x.data[a.rstd_x.offset(sites.n[0], channel)]) : 0;
+      channels.i9[e] = has_channel(channel) ? to_real(a.rstd_x.at(sites.n[0], channel)) : 0;
     }
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
-    const real t5 = element_at(inputs.x[e], p) - channels.i7[e];
-    const real t6 = channels.i9[e] * channels.i1[e];
-    const real t7 = t5 * t6;
-    const real t8 = t7 + channels.i2[e];
-    const real t9 = hyperbolic_tangent(t8);
-    const real t11 = t9 + 3.0f;
-    const real t12 = t9 * t11;
-    const real t14 = t12 * 0.16666667f;
-    const real t15 = t14 + element_at(inputs.x[e], p);
+  static __device__ Results program(const Channels& channels, const Inputs& inputs, int p, int e) {
+    const real t7 = (element_at(inputs.x[e], p) - channels.i7[e]) * (channels.i9[e] * channels.i1[e]);
+    const real t9 = hyperbolic_tangent(t7 + channels.i2[e]);
     Results results;
-    results.r15 = t15;
+    results.r15 = t9 * (t9 + 3.0f) * 0.16666667f + element_at(inputs.x[e], p);
     return results;
   }
-  static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
-                               int step, const Results0 (&results)[kPositions][kElements]) {}
+  static __device__ void store(const Arguments& a, int step,
+                               const Results0 (&results)[kPositions][kElements]) {}
 };
 // Behind sweep 0, by the first thread of each position.
 //   logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
 __device__ inline void end_0(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
-                             const PositionInputs& inputs, const Totals& totals) {
+                             const Totals& totals) {
   if (place.slot != 0) return;
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) {
@@ -1726,16 +1696,16 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
   Kept kept;
   begin_tile(a, place, sites, bases, kept, column);
   Next next = {next_tile >= 0};
-  const PositionInputs inputs = read_positions(a, sites, bases);
+  const PositionInputs inputs = read_positions();
   Totals totals;
   {
     Sweep0::Positions positions[kPositions];
 #pragma unroll
-    for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions(inputs, totals, p);
-    sweep<Sweep0, true, true>(a, place, sites, bases, positions, kept, column, totals.sums0, next, gathered,
+    for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions();
+    sweep<Sweep0, true, true>(a, place, sites, bases, positions, kept, column, totals.sums0, gathered,
                               memory);
     merge_tile(place, totals.sums0, memory, memory + kListBytes);
-    end_0(a, place, sites, bases, inputs, totals);
+    end_0(a, place, sites, bases, totals);
   }
 }
 """
@@ -1823,7 +1793,6 @@ struct Arguments {
 BACKWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
-  int nothing;
   long long x, at_max_and_sum_of_exp_add[kPositions], at_max_and_sum_of_exp_add_2[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
@@ -1885,13 +1854,12 @@ BACKWARD_COLUMNS_4 = r"""
 struct PositionInputs {
   int nothing;
 };
-__device__ inline PositionInputs read_positions(const Arguments& a, const Sites& sites, const Bases& bases) {
+__device__ inline PositionInputs read_positions() {
   PositionInputs inputs;
   return inputs;
 }
 // Statistics of the thread's positions.
 struct Totals {
-  int nothing;
   Sums0 sums0[kPositions];
 };
 
@@ -1909,7 +1877,7 @@ struct Sweep0 {
   struct Positions {
     int nothing;
   };
-  static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
+  static __device__ Positions positions() {
     Positions result;
     return result;
   }
@@ -1921,58 +1889,38 @@ struct Sweep0 {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i2[e] =
-          has_channel(channel)
-              ? to_real(a.group_norm_weight.data[a.group_norm_weight.offset(sites.n[0], channel)])
-              : 0;
+      channels.i2[e] = has_channel(channel) ? to_real(a.group_norm_weight.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i3[e] = has_channel(channel)
-                           ? to_real(a.group_norm_bias.data[a.group_norm_bias.offset(sites.n[0], channel)])
-                           : 0;
+      channels.i3[e] = has_channel(channel) ? to_real(a.group_norm_bias.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i5[e] =
-          has_channel(channel)
-              ? to_real(a.saved_group_norm_mean_2.data[a.saved_group_norm_mean_2.offset(sites.n[0], channel)])
-              : 0;
+      channels.i5[e] = has_channel(channel) ? to_real(a.saved_group_norm_mean_2.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i7[e] =
-          has_channel(channel)
-              ? to_real(a.saved_group_norm_rstd_2.data[a.saved_group_norm_rstd_2.offset(sites.n[0], channel)])
-              : 0;
+      channels.i7[e] = has_channel(channel) ? to_real(a.saved_group_norm_rstd_2.at(sites.n[0], channel)) : 0;
     }
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
-    const real t5 = element_at(inputs.x[e], p) - channels.i5[e];
-    const real t6 = channels.i7[e] * channels.i2[e];
-    const real t7 = t5 * t6;
-    const real t8 = t7 + channels.i3[e];
-    const real t9 = hyperbolic_tangent(t8);
-    const real t11 = t9 + 3.0f;
-    const real t12 = t9 * t11;
-    const real t14 = t12 * 0.16666667f;
-    const real t15 = t14 + element_at(inputs.x[e], p);
+  static __device__ Results program(const Channels& channels, const Inputs& inputs, int p, int e) {
+    const real t7 = (element_at(inputs.x[e], p) - channels.i5[e]) * (channels.i7[e] * channels.i2[e]);
+    const real t9 = hyperbolic_tangent(t7 + channels.i3[e]);
     Results results;
-    results.r15 = t15;
+    results.r15 = t9 * (t9 + 3.0f) * 0.16666667f + element_at(inputs.x[e], p);
     return results;
   }
-  static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
-                               int step, const Results0 (&results)[kPositions][kElements]) {}
+  static __device__ void store(const Arguments& a, int step,
+                               const Results0 (&results)[kPositions][kElements]) {}
 };
 // Behind sweep 0, by the first thread of each position.
 __device__ inline void end_0(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
-                             const PositionInputs& inputs, const Totals& totals) {
+                             const Totals& totals) {
   if (place.slot != 0) return;
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) {
@@ -1990,16 +1938,16 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
   Kept kept;
   begin_tile(a, place, sites, bases, kept, column);
   Next next = {next_tile >= 0};
-  const PositionInputs inputs = read_positions(a, sites, bases);
+  const PositionInputs inputs = read_positions();
   Totals totals;
   {
     Sweep0::Positions positions[kPositions];
 #pragma unroll
-    for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions(inputs, totals, p);
-    sweep<Sweep0, true, true>(a, place, sites, bases, positions, kept, column, totals.sums0, next, gathered,
+    for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions();
+    sweep<Sweep0, true, true>(a, place, sites, bases, positions, kept, column, totals.sums0, gathered,
                               memory);
     merge_tile(place, totals.sums0, memory, memory + kListBytes);
-    end_0(a, place, sites, bases, inputs, totals);
+    end_0(a, place, sites, bases, totals);
   }
 }
 """
@@ -2017,7 +1965,7 @@ typedef int Count;
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real group_norm_weight, group_norm_bias, saved_group_norm_mean_2, saved_group_norm_rstd_2;
+  real group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd;
 };
 // Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
@@ -2038,7 +1986,7 @@ struct Running0 {
 };
 // Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real group_norm_weight, group_norm_bias, saved_group_norm_mean_2, saved_group_norm_rstd_2, mean, mean2;
+  real group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd, mean, mean2;
 };
 
 // What a launch hands over.
@@ -2046,7 +1994,7 @@ struct Arguments {
   Tensor<float> x, group_norm_weight, group_norm_bias;
   Tensor<double> saved_group_norm_mean_2, saved_group_norm_rstd_2;
   Tensor<float> d_logsumexp, max_and_sum_of_exp_add, max_and_sum_of_exp_add_2, d_x;
-  Tensor<double> sum_d_group_norm, sum_value4, sum_of_groups_sum_value4, sum_of_groups_sum_d_group_norm;
+  Tensor<double> sum_d_group_norm, sum_value4;
   Tensor<float> d_group_norm_weight, d_group_norm_bias;
   long long width, height, rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
@@ -2083,7 +2031,6 @@ struct UnitValues {
   real p37[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   Channel1 channels1[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -2116,18 +2063,18 @@ struct Sweep0 {
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
     channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
     channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
-    channel.saved_group_norm_mean_2 = to_real(a.saved_group_norm_mean_2.at(unit.n, unit.first_channel + c));
-    channel.saved_group_norm_rstd_2 = to_real(a.saved_group_norm_rstd_2.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_mean = to_real(a.saved_group_norm_mean_2.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_rstd = to_real(a.saved_group_norm_rstd_2.at(unit.n, unit.first_channel + c));
   }
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
+  static __device__ void statistics(const Unit& unit, int c, Channel& channel) {}
   static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
                                  int i, const Unit& unit, int c, Count position,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     const Position at = position_at(position, a.height, a.width);
-    const real t6 = x - channel.saved_group_norm_mean_2;
+    const real t6 = x - channel.saved_group_norm_mean;
     const real t9 =
-        t6 * (channel.saved_group_norm_rstd_2 * channel.group_norm_weight) + channel.group_norm_bias;
+        t6 * (channel.saved_group_norm_rstd * channel.group_norm_weight) + channel.group_norm_bias;
     const real t10 = hyperbolic_tangent(t9);
     const real t12 = t10 + 3.0f;
     const real t19 =
@@ -2149,10 +2096,10 @@ struct Sweep0 {
         exponential(t10 * t12 * 0.16666667f + x - t24);
     const real t34 = t27 * ((t12 + t10) * 0.16666667f) * (1.0f - t10 * t10);
     results[0][i] = t34;
-    results[1][i] = t34 * (t6 * channel.saved_group_norm_rstd_2);
+    results[1][i] = t34 * (t6 * channel.saved_group_norm_rstd);
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
 //   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
@@ -2177,10 +2124,10 @@ struct Sweep1 {
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
     channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
     channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
-    channel.saved_group_norm_mean_2 = to_real(a.saved_group_norm_mean_2.at(unit.n, unit.first_channel + c));
-    channel.saved_group_norm_rstd_2 = to_real(a.saved_group_norm_rstd_2.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_mean = to_real(a.saved_group_norm_mean_2.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_rstd = to_real(a.saved_group_norm_rstd_2.at(unit.n, unit.first_channel + c));
   }
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
+  static __device__ void statistics(const Unit& unit, int c, Channel& channel) {
     channel.mean = unit.values->p28[c];
     channel.mean2 = unit.values->p37[c];
   }
@@ -2189,9 +2136,9 @@ struct Sweep1 {
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     const Position at = position_at(position, a.height, a.width);
-    const real t6 = x - channel.saved_group_norm_mean_2;
+    const real t6 = x - channel.saved_group_norm_mean;
     const real t9 =
-        t6 * (channel.saved_group_norm_rstd_2 * channel.group_norm_weight) + channel.group_norm_bias;
+        t6 * (channel.saved_group_norm_rstd * channel.group_norm_weight) + channel.group_norm_bias;
     const real t10 = hyperbolic_tangent(t9);
     const real t12 = t10 + 3.0f;
     const real t19 =
@@ -2212,11 +2159,12 @@ struct Sweep1 {
         to_real(a.d_logsumexp.data[offset_at(a.d_logsumexp, unit.n, unit.first_channel + c, at)]) *
         exponential(t10 * t12 * 0.16666667f + x - t24);
     const real t36 = t27 * ((t12 + t10) * 0.16666667f) * (1.0f - t10 * t10) * channel.group_norm_weight;
-    const real t41 = t36 - channel.mean - t6 * channel.saved_group_norm_rstd_2 * channel.mean2;
-    results[0][i] = t27 + channel.saved_group_norm_rstd_2 * t41;
+    const real t42 = channel.saved_group_norm_rstd *
+                     (t36 - channel.mean - t6 * channel.saved_group_norm_rstd * channel.mean2);
+    results[0][i] = t27 + t42;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
     store_vector(a.d_x.data + offset, results[0]);
   }
 };
@@ -2230,7 +2178,7 @@ __device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& tea
   }
 }
 template <class Crew>
-__device__ void finalise_3(const Arguments& a, const Unit& unit, const Team& team) {
+__device__ void finalise_3(const Arguments& a, const Unit& unit) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
     const real p23 = unit.values->totals0[c].s21.first * (float)a.number1;                   // part23
     const real p24 = p23 * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));  // part24
@@ -2264,7 +2212,7 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_value4.at(n, c)});
-    a.sum_of_groups_sum_value4.at(0, c) = total.first;
+    assign(a.d_group_norm_weight.at(0, c), total.first);
   }
   __syncthreads();
   // sum of groups(sum(d_group_norm))
@@ -2273,16 +2221,7 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_d_group_norm.at(n, c)});
-    a.sum_of_groups_sum_d_group_norm.at(0, c) = total.first;
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < 64; i += blockDim.x) {
-    const int n = i / 64, c = i % 64;
-    assign(a.d_group_norm_weight.at(n, c), number(a.sum_of_groups_sum_value4.at(n, c)));
-  }
-  for (int i = threadIdx.x; i < 64; i += blockDim.x) {
-    const int n = i / 64, c = i % 64;
-    assign(a.d_group_norm_bias.at(n, c), number(a.sum_of_groups_sum_d_group_norm.at(n, c)));
+    assign(a.d_group_norm_bias.at(0, c), total.first);
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -2292,7 +2231,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     constexpr int round = 0;
     const Unit unit = unit_of_round(shares, team, round, shared);
     prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
-    prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
+    prepare_statistics<Block, Sweep0>(unit, unit.values->channels0);
     __syncthreads();
     Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
@@ -2304,14 +2243,14 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     prepare_parameters<Block, Sweep1>(a, unit, unit.values->channels1);
     take_statistics<Block>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
     finalise_2<Block>(a, unit, team);
-    finalise_3<Block>(a, unit, team);
-    prepare_statistics<Block, Sweep1>(a, unit, unit.values->channels1);
+    finalise_3<Block>(a, unit);
+    prepare_statistics<Block, Sweep1>(unit, unit.values->channels1);
     __syncthreads();
     const bool has_next = round + 1 < rounds;
     const Unit following = unit_of_round(shares, team, round + 1, shared);
     if (has_next) {
       prepare_parameters<Block, Sweep0>(a, following, following.values->channels0);
-      prepare_statistics<Block, Sweep0>(a, following, following.values->channels0);
+      prepare_statistics<Block, Sweep0>(following, following.values->channels0);
       __syncthreads();
     }
     Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
@@ -2573,17 +2512,14 @@ class Block(torch.autograd.Function):
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 12, 37, 6144)
         sum_d_group_norm_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
         sum_value4_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_value4_memory = x.new_empty((1, 64, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 64, 1, 1, 1), dtype=torch.float64)
         finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (4 + team) * 16)
         tensors = [x, group_norm_weight, group_norm_bias, saved_group_norm_mean_2_memory]
         tensors += [saved_group_norm_rstd_2_memory, d_logsumexp, max_and_sum_of_exp_add_memory]
         tensors += [max_and_sum_of_exp_add_2_memory, d_x, sum_d_group_norm_memory, sum_value4_memory]
-        tensors += [sum_of_groups_sum_value4_memory, sum_of_groups_sum_d_group_norm_memory]
         tensors += [d_group_norm_weight, d_group_norm_bias]
         numbers = [w, h, units // teams, units % teams, h * w, team, steps, max(steps - 37, 0)]
         numbers += [min(35 - min(steps, 37), steps), finished, team_list0, 1.0 / (h * w), n]
-        axes = "nchw c c ncdhw ncdhw nchw ncdhw ncdhw nchw ncdhw ncdhw ncdhw ncdhw c c"
+        axes = "nchw c c ncdhw ncdhw nchw ncdhw ncdhw nchw ncdhw ncdhw c c"
         launch("backward_rows", team * teams, 384, 229120, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

@@ -133,10 +133,7 @@ struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  union {
-    typename WordOf<kBytes>::type words[kWords];
-    Element only;  // of a vector of one
-  };
+  typename WordOf<kBytes>::type words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -150,12 +147,9 @@ template <class Element>
 __device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
   Vector<Element> packed;
   pack(packed, values);
-#pragma unroll
-  for (int i = 0; i < 1; ++i)
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
-                 "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
-                 "r"(packed.words[4 * i + 3])
-                 : "memory");
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to)),
+               "r"(packed.words[0]), "r"(packed.words[1]), "r"(packed.words[2]), "r"(packed.words[3])
+               : "memory");
 }
 
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
@@ -336,19 +330,10 @@ namespace thread {
 
 // Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-  }
-}
-
-// The same, by a pointer. Vectors of less than four bytes are copied at once.
-template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  copy_begin((unsigned int)__cvta_generic_to_shared(shared), memory);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
 // What lies at an address in shared memory.
@@ -396,8 +381,8 @@ __device__ inline void copy_pieces(unsigned int slot, const Element* from, Count
 #pragma unroll
   for (int i = 0; i < kPieces; ++i)
     if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
-                         reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+      thread::copy_begin_at(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                            reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
 }
 
 // What was copied there.
@@ -744,10 +729,8 @@ __device__ inline void take_statistics(const Shares& shares, const Team& team, c
 // What a sweep takes for each channel of a unit, worked out once: what the tensors give, before the statistics are there,
 // and what these give. A thread of the crew works on the same channels in both and in the finalise steps between them.
 template <class Crew, class Sweep>
-__device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
-                                          typename Sweep::Channel* channels) {
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads)
-    Sweep::parameters(a, unit, c, channels[c]);
+__device__ inline void prepare_parameters(typename Sweep::Channel* channels) {
+  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) Sweep::parameters();
 }
 template <class Crew, class Sweep>
 __device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
@@ -834,11 +817,9 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     for (int piece = 0; piece < kPieces; ++piece) {
       real results[Sweep::kResults][kVector];
 #pragma unroll
-      for (int i = 0; i < kVector; ++i)
-        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                       position + piece * kPiece + i, results);
+      for (int i = 0; i < kVector; ++i) Sweep::program(walk.values, inputs, piece, i, results);
       if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
-      Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
+      Sweep::store(a, offset + piece * kPiece, results);
     }
     return;
   }
@@ -858,13 +839,13 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
       for (int i = 0; i < kVector; ++i) {
         if (first + i < begin || first + i >= walk.channel_end) continue;
         taken |= 1u << i;
-        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin, results);
+        Sweep::program(walk.values, inputs, piece, i, results);
       }
       if constexpr (Sweep::kStatistics) walk.sums.add(results, taken, true);
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
-    if (first < shares.elements) Sweep::store(a, shares, walk.unit, first, offset + piece * kPiece, results);
+    if (first < shares.elements) Sweep::store(a, offset + piece * kPiece, results);
   }
 }
 
@@ -968,7 +949,6 @@ struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
   Moments<real> p5[kUnitChannels];
   real p8[kUnitChannels], p10[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -988,10 +968,7 @@ struct Sweep0 {
   typedef NoChannel Channel;
   static constexpr int kResults = 1;
   static constexpr bool kByChannel = true, kStatistics = true;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
-                                 int i, const Unit& unit, int c, Count position,
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     const real t12 = (x <= (-3.0f) ? 1 : 0) != 0
@@ -999,8 +976,8 @@ struct Sweep0 {
                          : ((x >= 3.0f ? 1 : 0) != 0 ? x : (x * (x + 3.0f) * 0.16666667f));
     results[0][i] = t12;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
@@ -1023,10 +1000,10 @@ __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& tea
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
     assign(a.mean.at(unit.n, unit.first_channel + c), unit.values->p10[c]);
-    if ((unit.first_channel + c) % 4 == 0)
+    if ((unit.first_channel + c) % 4 == 0) {
       assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4), unit.values->p5[c].first);
-    if ((unit.first_channel + c) % 4 == 0)
       assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4), unit.values->p8[c]);
+    }
     assign(a.saved_hardswish_mean.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s4.first);
   }
 }
@@ -1061,7 +1038,7 @@ typedef int Count;
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real saved_group_norm_mean_2, saved_group_norm_rstd_2, part10, mean2, mean3;
+  real saved_group_norm_mean, saved_group_norm_rstd, part10, mean2, mean3;
 };
 
 // What a launch hands over.
@@ -1103,7 +1080,6 @@ struct UnitValues {
   real p21[kUnitChannels];
   Sum<real> p24[kUnitChannels], p29[kUnitChannels];
   Channel0 channels0[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1125,31 +1101,28 @@ struct Sweep0 {
   typedef Channel0 Channel;
   static constexpr int kResults = 1;
   static constexpr bool kByChannel = true, kStatistics = false;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
+  static __device__ void parameters() {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.saved_group_norm_mean_2 =
-        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4));
-    channel.saved_group_norm_rstd_2 =
-        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4));
+    channel.saved_group_norm_mean = to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4));
+    channel.saved_group_norm_rstd = to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4));
     channel.part10 = unit.values->p10[c];
     channel.mean2 = unit.values->p14[c];
     channel.mean3 = unit.values->p21[c];
   }
-  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
-                                 int i, const Unit& unit, int c, Count position,
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     const real t2 = x <= (-3.0f) ? 1 : 0;
     const real t6 = x >= 3.0f ? 1 : 0;
     const real t7 = x + 3.0f;
     const real t15 =
-        (t2 != 0 ? (0.0f * x) : (t6 != 0 ? x : (x * t7 * 0.16666667f))) - channel.saved_group_norm_mean_2;
-    const real t22 = channel.part10 - channel.mean2 - t15 * channel.saved_group_norm_rstd_2 * channel.mean3;
-    const real t23 = channel.saved_group_norm_rstd_2 * t22;
+        (t2 != 0 ? (0.0f * x) : (t6 != 0 ? x : (x * t7 * 0.16666667f))) - channel.saved_group_norm_mean;
+    const real t22 = channel.part10 - channel.mean2 - t15 * channel.saved_group_norm_rstd * channel.mean3;
+    const real t23 = channel.saved_group_norm_rstd * t22;
     results[0][i] = t2 != 0 ? 0.0f : (t6 != 0 ? t23 : (t23 * ((t7 + x) * 0.16666667f)));
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
     store_vector(a.d_x.data + offset, results[0]);
   }
 };
@@ -1260,7 +1233,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     finalise_0<Block>(a, unit, team);
-    prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
+    prepare_parameters<Block, Sweep0>(unit.values->channels0);
     prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
     __syncthreads();
     Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, (NoSums*)0);

@@ -140,10 +140,7 @@ struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  union {
-    typename WordOf<kBytes>::type words[kWords];
-    Element only;  // of a vector of one
-  };
+  typename WordOf<kBytes>::type words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -156,14 +153,12 @@ __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 template <class Element>
 __device__ inline Vector<Element> load_vector(const Vector<Element>* from) {
   Vector<Element> to;
-#pragma unroll
-  for (int i = 0; i < 1; ++i) {
-    const uint4 piece = reinterpret_cast<const uint4*>(from)[i];
-    to.words[4 * i] = piece.x;
-    to.words[4 * i + 1] = piece.y;
-    to.words[4 * i + 2] = piece.z;
-    to.words[4 * i + 3] = piece.w;
-  }
+  const uint4 piece = reinterpret_cast<const uint4*>(from)[0];
+  to.words[0] = piece.x;
+  to.words[1] = piece.y;
+  to.words[2] = piece.z;
+  to.words[3] = piece.w;
+
   return to;
 }
 
@@ -171,12 +166,9 @@ template <class Element>
 __device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
   Vector<Element> packed;
   pack(packed, values);
-#pragma unroll
-  for (int i = 0; i < 1; ++i)
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
-                 "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
-                 "r"(packed.words[4 * i + 3])
-                 : "memory");
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to)),
+               "r"(packed.words[0]), "r"(packed.words[1]), "r"(packed.words[2]), "r"(packed.words[3])
+               : "memory");
 }
 
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
@@ -357,19 +349,10 @@ namespace thread {
 
 // Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-  }
-}
-
-// The same, by a pointer. Vectors of less than four bytes are copied at once.
-template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  copy_begin((unsigned int)__cvta_generic_to_shared(shared), memory);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
 // What lies at an address in shared memory.
@@ -417,8 +400,8 @@ __device__ inline void copy_pieces(unsigned int slot, const Element* from, Count
 #pragma unroll
   for (int i = 0; i < kPieces; ++i)
     if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
-                         reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+      thread::copy_begin_at(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                            reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
 }
 
 // What was copied there.
@@ -880,11 +863,9 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     for (int piece = 0; piece < kPieces; ++piece) {
       real results[Sweep::kResults][kVector];
 #pragma unroll
-      for (int i = 0; i < kVector; ++i)
-        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                       position + piece * kPiece + i, results);
+      for (int i = 0; i < kVector; ++i) Sweep::program(walk.values, inputs, piece, i, results);
       if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
-      Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
+      Sweep::store(a, offset + piece * kPiece, results);
     }
     return;
   }
@@ -904,13 +885,13 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
       for (int i = 0; i < kVector; ++i) {
         if (first + i < begin || first + i >= walk.channel_end) continue;
         taken |= 1u << i;
-        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin, results);
+        Sweep::program(walk.values, inputs, piece, i, results);
       }
       if constexpr (Sweep::kStatistics) walk.sums.add(results, taken, true);
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
-    if (first < shares.elements) Sweep::store(a, shares, walk.unit, first, offset + piece * kPiece, results);
+    if (first < shares.elements) Sweep::store(a, offset + piece * kPiece, results);
   }
 }
 
@@ -1056,7 +1037,6 @@ struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
   real p8[kUnitChannels];
   Channel1 channels1[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1076,16 +1056,13 @@ struct Sweep0 {
   typedef NoChannel Channel;
   static constexpr int kResults = 1;
   static constexpr bool kByChannel = false, kStatistics = true;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
-                                 int i, const Unit& unit, int c, Count position,
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     results[0][i] = (x <= 0.0f ? 1 : 0) != 0 ? 0.0f : x;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
 //   relu = select(x <= 0, 0, x)
@@ -1105,16 +1082,15 @@ struct Sweep1 {
     channel.mean_relu = unit.values->totals0[0].s4.first;
     channel.rstd_relu = unit.values->p8[c];
   }
-  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
-                                 int i, const Unit& unit, int c, Count position,
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     const real t10 = (((x <= 0.0f ? 1 : 0) != 0 ? 0.0f : x) - channel.mean_relu) *
                      (channel.rstd_relu * channel.group_norm_weight);
     results[0][i] = t10 + channel.group_norm_bias;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
     store_vector(a.group_norm.data + offset, results[0]);
   }
 };
@@ -1127,11 +1103,11 @@ __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& tea
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    if ((unit.first_channel + c) % 16 == 0)
+    if ((unit.first_channel + c) % 16 == 0) {
       assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16),
              unit.values->totals0[0].s4.first);
-    if ((unit.first_channel + c) % 16 == 0)
       assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16), unit.values->p8[c]);
+    }
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1144,9 +1120,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     sweep_first<false>(a, shares, team, ring, walk);
     give_by_block(shares, team, shared.list0[round % 2],
                   team_list(unit.values->totals0, a.team_list0, team, round));
-    if (is_first_warp()) {
-      prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
-    }
+    if (is_first_warp()) prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
   }
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
@@ -1158,9 +1132,8 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     __syncthreads();
     const bool has_next = round + 1 < rounds;
     const Unit following = unit_of_round(shares, team, round + 1, shared);
-    if (has_next && is_first_warp()) {
+    if (has_next && is_first_warp())
       prepare_parameters<Warp, Sweep1>(a, following, following.values->channels1);
-    }
     Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
     Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (NoChannel*)0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
@@ -1182,7 +1155,7 @@ typedef int Count;
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real saved_group_norm_mean_2, saved_group_norm_rstd_2;
+  real saved_group_norm_mean, saved_group_norm_rstd;
 };
 // Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
@@ -1203,13 +1176,13 @@ struct Running0 {
 };
 // Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real group_norm_weight, saved_group_norm_mean_2, saved_group_norm_rstd_2, mean, mean2;
+  real group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, mean, mean2;
 };
 
 // What a launch hands over.
 struct Arguments {
   Tensor<float> d_group_norm, x, saved_group_norm_mean, saved_group_norm_rstd, group_norm_weight, d_x;
-  Tensor<double> sum_d_group_norm, sum_value4, sum_of_groups_sum_value4, sum_of_groups_sum_d_group_norm;
+  Tensor<double> sum_d_group_norm, sum_value4;
   Tensor<float> d_group_norm_weight, d_group_norm_bias;
   long long rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
@@ -1249,7 +1222,6 @@ struct UnitValues {
   real p26[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   Channel1 channels1[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1274,23 +1246,22 @@ struct Sweep0 {
   static constexpr bool kByChannel = true, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.saved_group_norm_mean_2 =
+    channel.saved_group_norm_mean =
         to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16));
-    channel.saved_group_norm_rstd_2 =
+    channel.saved_group_norm_rstd =
         to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16));
   }
-  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
-                                 int i, const Unit& unit, int c, Count position,
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real d_group_norm = element_at(inputs.d_group_norm[piece], i);
     const real x = element_at(inputs.x[piece], i);
-    const real t8 = (((x <= 0.0f ? 1 : 0) != 0 ? 0.0f : x) - channel.saved_group_norm_mean_2) *
-                    channel.saved_group_norm_rstd_2;
+    const real t8 = (((x <= 0.0f ? 1 : 0) != 0 ? 0.0f : x) - channel.saved_group_norm_mean) *
+                    channel.saved_group_norm_rstd;
     results[0][i] = d_group_norm;
     results[1][i] = d_group_norm * t8;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x, d_group_norm
 //   relu = select(x <= 0, 0, x)
@@ -1309,26 +1280,24 @@ struct Sweep1 {
     channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.saved_group_norm_mean_2 =
+    channel.saved_group_norm_mean =
         to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16));
-    channel.saved_group_norm_rstd_2 =
+    channel.saved_group_norm_rstd =
         to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16));
     channel.mean = unit.values->p17[c];
     channel.mean2 = unit.values->p26[c];
   }
-  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
-                                 int i, const Unit& unit, int c, Count position,
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     const real d_group_norm = element_at(inputs.d_group_norm[piece], i);
     const real t4 = x <= 0.0f ? 1 : 0;
-    const real t9 =
-        ((t4 != 0 ? 0.0f : x) - channel.saved_group_norm_mean_2) * channel.saved_group_norm_rstd_2;
+    const real t9 = ((t4 != 0 ? 0.0f : x) - channel.saved_group_norm_mean) * channel.saved_group_norm_rstd;
     const real t15 = d_group_norm * channel.group_norm_weight - channel.mean - t9 * channel.mean2;
-    results[0][i] = t4 != 0 ? 0.0f : (channel.saved_group_norm_rstd_2 * t15);
+    results[0][i] = t4 != 0 ? 0.0f : (channel.saved_group_norm_rstd * t15);
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
     store_vector(a.d_x.data + offset, results[0]);
   }
 };
@@ -1342,7 +1311,7 @@ __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& tea
   }
 }
 template <class Crew>
-__device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& team) {
+__device__ void finalise_2(const Arguments& a, const Unit& unit) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
     const real p12 = unit.values->totals0[c].s10.first * (float)a.number1;                   // part12
     const real p13 = p12 * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));  // part13
@@ -1376,7 +1345,7 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_value4.at(n, c)});
-    a.sum_of_groups_sum_value4.at(0, c) = total.first;
+    assign(a.d_group_norm_weight.at(0, c), total.first);
   }
   __syncthreads();
   // sum of groups(sum(d_group_norm))
@@ -1385,16 +1354,7 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_d_group_norm.at(n, c)});
-    a.sum_of_groups_sum_d_group_norm.at(0, c) = total.first;
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < 128; i += blockDim.x) {
-    const int n = i / 128, c = i % 128;
-    assign(a.d_group_norm_weight.at(n, c), number(a.sum_of_groups_sum_value4.at(n, c)));
-  }
-  for (int i = threadIdx.x; i < 128; i += blockDim.x) {
-    const int n = i / 128, c = i % 128;
-    assign(a.d_group_norm_bias.at(n, c), number(a.sum_of_groups_sum_d_group_norm.at(n, c)));
+    assign(a.d_group_norm_bias.at(0, c), total.first);
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1416,7 +1376,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     prepare_parameters<Block, Sweep1>(a, unit, unit.values->channels1);
     take_statistics<Block>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
     finalise_1<Block>(a, unit, team);
-    finalise_2<Block>(a, unit, team);
+    finalise_2<Block>(a, unit);
     prepare_statistics<Block, Sweep1>(a, unit, unit.values->channels1);
     __syncthreads();
     const bool has_next = round + 1 < rounds;
@@ -1611,15 +1571,12 @@ class Block(torch.autograd.Function):
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 12, 18, 12288)
         sum_d_group_norm_memory = x.new_empty((n, 128, 1, 1, 1), dtype=torch.float64)
         sum_value4_memory = x.new_empty((n, 128, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_value4_memory = x.new_empty((1, 128, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 128, 1, 1, 1), dtype=torch.float64)
         finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (16 + team) * 16)
         tensors = [d_group_norm, x, saved_group_norm_mean, saved_group_norm_rstd, group_norm_weight, d_x]
-        tensors += [sum_d_group_norm_memory, sum_value4_memory, sum_of_groups_sum_value4_memory]
-        tensors += [sum_of_groups_sum_d_group_norm_memory, d_group_norm_weight, d_group_norm_bias]
+        tensors += [sum_d_group_norm_memory, sum_value4_memory, d_group_norm_weight, d_group_norm_bias]
         numbers = [units // teams, units % teams, d * h * w, team, steps, max(steps - 18, 0)]
         numbers += [min(16 - min(steps, 18), steps), finished, team_list0, 1.0 / (d * h * w), n]
-        axes = "ncdhw ncdhw nc nc c ncdhw ncdhw ncdhw ncdhw ncdhw c c"
+        axes = "ncdhw ncdhw nc nc c ncdhw ncdhw ncdhw c c"
         launch("backward_rows", team * teams, 384, 226304, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

@@ -142,10 +142,7 @@ struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  union {
-    typename WordOf<kBytes>::type words[kWords];
-    Element only;  // of a vector of one
-  };
+  typename WordOf<kBytes>::type words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -158,14 +155,12 @@ __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 template <class Element>
 __device__ inline Vector<Element> load_vector(const Vector<Element>* from) {
   Vector<Element> to;
-#pragma unroll
-  for (int i = 0; i < 1; ++i) {
-    const uint4 piece = reinterpret_cast<const uint4*>(from)[i];
-    to.words[4 * i] = piece.x;
-    to.words[4 * i + 1] = piece.y;
-    to.words[4 * i + 2] = piece.z;
-    to.words[4 * i + 3] = piece.w;
-  }
+  const uint4 piece = reinterpret_cast<const uint4*>(from)[0];
+  to.words[0] = piece.x;
+  to.words[1] = piece.y;
+  to.words[2] = piece.z;
+  to.words[3] = piece.w;
+
   return to;
 }
 
@@ -173,12 +168,9 @@ template <class Element>
 __device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
   Vector<Element> packed;
   pack(packed, values);
-#pragma unroll
-  for (int i = 0; i < 1; ++i)
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
-                 "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
-                 "r"(packed.words[4 * i + 3])
-                 : "memory");
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to)),
+               "r"(packed.words[0]), "r"(packed.words[1]), "r"(packed.words[2]), "r"(packed.words[3])
+               : "memory");
 }
 
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
@@ -368,19 +360,10 @@ namespace thread {
 
 // Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-  }
-}
-
-// The same, by a pointer. Vectors of less than four bytes are copied at once.
-template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  copy_begin((unsigned int)__cvta_generic_to_shared(shared), memory);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
 // What lies at an address in shared memory.
@@ -424,11 +407,11 @@ __device__ inline void copy_wait(int pending) {
 
 // Begins to copy to this thread's column of shared memory, at `slot`.
 template <class Element>
-__device__ inline void copy_pieces(unsigned int slot, const Element* from, Count element, Count elements) {
+__device__ inline void copy_pieces(unsigned int slot, const Element* from) {
 #pragma unroll
   for (int i = 0; i < kPieces; ++i)
-    thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
-                       reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+    thread::copy_begin_at(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                          reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
 }
 
 // What was copied there.
@@ -442,8 +425,7 @@ __device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[
 
 // The same from memory.
 template <class Element>
-__device__ inline void read_pieces(const Element* from, Count element, Count elements,
-                                   Vector<Element> (&pieces)[kPieces]) {
+__device__ inline void read_pieces(const Element* from, Vector<Element> (&pieces)[kPieces]) {
 #pragma unroll
   for (int i = 0; i < kPieces; ++i)
     pieces[i] = load_vector(reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
@@ -681,7 +663,7 @@ struct Ring {
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
   if (kRing == 0 || ring.units == 0) return;
-  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.column + ring.issued);
+  copy_inputs(a, ring.offset, ring.column + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
@@ -888,19 +870,17 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
   for (int piece = 0; piece < kPieces; ++piece) {
     real results[Sweep::kResults][kVector];
 #pragma unroll
-    for (int i = 0; i < kVector; ++i)
-      Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, position + piece * kPiece + i,
-                     results);
+    for (int i = 0; i < kVector; ++i) Sweep::program(walk.values, inputs, piece, i, results);
     if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
-    Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
+    Sweep::store(a, offset + piece * kPiece, results);
   }
   return;
 }
 
 // The inputs of a walk's next chunk from memory.
 template <class Sweep>
-__device__ inline Inputs read_next(const Arguments& a, const Shares& shares, const Walk<Sweep>& walk) {
-  return read_inputs(a, walk.offset, walk.element + (Count)(threadIdx.x % 32) * kVector, shares.elements);
+__device__ inline Inputs read_next(const Arguments& a, const Walk<Sweep>& walk) {
+  return read_inputs(a, walk.offset);
 }
 
 // A chunk that came into the ring: the first sweep of its unit takes it when its copy has ended.
@@ -923,7 +903,7 @@ __device__ inline void sweep_first(const Arguments& a, const Shares& shares, con
                                    Walk<Sweep>& walk) {
 #pragma unroll 1
   for (int step = 0; step < shares.chunks; ++step) {
-    visit(a, shares, walk, kAgain && step < shares.again ? read_next(a, shares, walk) : take_visited(ring));
+    visit(a, shares, walk, kAgain && step < shares.again ? read_next(a, walk) : take_visited(ring));
     if (kOnly && (!kAgain || step >= shares.again)) release_kept(ring, a, shares, team);
   }
   if (shares.chunks > 0) flush(shares, walk);
@@ -944,12 +924,12 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
   for (int i = lead > 0 ? -lead : 0; i < end; ++i) {
     if ((unsigned int)i < chunks) {
       visit(a, shares, last,
-            kAgain && i < shares.again ? read_next(a, shares, last) : ring_inputs(ring.column + ring.kept));
+            kAgain && i < shares.again ? read_next(a, last) : ring_inputs(ring.column + ring.kept));
       if (!kAgain || i >= shares.again) release_kept(ring, a, shares, team);
     }
     const int step = i + lead;
     if ((unsigned int)step < next_chunks)
-      visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
+      visit(a, shares, next, kAgain && step < shares.again ? read_next(a, next) : take_visited(ring));
     if (step != next_last || step < 0) continue;
     if (shares.chunks > 0) flush(shares, next);
     if constexpr (First::kStatistics) give_by_block(shares, team, next.list, next_list);
@@ -1018,18 +998,17 @@ struct Arguments {
 struct Inputs {
   Vector<float> x[kPieces];
 };
-__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
-                                   unsigned int slot) {
-  copy_pieces(slot, a.x.data + offset, element, elements);
+__device__ inline void copy_inputs(const Arguments& a, long long offset, unsigned int slot) {
+  copy_pieces(slot, a.x.data + offset);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
   ring_pieces(slot, inputs.x);
   return inputs;
 }
-__device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
+__device__ inline Inputs read_inputs(const Arguments& a, long long offset) {
   Inputs inputs;
-  read_pieces(a.x.data + offset, element, elements, inputs.x);
+  read_pieces(a.x.data + offset, inputs.x);
   return inputs;
 }
 
@@ -1038,7 +1017,6 @@ struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
   real p7[kUnitChannels];
   Channel1 channels1[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1057,16 +1035,13 @@ struct Sweep0 {
   typedef NoChannel Channel;
   static constexpr int kResults = 1;
   static constexpr bool kByChannel = false, kStatistics = true;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
-                                 int i, const Unit& unit, int c, Count position,
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     results[0][i] = x;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
 //   group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
@@ -1086,16 +1061,15 @@ struct Sweep1 {
     channel.mean_x = unit.values->totals0[0].s3.first;
     channel.rstd_x = unit.values->p7[c];
   }
-  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
-                                 int i, const Unit& unit, int c, Count position,
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     const real t8 =
         (x - channel.mean_x) * (channel.rstd_x * channel.group_norm_weight) + channel.group_norm_bias;
     results[0][i] = t8 * sigmoid(t8);
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
     store_vector(a.silu.data + offset, results[0]);
   }
 };
@@ -1108,11 +1082,11 @@ __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& tea
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    if ((unit.first_channel + c) % 16 == 0)
+    if ((unit.first_channel + c) % 16 == 0) {
       assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16),
              unit.values->totals0[0].s3.first);
-    if ((unit.first_channel + c) % 16 == 0)
       assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16), unit.values->p7[c]);
+    }
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1125,9 +1099,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     sweep_first<false>(a, shares, team, ring, walk);
     give_by_block(shares, team, shared.list0[round % 2],
                   team_list(unit.values->totals0, a.team_list0, team, round));
-    if (is_first_warp()) {
-      prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
-    }
+    if (is_first_warp()) prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
   }
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
@@ -1139,9 +1111,8 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     __syncthreads();
     const bool has_next = round + 1 < rounds;
     const Unit following = unit_of_round(shares, team, round + 1, shared);
-    if (has_next && is_first_warp()) {
+    if (has_next && is_first_warp())
       prepare_parameters<Warp, Sweep1>(a, following, following.values->channels1);
-    }
     Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
     Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (NoChannel*)0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
@@ -1163,7 +1134,7 @@ typedef int Count;
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real group_norm_weight, group_norm_bias, saved_group_norm_mean_2, saved_group_norm_rstd_2;
+  real group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd;
 };
 // Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
@@ -1184,14 +1155,14 @@ struct Running0 {
 };
 // Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real group_norm_weight, group_norm_bias, saved_group_norm_mean_2, saved_group_norm_rstd_2, mean, mean2;
+  real group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd, mean, mean2;
 };
 
 // What a launch hands over.
 struct Arguments {
   Tensor<float> x, d_silu, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd,
       d_x;
-  Tensor<double> sum_d_group_norm, sum_value4, sum_of_groups_sum_value4, sum_of_groups_sum_d_group_norm;
+  Tensor<double> sum_d_group_norm, sum_value4;
   Tensor<float> d_group_norm_weight, d_group_norm_bias;
   long long rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
@@ -1204,10 +1175,9 @@ struct Arguments {
 struct Inputs {
   Vector<float> x[kPieces], d_silu[kPieces];
 };
-__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
-                                   unsigned int slot) {
-  copy_pieces(slot, a.x.data + offset, element, elements);
-  copy_pieces(slot + 32 * kThreads, a.d_silu.data + offset, element, elements);
+__device__ inline void copy_inputs(const Arguments& a, long long offset, unsigned int slot) {
+  copy_pieces(slot, a.x.data + offset);
+  copy_pieces(slot + 32 * kThreads, a.d_silu.data + offset);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
@@ -1215,10 +1185,10 @@ __device__ inline Inputs ring_inputs(unsigned int slot) {
   ring_pieces(slot + 32 * kThreads, inputs.d_silu);
   return inputs;
 }
-__device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
+__device__ inline Inputs read_inputs(const Arguments& a, long long offset) {
   Inputs inputs;
-  read_pieces(a.x.data + offset, element, elements, inputs.x);
-  read_pieces(a.d_silu.data + offset, element, elements, inputs.d_silu);
+  read_pieces(a.x.data + offset, inputs.x);
+  read_pieces(a.d_silu.data + offset, inputs.d_silu);
   return inputs;
 }
 
@@ -1231,7 +1201,6 @@ struct UnitValues {
   real p28[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   Channel1 channels1[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1260,26 +1229,25 @@ struct Sweep0 {
     channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.saved_group_norm_mean_2 =
+    channel.saved_group_norm_mean =
         to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16));
-    channel.saved_group_norm_rstd_2 =
+    channel.saved_group_norm_rstd =
         to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16));
   }
-  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
-                                 int i, const Unit& unit, int c, Count position,
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     const real d_silu = element_at(inputs.d_silu[piece], i);
-    const real t6 = x - channel.saved_group_norm_mean_2;
+    const real t6 = x - channel.saved_group_norm_mean;
     const real t9 =
-        t6 * (channel.saved_group_norm_rstd_2 * channel.group_norm_weight) + channel.group_norm_bias;
+        t6 * (channel.saved_group_norm_rstd * channel.group_norm_weight) + channel.group_norm_bias;
     const real t10 = sigmoid(t9);
     const real t16 = d_silu * (t10 + t9 * (t10 * (1.0f - t10)));
     results[0][i] = t16;
-    results[1][i] = t16 * (t6 * channel.saved_group_norm_rstd_2);
+    results[1][i] = t16 * (t6 * channel.saved_group_norm_rstd);
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x, d_silu
 //   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
@@ -1299,29 +1267,28 @@ struct Sweep1 {
     channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.saved_group_norm_mean_2 =
+    channel.saved_group_norm_mean =
         to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16));
-    channel.saved_group_norm_rstd_2 =
+    channel.saved_group_norm_rstd =
         to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16));
     channel.mean = unit.values->p19[c];
     channel.mean2 = unit.values->p28[c];
   }
-  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
-                                 int i, const Unit& unit, int c, Count position,
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
     const real d_silu = element_at(inputs.d_silu[piece], i);
-    const real t6 = x - channel.saved_group_norm_mean_2;
+    const real t6 = x - channel.saved_group_norm_mean;
     const real t9 =
-        t6 * (channel.saved_group_norm_rstd_2 * channel.group_norm_weight) + channel.group_norm_bias;
+        t6 * (channel.saved_group_norm_rstd * channel.group_norm_weight) + channel.group_norm_bias;
     const real t10 = sigmoid(t9);
     const real t21 = d_silu * (t10 + t9 * (t10 * (1.0f - t10))) * channel.group_norm_weight - channel.mean;
     const real t24 =
-        channel.saved_group_norm_rstd_2 * (t21 - t6 * channel.saved_group_norm_rstd_2 * channel.mean2);
+        channel.saved_group_norm_rstd * (t21 - t6 * channel.saved_group_norm_rstd * channel.mean2);
     results[0][i] = t24;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const real (&results)[kResults][kVector]) {
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
     store_vector(a.d_x.data + offset, results[0]);
   }
 };
@@ -1335,7 +1302,7 @@ __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& tea
   }
 }
 template <class Crew>
-__device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& team) {
+__device__ void finalise_2(const Arguments& a, const Unit& unit) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
     const real p14 = unit.values->totals0[c].s12.first * (float)a.number1;                   // part14
     const real p15 = p14 * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));  // part15
@@ -1369,7 +1336,7 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_value4.at(n, c)});
-    a.sum_of_groups_sum_value4.at(0, c) = total.first;
+    assign(a.d_group_norm_weight.at(0, c), total.first);
   }
   __syncthreads();
   // sum of groups(sum(d_group_norm))
@@ -1378,16 +1345,7 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_d_group_norm.at(n, c)});
-    a.sum_of_groups_sum_d_group_norm.at(0, c) = total.first;
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < 512; i += blockDim.x) {
-    const int n = i / 512, c = i % 512;
-    assign(a.d_group_norm_weight.at(n, c), number(a.sum_of_groups_sum_value4.at(n, c)));
-  }
-  for (int i = threadIdx.x; i < 512; i += blockDim.x) {
-    const int n = i / 512, c = i % 512;
-    assign(a.d_group_norm_bias.at(n, c), number(a.sum_of_groups_sum_d_group_norm.at(n, c)));
+    assign(a.d_group_norm_bias.at(0, c), total.first);
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1409,7 +1367,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     prepare_parameters<Block, Sweep1>(a, unit, unit.values->channels1);
     take_statistics<Block>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
     finalise_1<Block>(a, unit, team);
-    finalise_2<Block>(a, unit, team);
+    finalise_2<Block>(a, unit);
     prepare_statistics<Block, Sweep1>(a, unit, unit.values->channels1);
     __syncthreads();
     const bool has_next = round + 1 < rounds;
@@ -1608,16 +1566,13 @@ class Block(torch.autograd.Function):
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 6, 32768, again=False)
         sum_d_group_norm_memory = x.new_empty((n, 512, 1, 1, 1), dtype=torch.float64)
         sum_value4_memory = x.new_empty((n, 512, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_value4_memory = x.new_empty((1, 512, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 512, 1, 1, 1), dtype=torch.float64)
         finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (16 + team) * 16)
         tensors = [x, d_silu, group_norm_weight, group_norm_bias, saved_group_norm_mean]
         tensors += [saved_group_norm_rstd, d_x, sum_d_group_norm_memory, sum_value4_memory]
-        tensors += [sum_of_groups_sum_value4_memory, sum_of_groups_sum_d_group_norm_memory]
         tensors += [d_group_norm_weight, d_group_norm_bias]
         numbers = [units // teams, units % teams, h * w, team, steps, 0, min(4 - min(steps, 6), steps)]
         numbers += [finished, team_list0, 1.0 / (h * w), n]
-        axes = "nchw nchw c c nc nc nchw ncdhw ncdhw ncdhw ncdhw c c"
+        axes = "nchw nchw c c nc nc nchw ncdhw ncdhw c c"
         launch("backward_rows", team * teams, 512, 202112, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

@@ -147,10 +147,7 @@ struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  union {
-    typename WordOf<kBytes>::type words[kWords];
-    Element only;  // of a vector of one
-  };
+  typename WordOf<kBytes>::type words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -163,14 +160,12 @@ __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 template <class Element>
 __device__ inline Vector<Element> load_vector(const Vector<Element>* from) {
   Vector<Element> to;
-#pragma unroll
-  for (int i = 0; i < 1; ++i) {
-    const uint4 piece = reinterpret_cast<const uint4*>(from)[i];
-    to.words[4 * i] = piece.x;
-    to.words[4 * i + 1] = piece.y;
-    to.words[4 * i + 2] = piece.z;
-    to.words[4 * i + 3] = piece.w;
-  }
+  const uint4 piece = reinterpret_cast<const uint4*>(from)[0];
+  to.words[0] = piece.x;
+  to.words[1] = piece.y;
+  to.words[2] = piece.z;
+  to.words[3] = piece.w;
+
   return to;
 }
 
@@ -178,12 +173,9 @@ template <class Element>
 __device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
   Vector<Element> packed;
   pack(packed, values);
-#pragma unroll
-  for (int i = 0; i < 1; ++i)
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
-                 "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
-                 "r"(packed.words[4 * i + 3])
-                 : "memory");
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to)),
+               "r"(packed.words[0]), "r"(packed.words[1]), "r"(packed.words[2]), "r"(packed.words[3])
+               : "memory");
 }
 
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
@@ -297,19 +289,16 @@ namespace thread {
 
 // Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-  }
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
 // The same, by a pointer. Vectors of less than four bytes are copied at once.
 template <class Copied>
 __device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  copy_begin((unsigned int)__cvta_generic_to_shared(shared), memory);
+  copy_begin_at((unsigned int)__cvta_generic_to_shared(shared), memory);
 }
 
 // Ends a group of copies.
@@ -449,7 +438,7 @@ template <class Sweep, bool kFirst, bool kLast>
 __device__ inline void sweep(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
                              const typename Sweep::Positions (&positions)[kPositions], const Kept& kept,
                              char* column, typename Sweep::Sums (&sums)[kPositions], const Next& next,
-                             Gathered& gathered, char* memory) {
+                             char* memory) {
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) sums[p].clear();
   Weight<real> weight = {};
@@ -477,10 +466,10 @@ __device__ inline void sweep(const Arguments& a, const Place& place, const Sites
     for (int p = 0; p < kPositions; ++p) {
 #pragma unroll
       for (int e = 0; e < kElements; ++e)
-        results[p][e] = Sweep::program(a, place, sites, bases, step, positions[p], channels, inputs, p, e);
-      sums[p].add(results[p], taken, weight);
+        results[p][e] = Sweep::program(positions[p], channels, inputs, p, e);
+      sums[p].add(results[p], taken);
     }
-    if constexpr (Sweep::kSums > 0) Sweep::gather(sites, step, results, gathered, memory);
+    if constexpr (Sweep::kSums > 0) Sweep::gather(sites, step, results, memory);
     Sweep::store(a, place, sites, bases, step, results);
   }
 }
@@ -524,7 +513,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
   const Place place = place_of_thread();
   Gathered nothing;
   for (Count tile = blockIdx.x; tile < (Count)a.tiles; tile += gridDim.x)
-    run_tile(a, place, tile, -1, memory, nothing);
+    run_tile(a, place, tile, -1, memory);
 }
 """
 
@@ -583,7 +572,7 @@ __device__ inline real* sums_column(char* memory) {
   return reinterpret_cast<real*>(memory + kSumsOffset) + threadIdx.x;
 }
 
-__device__ inline void clear_sums(Gathered& gathered, real* column) {
+__device__ inline void clear_sums(real* column) {
 #pragma unroll
   for (int i = 0; i < kSumWords; ++i) {
     column[i * kThreads] = 0;
@@ -594,7 +583,7 @@ __device__ inline void clear_sums(Gathered& gathered, real* column) {
 template <class Sweep>
 __device__ inline void gather_step(const Sites& sites, int step,
                                    const typename Sweep::Results (&results)[kPositions][kElements],
-                                   Gathered& gathered, real* column) {
+                                   real* column) {
 #pragma unroll
   for (int e = 0; e < kElements; ++e) {
     real sums[Sweep::kSums];
@@ -631,7 +620,7 @@ __device__ inline long long sums_place(Count span, int member, int number, int c
 
 // Merges the sums of a span over the threads of this block, and clears them.
 __device__ inline void end_span(const Arguments& a, const Place& place, const Spans& spans, Count span,
-                                Gathered& gathered, char* memory) {
+                                char* memory) {
   real* column = sums_column(memory);
 #pragma unroll
   for (int half = kPlaces / 2; half > 0; half /= 2) {
@@ -658,7 +647,7 @@ __device__ inline void end_span(const Arguments& a, const Place& place, const Sp
     }
   }
   __syncthreads();
-  clear_sums(gathered, column);
+  clear_sums(column);
 }
 
 // The sum of a channel over members of the list that have a share of the span.
@@ -726,7 +715,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
   const Place place = place_of_thread();
   const Spans spans = spans_of(a);
   Gathered gathered;
-  clear_sums(gathered, sums_column(memory));
+  clear_sums(sums_column(memory));
   const Count first = (Count)blockIdx.x * spans.block_tiles;
   const Count end = first + spans.block_tiles < (Count)a.tiles ? first + spans.block_tiles : (Count)a.tiles;
   const Sites sites = sites_of(a, place, first);
@@ -735,9 +724,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
   Count span = first / spans.span_tiles;
   Count span_end = (span + 1) * spans.span_tiles;
   for (Count tile = first; tile < end; ++tile) {
-    run_tile(a, place, tile, tile + 1 < end ? tile + 1 : -1, memory, gathered);
+    run_tile(a, place, tile, tile + 1 < end ? tile + 1 : -1, memory);
     if (tile + 1 != span_end && tile + 1 != end) continue;
-    end_span(a, place, spans, span, gathered, memory);
+    end_span(a, place, spans, span, memory);
     ++span;
     span_end += spans.span_tiles;
   }
@@ -764,7 +753,7 @@ struct Results0 {
 struct Sums0 {
   Sum<real> s3;
   __device__ void clear() { s3.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {
+  __device__ void add(const Results0 (&results)[kElements], unsigned int taken) {
     {
       real values[kElements];
 #pragma unroll
@@ -789,7 +778,7 @@ struct Results1 {
 struct Sums1 {
   int nothing;
   __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {}
+  __device__ void add(const Results1 (&results)[kElements], unsigned int taken) {}
   __device__ void merge_lanes() {}
   __device__ void merge_all(const Sums1 (&parts)[kTeam]) {}
 };
@@ -805,7 +794,6 @@ struct Arguments {
 FORWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
-  int nothing;
   long long x, silu, at_saved_l2_normalize_square_sum[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
@@ -872,7 +860,6 @@ __device__ inline PositionInputs read_positions(const Arguments& a, const Sites&
 }
 // Statistics of the thread's positions.
 struct Totals {
-  int nothing;
   Sums0 sums0[kPositions];
 };
 
@@ -898,12 +885,10 @@ struct Sweep0 {
     Channels channels;
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
-    const real t1 = element_at(inputs.x[e], p) * element_at(inputs.x[e], p);
+  static __device__ Results program(const Positions& position, const Channels& channels, const Inputs& inputs,
+                                    int p, int e) {
     Results results;
-    results.r1 = t1;
+    results.r1 = element_at(inputs.x[e], p) * element_at(inputs.x[e], p);
     return results;
   }
   static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
@@ -922,15 +907,12 @@ struct Sweep1 {
   static constexpr int kFirstSum = 0, kSums = 0;
   // What is the same for all channels.
   struct Positions {
-    int nothing;
     real q0;
   };
   static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
     Positions result;
     const real t1 = square_root(totals.sums0[p].s3.first);
-    const real t3 = t1 < 1e-12f ? 1 : 0;
-    const real t4 = t3 != 0 ? 1e-12f : t1;
-    result.q0 = t4;
+    result.q0 = (t1 < 1e-12f ? 1 : 0) != 0 ? 1e-12f : t1;
     return result;
   }
   struct Channels {
@@ -941,20 +923,15 @@ struct Sweep1 {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.data[a.gamma.offset(sites.n[0], channel)]) : 0;
+      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.at(sites.n[0], channel)) : 0;
     }
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
-    const real t4 = element_at(inputs.x[e], p) / position.q0;
-    const real t6 = t4 * 9.797959f;
-    const real t7 = t6 * channels.i1[e];
-    const real t8 = sigmoid(t7);
-    const real t9 = t7 * t8;
+  static __device__ Results program(const Positions& position, const Channels& channels, const Inputs& inputs,
+                                    int p, int e) {
+    const real t7 = element_at(inputs.x[e], p) / position.q0 * 9.797959f * channels.i1[e];
     Results results;
-    results.r12 = t9;
+    results.r12 = t7 * sigmoid(t7);
     return results;
   }
   static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
@@ -973,7 +950,7 @@ struct Sweep1 {
 };
 // Behind sweep 0, by the first thread of each position.
 __device__ inline void end_0(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
-                             const PositionInputs& inputs, const Totals& totals) {
+                             const Totals& totals) {
   if (place.slot != 0) return;
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) {
@@ -984,7 +961,7 @@ __device__ inline void end_0(const Arguments& a, const Place& place, const Sites
 }
 // The plan's sweeps on one tile.
 __device__ inline void run_tile(const Arguments& a, const Place& place, Count tile, Count next_tile,
-                                char* memory, Gathered& gathered) {
+                                char* memory) {
   const Sites sites = sites_of(a, place, tile);
   const Bases bases = bases_of(a, sites);
   char* column = memory + kListBytes + kTotalsBytes;
@@ -997,18 +974,16 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
     Sweep0::Positions positions[kPositions];
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions(inputs, totals, p);
-    sweep<Sweep0, true, false>(a, place, sites, bases, positions, kept, column, totals.sums0, next, gathered,
-                               memory);
+    sweep<Sweep0, true, false>(a, place, sites, bases, positions, kept, column, totals.sums0, next, memory);
     merge_tile(place, totals.sums0, memory, memory + kListBytes);
-    end_0(a, place, sites, bases, inputs, totals);
+    end_0(a, place, sites, bases, totals);
   }
   {
     Sweep1::Positions positions[kPositions];
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) positions[p] = Sweep1::positions(inputs, totals, p);
     Sums1 nothing[kPositions];
-    sweep<Sweep1, false, true>(a, place, sites, bases, positions, kept, column, nothing, next, gathered,
-                               memory);
+    sweep<Sweep1, false, true>(a, place, sites, bases, positions, kept, column, nothing, next, memory);
   }
 }
 """
@@ -1032,7 +1007,7 @@ struct Results0 {
 struct Sums0 {
   Sum<real> s20;
   __device__ void clear() { s20.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {
+  __device__ void add(const Results0 (&results)[kElements], unsigned int taken) {
     {
       real values[kElements];
 #pragma unroll
@@ -1057,7 +1032,7 @@ struct Results1 {
 struct Sums1 {
   int nothing;
   __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {}
+  __device__ void add(const Results1 (&results)[kElements], unsigned int taken) {}
   __device__ void merge_lanes() {}
   __device__ void merge_all(const Sums1 (&parts)[kTeam]) {}
 };
@@ -1065,7 +1040,7 @@ struct Sums1 {
 // What a launch hands over.
 struct Arguments {
   Tensor<float> gamma, d_x, x, d_silu, saved_l2_normalize_square_sum;
-  Tensor<double> sum_value2, sum_sum, sum_of_groups_sum_sum;
+  Tensor<double> sum_value2, sum_sum;
   Tensor<float> d_gamma;
   long long tiles, sample_tiles, positions, block_tiles, bundle;
   real* block_sums;
@@ -1080,7 +1055,6 @@ struct Arguments {
 BACKWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
-  int nothing;
   long long x, d_silu, d_x, at_saved_l2_normalize_square_sum[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
@@ -1166,11 +1140,10 @@ __device__ void finalise_all(const Arguments& a) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < 1; i += 1) {
-      const int n = set / 96;
-      const int c = set % 96;
-      total.merge(Sum<double>{number(a.sum_value2.at(n, c))});
-    }
+    const int n = set / 96;
+    const int c = set % 96;
+    total.merge(Sum<double>{number(a.sum_value2.at(n, c))});
+
     a.sum_sum.at(set / 96, set % 96) = total.first;
   }
   __syncthreads();
@@ -1180,12 +1153,7 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_sum.at(n, c)});
-    a.sum_of_groups_sum_sum.at(0, c) = total.first;
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < 96; i += blockDim.x) {
-    const int n = i / 96, c = i % 96;
-    assign(a.d_gamma.at(n, c), number(a.sum_of_groups_sum_sum.at(n, c)));
+    assign(a.d_gamma.at(0, c), total.first);
   }
 }
 """
@@ -1194,7 +1162,6 @@ __device__ void finalise_all(const Arguments& a) {
 BACKWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
 struct PositionInputs {
-  int nothing;
   real i3[kPositions];
 };
 __device__ inline PositionInputs read_positions(const Arguments& a, const Sites& sites, const Bases& bases) {
@@ -1209,7 +1176,6 @@ __device__ inline PositionInputs read_positions(const Arguments& a, const Sites&
 }
 // Statistics of the thread's positions.
 struct Totals {
-  int nothing;
   Sums0 sums0[kPositions];
 };
 
@@ -1231,20 +1197,17 @@ struct Sweep0 {
   static constexpr int kFirstSum = 0, kSums = 1;
   static __device__ void add_sums(const Results& results, real (&sums)[kSums]) { sums[0] += results.r19; }
   static __device__ void gather(const Sites& sites, int step, const Results (&results)[kPositions][kElements],
-                                Gathered& gathered, char* memory) {
-    gather_step<Sweep0>(sites, step, results, gathered, sums_column(memory));
+                                char* memory) {
+    gather_step<Sweep0>(sites, step, results, sums_column(memory));
   }
   // What is the same for all channels.
   struct Positions {
-    int nothing;
     real q0;
   };
   static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
     Positions result;
     const real t1 = square_root(inputs.i3[p]);
-    const real t3 = t1 < 1e-12f ? 1 : 0;
-    const real t4 = t3 != 0 ? 1e-12f : t1;
-    result.q0 = t4;
+    result.q0 = (t1 < 1e-12f ? 1 : 0) != 0 ? 1e-12f : t1;
     return result;
   }
   struct Channels {
@@ -1255,29 +1218,20 @@ struct Sweep0 {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.data[a.gamma.offset(sites.n[0], channel)]) : 0;
+      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.at(sites.n[0], channel)) : 0;
     }
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
+  static __device__ Results program(const Positions& position, const Channels& channels, const Inputs& inputs,
+                                    int p, int e) {
     const real t5 = element_at(inputs.x[e], p) / position.q0;
     const real t7 = t5 * 9.797959f;
     const real t8 = t7 * channels.i1[e];
     const real t9 = sigmoid(t8);
-    const real t11 = 1.0f - t9;
-    const real t12 = t9 * t11;
-    const real t13 = t8 * t12;
-    const real t14 = t9 + t13;
-    const real t15 = element_at(inputs.d_silu[e], p) * t14;
-    const real t16 = t15 * t7;
-    const real t17 = t15 * channels.i1[e];
-    const real t18 = t17 * 9.797959f;
-    const real t19 = t18 * t5;
+    const real t15 = element_at(inputs.d_silu[e], p) * (t9 + t8 * (t9 * (1.0f - t9)));
     Results results;
-    results.r19 = t16;
-    results.r22 = t19;
+    results.r19 = t15 * t7;
+    results.r22 = t15 * channels.i1[e] * 9.797959f * t5;
     return results;
   }
   static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
@@ -1301,7 +1255,6 @@ struct Sweep1 {
   static constexpr int kFirstSum = 1, kSums = 0;
   // What is the same for all channels.
   struct Positions {
-    int nothing;
     real q0, q1, q2, q3;
   };
   static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
@@ -1309,11 +1262,10 @@ struct Sweep1 {
     const real t1 = square_root(inputs.i3[p]);
     const real t3 = t1 < 1e-12f ? 1 : 0;
     const real t4 = t3 != 0 ? 1e-12f : t1;
-    const real t9 = totals.sums0[p].s20.first / t4;
     result.q0 = t1;
     result.q1 = t3;
     result.q2 = t4;
-    result.q3 = t9;
+    result.q3 = totals.sums0[p].s20.first / t4;
     return result;
   }
   struct Channels {
@@ -1324,31 +1276,18 @@ struct Sweep1 {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.data[a.gamma.offset(sites.n[0], channel)]) : 0;
+      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.at(sites.n[0], channel)) : 0;
     }
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
-    const real t7 = element_at(inputs.x[e], p) / position.q2;
-    const real t9 = t7 * 9.797959f;
-    const real t10 = t9 * channels.i1[e];
+  static __device__ Results program(const Positions& position, const Channels& channels, const Inputs& inputs,
+                                    int p, int e) {
+    const real t10 = element_at(inputs.x[e], p) / position.q2 * 9.797959f * channels.i1[e];
     const real t11 = sigmoid(t10);
-    const real t13 = 1.0f - t11;
-    const real t14 = t11 * t13;
-    const real t15 = t10 * t14;
-    const real t16 = t11 + t15;
-    const real t17 = element_at(inputs.d_silu[e], p) * t16;
-    const real t18 = t17 * channels.i1[e];
-    const real t19 = t18 * 9.797959f;
-    const real t20 = t19 / position.q2;
-    const real t22 = element_at(inputs.x[e], p) / position.q0;
-    const real t24 = t22 * position.q3;
-    const real t25 = position.q1 != 0 ? 0.0f : t24;
-    const real t26 = t20 - t25;
+    const real t18 = element_at(inputs.d_silu[e], p) * (t11 + t10 * (t11 * (1.0f - t11))) * channels.i1[e];
+    const real t25 = position.q1 != 0 ? 0.0f : (element_at(inputs.x[e], p) / position.q0 * position.q3);
     Results results;
-    results.r28 = t26;
+    results.r28 = t18 * 9.797959f / position.q2 - t25;
     return results;
   }
   static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
@@ -1367,7 +1306,7 @@ struct Sweep1 {
 };
 // The plan's sweeps on one tile.
 __device__ inline void run_tile(const Arguments& a, const Place& place, Count tile, Count next_tile,
-                                char* memory, Gathered& gathered) {
+                                char* memory) {
   const Sites sites = sites_of(a, place, tile);
   const Bases bases = bases_of(a, sites);
   char* column = memory + kListBytes + kTotalsBytes;
@@ -1383,8 +1322,7 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
     Sweep0::Positions positions[kPositions];
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions(inputs, totals, p);
-    sweep<Sweep0, true, false>(a, place, sites, bases, positions, kept, column, totals.sums0, next, gathered,
-                               memory);
+    sweep<Sweep0, true, false>(a, place, sites, bases, positions, kept, column, totals.sums0, next, memory);
     merge_tile(place, totals.sums0, memory, memory + kListBytes);
   }
   {
@@ -1392,8 +1330,7 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) positions[p] = Sweep1::positions(inputs, totals, p);
     Sums1 nothing[kPositions];
-    sweep<Sweep1, false, true>(a, place, sites, bases, positions, kept, column, nothing, next, gathered,
-                               memory);
+    sweep<Sweep1, false, true>(a, place, sites, bases, positions, kept, column, nothing, next, memory);
   }
 }
 """
@@ -1559,15 +1496,14 @@ class Block(torch.autograd.Function):
         bundles = (blocks + bundle - 1) // bundle
         sum_value2_memory = x.new_empty((n, 96, 1, 1, 1), dtype=torch.float64)
         sum_sum_memory = x.new_empty((n, 96, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_sum_memory = x.new_empty((1, 96, 1, 1, 1), dtype=torch.float64)
         (finished,) = zeros(x, (1 + bundles) * 4)
         block_sums = x.new_empty((n + blocks) * 96 * 4, dtype=torch.uint8)
         bundle_sums = x.new_empty((n + bundles) * 96 * 8, dtype=torch.uint8)
         tensors = [gamma, d_x, x, d_silu, saved_l2_normalize_square_sum, sum_value2_memory, sum_sum_memory]
-        tensors += [sum_of_groups_sum_sum_memory, d_gamma]
+        tensors += [d_gamma]
         numbers = [tiles, sample_tiles, d * h * w, block_tiles, bundle, block_sums, bundle_sums, finished]
         numbers += [96 * n, n]
-        axes = "cdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw cdhw"
+        axes = "cdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw cdhw"
         launch("backward_columns", blocks, 256, 57600, False, tensors, axes, numbers)
         return d_x, d_gamma
 

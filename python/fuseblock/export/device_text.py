@@ -81,6 +81,11 @@ class Piece:
 
     def text(self, kept: set[int]) -> str:
         """What is left with these declarations, by their ids; namespaces without any are dropped."""
+        text = self.whole(kept)
+        return text if self.file else _joined(text)
+
+    def whole(self, kept: set[int]) -> str:
+        """The same with each member and constant in a declaration of its own, as it was parsed."""
         lines: list[str] = []
         for part in self.parts:
             if isinstance(part, str):
@@ -95,7 +100,7 @@ class Piece:
         listed = re.compile(r"^//   (\w+)\(")
         rows = [row for row in self.head.split("\n") if not (found := listed.match(row)) or found[1] in there]
         head = "\n".join(rows)
-        body = "\n".join(lines) if self.file else _joined("\n".join(lines))
+        body = "\n".join(lines)
         return re.sub(r"\n{3,}", "\n\n", f"{head}{body}".strip("\n")) + "\n" if body.strip() else ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-__all__ = ["constants", "fold", "with_sizes", "without_comments"]
+__all__ = ["constants", "fold", "statement_end", "with_sizes", "without_comments"]
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _HIDDEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
@@ -122,16 +122,16 @@ def _skip(code: str, i: int) -> int:
         return i
 
 
-def _statement_end(code: str, start: int) -> int:
+def statement_end(code: str, start: int) -> int:
     """Behind the statement that begins there."""
     start = _skip(code, start)
     if code[start] == "{":
         return _closing(code, start) + 1
     if match := re.compile(r"(if|for|while|switch)\b[^(]*\(").match(code, start):
-        end = _statement_end(code, _closing(code, match.end() - 1) + 1)
+        end = statement_end(code, _closing(code, match.end() - 1) + 1)
         follow = _skip(code, end)
         if match[1] == "if" and re.compile(r"else\b").match(code, follow):
-            return _statement_end(code, follow + 4)
+            return statement_end(code, follow + 4)
         return end
     while code[start] != ";":
         start = _closing(code, start) + 1 if code[start] in _PAIRS else start + 1
@@ -158,10 +158,10 @@ def _fold_if(text: str, known: Mapping[str, int]) -> str | None:
                 return text[: match.end()] + decided + text[close:]
             continue
         start = match.start()
-        then_end = _statement_end(code, close + 1)
+        then_end = statement_end(code, close + 1)
         follow = _skip(code, then_end)
         has_else = re.compile(r"else\b").match(code, follow) is not None
-        end = _statement_end(code, follow + 4) if has_else else then_end
+        end = statement_end(code, follow + 4) if has_else else then_end
         body = text[close + 1 : then_end] if decided else text[follow + 4 : end] if has_else else ""
         before = _before(code, start)
         behind_else = code[: before + 1].endswith("else")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fuseblock.export import device_text, fold
+from fuseblock.export import device_text, fold, tidy
 from fuseblock.export.shapes import General, Term
 
 __all__ = ["Kernels", "tensor_name"]
@@ -97,20 +97,30 @@ class Kernels:
                 for each in self.kernels
             )
         )
-        for kernel in self.kernels:
-            for file, text in kernel.texts:
+        files: dict[str, str] = {}
+        emitted: dict[tuple[int, int], str] = {}
+        for k, kernel in enumerate(self.kernels):
+            for i, (file, text) in enumerate(kernel.texts):
                 if not file:
-                    kernel.pieces.append(device_text.parse("", fold.fold(text, known[id(kernel)])))
-                elif file not in self._files:
+                    emitted[k, i] = fold.fold(text, known[id(kernel)])
+                elif file not in files:
                     # Several kernels may have the file: constants that are the same in all of them.
                     users = [known[id(each)] for each in self.kernels if file in dict(each.texts)]
                     common = dict(set.intersection(*(set(each.items()) for each in users)))
-                    text = fold.with_sizes(text, elements, common)
-                    self._files[file] = device_text.parse(file, fold.fold(text, common))
-                if file:
-                    kernel.pieces.append(self._files[file])
-            kernel.kept = device_text.pruned(kernel.pieces, kernel.launch["entry"])
-        self._share()
+                    files[file] = fold.fold(fold.with_sizes(text, elements, common), common)
+        # What is left out leaves more that nothing takes.
+        while True:
+            self._parse(files, emitted)
+            before = (dict(files), dict(emitted))
+            kept = set().union(*(kernel.kept for kernel in self.kernels))
+            files = {file: self._files[file].whole(kept) for file in files}
+            for k, i in emitted:
+                emitted[k, i] = self.kernels[k].pieces[i].whole(self.kernels[k].kept)
+            texts = tidy.tidied([*files.values(), *emitted.values()])
+            files = dict(zip(files, texts, strict=False))
+            emitted = dict(zip(emitted, texts[len(files) :], strict=True))
+            if before == (files, emitted):
+                break
         for kernel in self.kernels:
             used = set()
             for piece in kernel.pieces:
@@ -120,6 +130,17 @@ class Kernels:
                     if declaration.names == {"Arguments"}:
                         declaration.text = _with_members(declaration.text, kernel.numbers, used)
                         kernel.members = _members([declaration.text])
+
+    def _parse(self, files: Mapping[str, str], emitted: Mapping[tuple[int, int], str]) -> None:
+        """Cuts the texts into declarations and finds those that the kernels reach."""
+        self._files = {file: device_text.parse(file, text) for file, text in files.items()}
+        for k, kernel in enumerate(self.kernels):
+            kernel.pieces = [
+                self._files[file] if file else device_text.parse("", emitted[k, i])
+                for i, (file, _) in enumerate(kernel.texts)
+            ]
+            kernel.kept = device_text.pruned(kernel.pieces, kernel.launch["entry"])
+        self._share()
 
     def lines(self, name: str) -> list[str]:
         """The lines of Python that launch a plan's kernels, behind those that allocate inputs and outputs."""

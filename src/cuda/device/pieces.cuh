@@ -7,8 +7,8 @@ __device__ inline void copy_pieces(unsigned int slot, const Element* from, Count
 #pragma unroll
   for (int i = 0; i < kPieces; ++i)
     if (kWhole || element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
-                         reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+      thread::copy_begin_at(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                            reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
 }
 
 // What was copied there.

@@ -238,9 +238,10 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.open(
         "static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {");
     text.line("Positions result;");
-    std::vector<std::string> names = write_statements(
-        text, split.position, [&](int input) { return position_text(which.inputs[at(input)]); }, "real",
-        single_, {rounded_at(rounded, split.position_places), !writes_16_bit()});
+    const std::vector<std::int32_t> kept(split.results.begin(), split.results.end());
+    std::vector<std::string> names =
+        write_nested(text, split.position, [&](int input) { return position_text(which.inputs[at(input)]); },
+                     "real", single_, kept, {rounded_at(rounded, split.position_places), !writes_16_bit()});
     for (std::size_t k = 0; k < split.results.size(); ++k)
       text.line("result.q" + std::to_string(k) + " = " + names[at(split.results[k])] + ";");
     text.line("return result;");
@@ -253,13 +254,15 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.line(
         "                                  int step, const Positions& position, const Channels& channels,");
     text.line("                                  const Inputs& inputs, int p, int e) {");
-    names = write_statements(text, split.element,
-                             [&](int input) -> std::string {
-                               if (input >= split.first_result)
-                                 return "position.q" + number_text(input - split.first_result);
-                               return element_text(which.inputs[at(input)]);
-                             },
-                             "real", single_, {rounded_at(rounded, split.places), !writes_16_bit()});
+    std::vector<std::int32_t> wanted;
+    for (std::int32_t step : taken) wanted.push_back(split.places[at(step)]);
+    names = write_nested(text, split.element,
+                         [&](int input) -> std::string {
+                           if (input >= split.first_result)
+                             return "position.q" + number_text(input - split.first_result);
+                           return element_text(which.inputs[at(input)]);
+                         },
+                         "real", single_, wanted, {rounded_at(rounded, split.places), !writes_16_bit()});
     text.line("Results results;");
     for (std::int32_t step : taken)
       text.line("results.r" + number_text(step) + " = " + names[at(split.places[at(step)])] + ";");
@@ -289,8 +292,7 @@ class ColumnsWriter : ColumnsSumsWriter {
       if (!along_channels()) {
         open_loop(text, "e", "kElements");
         text.line("const int channel = channel_of(place, step, e);");
-        text.line(member + "[e] = has_channel(channel) ? to_real(" + from + ".data[" + from +
-                  ".offset(sites.n[0], channel)]) : 0;");
+        text.line(member + "[e] = has_channel(channel) ? to_real(" + from + ".at(sites.n[0], channel)) : 0;");
         text.close();
         continue;
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <functional>
 #include <set>
 
 #include "cuda/conv_sum.h"
@@ -241,6 +242,11 @@ void KernelWriter::write_merge_all(Text& text, int number, const std::vector<int
   text.close();
 }
 
+int KernelWriter::merge_of(int number) const {
+  const Part& which = part(number);
+  return which.kind == PartKind::kComponent && which.component == 0 ? which.operands[0] : number;
+}
+
 bool KernelWriter::is_merge(int number) const {
   return part(number).kind == PartKind::kMerge || part(number).kind == PartKind::kReduce;
 }
@@ -253,15 +259,17 @@ void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts,
   std::vector<int> others;
   std::map<int, std::vector<int>> of_merge;
   for (int output : outputs) {
-    const int from = slot(output).part;
+    const int from = merge_of(slot(output).part);
     const bool here = std::find(parts.begin(), parts.end(), from) != parts.end() && is_merge(from) &&
                       slot(output).extents == slot(schedule_.statistic_slot(from, 0)).extents;
     (here ? of_merge[from] : others).push_back(output);
   }
-  auto taken = [&](int number) {
-    for (std::size_t i = 0; i < schedule_.graph.parts.size(); ++i) {
-      const std::vector<int>& operands = part(static_cast<int>(i)).operands;
-      if (std::find(operands.begin(), operands.end(), number) != operands.end()) return true;
+  // By other parts, or outputs; its first component is the merge itself.
+  std::function<bool(int)> taken = [&](int number) {
+    for (int i = 0; i < static_cast<int>(schedule_.graph.parts.size()); ++i) {
+      const std::vector<int>& operands = part(i).operands;
+      if (std::find(operands.begin(), operands.end(), number) == operands.end()) continue;
+      if (merge_of(i) == i || merge_of(i) != number || taken(i)) return true;
     }
     return std::any_of(others.begin(), others.end(), [&](int each) { return slot(each).part == number; });
   };

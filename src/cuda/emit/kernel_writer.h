@@ -59,6 +59,8 @@ class KernelWriter {
 
  private:
   bool is_merge(int part) const;
+  // The statistic whose first component a part is; the part itself where it is none.
+  int merge_of(int part) const;
   // A merge, into memory where it is `kept`, and into outputs.
   void write_merge_all(Text& text, int number, const std::vector<int>& outputs, bool kept);
   // A formula, or the same numbers for other groups of channels.

@@ -112,7 +112,16 @@ class RowsWriter : UnitWriter {
     return static_cast<int>(std::find(steps.begin(), steps.end(), step) - steps.begin());
   }
   // What an input of a program is called among those that do not vary over positions.
-  std::string channel_name(int i, int input) const { return names_[at(sweep(i).inputs[at(input)])]; }
+  std::string channel_name(int i, int input) const {
+    const std::string& name = names_[at(sweep(i).inputs[at(input)])];
+    // The number that sets a statistic apart from a tensor of its name is not needed among them.
+    const std::string plain = name.ends_with("_2") ? name.substr(0, name.size() - 2) : name;
+    const std::vector<int> inputs = channel_inputs(i);
+    const bool taken = std::any_of(inputs.begin(), inputs.end(), [&](int other) {
+      return other != input && names_[at(sweep(i).inputs[at(other)])] == plain;
+    });
+    return taken ? name : plain;
+  }
 
   // The types of a sweep's statistics and of its channels' values, or those of none.
   std::string sums_type(int i) const { return has_statistics(i) ? "Sums" + number_text(i) : "NoSums"; }
@@ -209,7 +218,6 @@ class RowsWriter : UnitWriter {
     for (int i = 0; i < sweep_count(); ++i)
       if (has_channels(i))
         text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
-    text.line("int nothing;");
     text.close("};");
     text.open("struct Shared {");
     text.line("UnitValues values[2];");
@@ -241,6 +249,7 @@ class RowsWriter : UnitWriter {
     text.line(std::string("static constexpr bool kByChannel = ") + (by_channel(i) ? "true" : "false") +
               ", kStatistics = " + (has_statistics(i) ? "true;" : "false;"));
     for (const bool statistics : {false, true}) {
+      if (!has_channels(i)) continue;
       text.open(std::string("static __device__ void ") + (statistics ? "statistics" : "parameters") +
                 "(const Arguments& a, const Unit& unit, int c, Channel& channel) {");
       for (int k : channel_inputs(i)) {
@@ -369,10 +378,10 @@ class RowsWriter : UnitWriter {
   }
 
   void write_prepare(Text& text, const std::string& what, const std::string& crew, int which,
-                     const std::string& unit) const {
+                     const std::string& unit, const std::string& indent = "") const {
     if (!has_channels(which)) return;
     const std::string name = number_text(which);
-    text.line("prepare_" + what + "<" + crew + ", Sweep" + name + ">(a, " + unit + ", " + unit +
+    text.line(indent + "prepare_" + what + "<" + crew + ", Sweep" + name + ">(a, " + unit + ", " + unit +
               ".values->channels" + name + ");");
   }
 
@@ -442,10 +451,9 @@ class RowsWriter : UnitWriter {
     text.line("Walk<Sweep0> walk = " + walk_text(0, "unit", "round") + ";");
     text.line("sweep_first<false>(a, shares, team, ring, walk);");
     if (has_statistics(0)) write_give(text, 0, "give_by_block");
-    if (by_first_warp(0)) {
-      text.open("if (is_first_warp()) {");
-      write_prepare(text, "parameters", "Warp", 1, "unit");
-      text.close();
+    if (by_first_warp(0) && has_channels(1)) {
+      text.line("if (is_first_warp())");
+      write_prepare(text, "parameters", "Warp", 1, "unit", "  ");
     }
     text.close();
     text.open("for (int round = 0; round < rounds; ++round) {");
@@ -469,10 +477,9 @@ class RowsWriter : UnitWriter {
       write_begin(text, "following");
       text.close();
     }
-    if (by_first_warp(0)) {
-      text.open("if (has_next && is_first_warp()) {");
-      write_prepare(text, "parameters", "Warp", 1, "following");
-      text.close();
+    if (by_first_warp(0) && has_channels(1)) {
+      text.line("if (has_next && is_first_warp())");
+      write_prepare(text, "parameters", "Warp", 1, "following", "  ");
     }
     text.line("Walk<Sweep" + number_text(last) + "> walk = " + walk_text(last, "unit", "round") + ";");
     text.line("Walk<Sweep0> next = " + walk_text(0, "following", "round + 1") + ";");

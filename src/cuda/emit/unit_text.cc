@@ -362,24 +362,34 @@ void UnitWriter::write_to_memory(Text& text, int i, bool apart) {
   if (!apart) text.line("Crew::sync();");
   text.line("if (team.member != 0) return;");
   text.open("for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {");
-  for (const auto& [to, value] : stores) write_store(text, to, value);
+  std::string last;  // condition
+  for (const auto& [to, value] : stores) {
+    const std::string condition = store_condition(to);
+    if (condition != last && !last.empty()) text.close();
+    if (condition != last && !condition.empty()) text.open("if (" + condition + ") {");
+    last = condition;
+    text.line(store_text(to, value));
+  }
+  if (!last.empty()) text.close();
   text.close();
 }
 
-void UnitWriter::write_store(Text& text, int to, const std::string& value) {
+std::string UnitWriter::store_condition(int to) const {
   const Extents& extents = slot(to).extents;
   std::string condition;
-  std::string channel = "unit.first_channel + c";
   if (extents[0] == 1 && domain_[0] != 1) condition = "unit.n == 0";
-  if (extents[1] != domain_[1]) {
-    const std::int64_t group = domain_[1] / std::max<std::int64_t>(extents[1], 1);
+  if (extents[1] != domain_[1])
     condition += (condition.empty() ? "" : " && ") + std::string("(unit.first_channel + c) % ") +
-                 number_text(group) + " == 0";
-    channel = "(unit.first_channel + c) / " + number_text(group);
-  }
-  const std::string name = tensor(to);
-  text.line((condition.empty() ? "" : "if (" + condition + ") ") + "assign(" + name + ".at(unit.n, " +
-            channel + "), " + value + ");");
+                 number_text(domain_[1] / std::max<std::int64_t>(extents[1], 1)) + " == 0";
+  return condition;
+}
+
+std::string UnitWriter::store_text(int to, const std::string& value) {
+  const Extents& extents = slot(to).extents;
+  std::string channel = "unit.first_channel + c";
+  if (extents[1] != domain_[1])
+    channel = "(" + channel + ") / " + number_text(domain_[1] / std::max<std::int64_t>(extents[1], 1));
+  return "assign(" + tensor(to) + ".at(unit.n, " + channel + "), " + value + ");";
 }
 
 void UnitWriter::write_merge(Text& text, int number) {

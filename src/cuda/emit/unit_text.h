@@ -87,7 +87,9 @@ class UnitWriter : public KernelWriter {
   void write_finalise_unit(Text& text, int step);
   // The statement that works a value out for channel `c`.
   void write_value(Text& text, int number);
-  void write_store(Text& text, int to, const std::string& value);
+  // Where a thread writes to a tensor, empty for everywhere, and how.
+  std::string store_condition(int to) const;
+  std::string store_text(int to, const std::string& value);
   // Merges over groups of channels, one warp a group.
   void write_merge(Text& text, int number);
 

@@ -471,7 +471,7 @@ struct ExpSum {
   }
 };
 
-constexpr unsigned int kAllElements = kElements == 32 ? 0xffffffffu : (1u << kElements % 32) - 1;
+constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -555,7 +555,6 @@ namespace thread {
 // Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
 __device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
@@ -569,15 +568,11 @@ __device__ inline void copy_begin(Copied* shared, const Copied* memory) {
 // What lies at an address in shared memory.
 template <class Copied>
 __device__ inline Copied read_shared(unsigned int shared) {
-  constexpr int kBytes = 16;
   Copied copied;
-#pragma unroll
-  for (int i = 0; i < kBytes / 16; ++i)
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
-                   "=r"(copied.words[4 * i + 3])
-                 : "r"(shared + 16 * i)
-                 : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(copied.words[0]), "=r"(copied.words[1]), "=r"(copied.words[2]), "=r"(copied.words[3])
+               : "r"(shared)
+               : "memory");
   return copied;
 }
 
@@ -860,7 +855,7 @@ struct Ring {
   int pending;          // copies under way, and those that a first sweep has not taken yet
   int copies;           // of this unit that are still to come
   int units;            // and units
-  Count element;        // of the next copy, in its unit
+  Count copied;         // the element of the next copy, in its unit
   long long offset;     // and in the tensors
 
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
@@ -868,18 +863,18 @@ struct Ring {
 
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
-  if (kRing == 0 || ring.units == 0) return;
-  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.column + ring.issued);
+  if (ring.units == 0) return;
+  copy_inputs(a, ring.offset, ring.copied, shares.elements, ring.column + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  ring.element += kChunk;
+  ring.copied += kChunk;
   ring.offset += kChunk;
   if (--ring.copies > 0) return;
   ring.copies = shares.chunks - shares.again;
   --ring.units;
   const Count share = (Count)ring.copies * kChunk;
-  ring.element -= share;
+  ring.copied -= share;
   ring.offset += team.count * (long long)shares.elements - share;
 }
 
@@ -890,9 +885,10 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
   asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
   ring.units = ring.copies > 0 ? rounds : 0;
-  ring.element =
+  const Count element =
       shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
-  ring.offset = team.number * (long long)shares.elements + ring.element;
+  ring.copied = element;
+  ring.offset = team.number * (long long)shares.elements + element;
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team);
   return ring;
@@ -901,17 +897,16 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
 // Where the blocks of a team put their statistics of one sweep and round: those of each channel, or of the unit.
 template <class Sums>
 struct TeamList {
-  Sums* totals;  // of the unit
-  Sums* shared;  // of this block, where the team is a cluster: one place for each channel
-  uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
-  unsigned int tag;
+  Sums* totals;      // of the unit
+  uint2* words;      // of all its blocks: one place for each pair of block and channel
+  unsigned int tag;  // beside each word
 };
 
 // Lists in turn: who writes the next but one knows that this one is read.
 template <class Sums>
 __device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
   uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
-  return {totals, 0, words, round + 1u};
+  return {totals, words, round + 1u};
 }
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
@@ -1271,8 +1266,6 @@ struct Kept {
 // The tile that the block does next, where there is one.
 struct Next {
   bool any;
-  Sites sites;
-  Bases bases;
 };
 
 // Begins to bring everything that is kept.
@@ -1603,9 +1596,7 @@ struct Gathered {};
 
 FORWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
-struct PositionInputs {
-  int nothing;
-};
+struct PositionInputs {};
 __device__ inline PositionInputs read_positions() {
   PositionInputs inputs;
   return inputs;
@@ -1851,9 +1842,7 @@ struct Gathered {};
 
 BACKWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
-struct PositionInputs {
-  int nothing;
-};
+struct PositionInputs {};
 __device__ inline PositionInputs read_positions() {
   PositionInputs inputs;
   return inputs;

@@ -117,23 +117,13 @@ struct Tensor {
   __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
-// The words that a vector of so many bytes is made of.
-template <int kBytes>
-struct WordOf {
-  typedef unsigned int type;
-};
-template <>
-struct WordOf<2> {
-  typedef unsigned short type;
-};
-
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
 template <class Element>
 struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  typename WordOf<kBytes>::type words[kWords];
+  unsigned int words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -164,7 +154,6 @@ __device__ inline double share(double part, double whole) { return part / whole;
 
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing
-//   add(values, taken) takes those of kElements elements whose bit of `taken` is set
 //   merge(other)       joins two parts; the order of the calls is part of the result
 //   merge_lanes()      joins the parts of a warp's lanes, which all get the result
 // Moments also add(values, taken, weight), for many statistics that take equally many elements.
@@ -196,13 +185,6 @@ struct Sum {
   Number first;
 
   __device__ void clear() { first = 0; }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
-    Number chains[kChains] = {};
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += values[i];
-    first += sum_of(chains);
-  }
   template <class Other>
   __device__ void merge(const Sum<Other>& other) {
     first += other.first;
@@ -216,22 +198,6 @@ struct Moments {
   Number first, second, count;
 
   __device__ void clear() { first = second = count = 0; }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
-    if (taken == 0) return;
-    const Number number = __popc(taken);
-    // In several chains, none of which waits for the others.
-    Number chains[kChains] = {};
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += values[i];
-    const Number mean = sum_of(chains) * share((Number)1, number);
-#pragma unroll
-    for (int i = 0; i < kChains; ++i) chains[i] = 0;
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += (values[i] - mean) * (values[i] - mean);
-    merge(Moments{mean, sum_of(chains), number});
-  }
   template <class Other>
   __device__ void merge(const Moments<Other>& other) {
     if (other.count == 0) return;
@@ -331,7 +297,6 @@ namespace thread {
 // Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
 __device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
@@ -339,15 +304,11 @@ __device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) 
 // What lies at an address in shared memory.
 template <class Copied>
 __device__ inline Copied read_shared(unsigned int shared) {
-  constexpr int kBytes = 16;
   Copied copied;
-#pragma unroll
-  for (int i = 0; i < kBytes / 16; ++i)
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
-                   "=r"(copied.words[4 * i + 3])
-                 : "r"(shared + 16 * i)
-                 : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(copied.words[0]), "=r"(copied.words[1]), "=r"(copied.words[2]), "=r"(copied.words[3])
+               : "r"(shared)
+               : "memory");
   return copied;
 }
 
@@ -614,7 +575,7 @@ struct Ring {
   int pending;          // copies under way, and those that a first sweep has not taken yet
   int copies;           // of this unit that are still to come
   int units;            // and units
-  Count element;        // of the next copy, in its unit
+  Count copied;         // the element of the next copy, in its unit
   long long offset;     // and in the tensors
 
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
@@ -622,18 +583,18 @@ struct Ring {
 
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
-  if (kRing == 0 || ring.units == 0) return;
-  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.column + ring.issued);
+  if (ring.units == 0) return;
+  copy_inputs(a, ring.offset, ring.copied, shares.elements, ring.column + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  ring.element += kChunk;
+  ring.copied += kChunk;
   ring.offset += kChunk;
   if (--ring.copies > 0) return;
   ring.copies = shares.chunks - shares.again;
   --ring.units;
   const Count share = (Count)ring.copies * kChunk;
-  ring.element -= share;
+  ring.copied -= share;
   ring.offset += team.count * (long long)shares.elements - share;
 }
 
@@ -644,9 +605,10 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
   asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
   ring.units = ring.copies > 0 ? rounds : 0;
-  ring.element =
+  const Count element =
       shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
-  ring.offset = team.number * (long long)shares.elements + ring.element;
+  ring.copied = element;
+  ring.offset = team.number * (long long)shares.elements + element;
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team);
   return ring;
@@ -655,17 +617,16 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
 // Where the blocks of a team put their statistics of one sweep and round: those of each channel, or of the unit.
 template <class Sums>
 struct TeamList {
-  Sums* totals;  // of the unit
-  Sums* shared;  // of this block, where the team is a cluster: one place for each channel
-  uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
-  unsigned int tag;
+  Sums* totals;      // of the unit
+  uint2* words;      // of all its blocks: one place for each pair of block and channel
+  unsigned int tag;  // beside each word
 };
 
 // Lists in turn: who writes the next but one knows that this one is read.
 template <class Sums>
 __device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
   uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
-  return {totals, 0, words, round + 1u};
+  return {totals, words, round + 1u};
 }
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
@@ -742,7 +703,6 @@ __device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
 // Where a warp is in a sweep over its share of a unit.
 template <class Sweep>
 struct Walk {
-  Unit unit;
   const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
   const typename Sweep::Channel* at;        // of these, that of the walk's channel
   typename Sweep::Sums* list;               // of the block's statistics, or 0
@@ -765,7 +725,6 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
                                          const typename Sweep::Channel* channels,
                                          typename Sweep::Sums* list) {
   Walk<Sweep> walk;
-  walk.unit = unit;
   walk.channels = channels;
   walk.list = list;
   walk.element = shares.begin(shares.warp);
@@ -812,7 +771,6 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     while (walk.channel_end <= element) next_channel(shares, walk);
   const Count length = stretch<Sweep>(shares);
   if (element + kChunk <= walk.channel_end) {
-    const Count position = mine - (walk.channel_end - length);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
       real results[Sweep::kResults][kVector];

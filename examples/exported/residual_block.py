@@ -129,23 +129,13 @@ struct Tensor {
   __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
-// The words that a vector of so many bytes is made of.
-template <int kBytes>
-struct WordOf {
-  typedef unsigned int type;
-};
-template <>
-struct WordOf<2> {
-  typedef unsigned short type;
-};
-
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
 template <class Element>
 struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  typename WordOf<kBytes>::type words[kWords];
+  unsigned int words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -229,11 +219,10 @@ struct Sum {
   Number first;
 
   __device__ void clear() { first = 0; }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
+  __device__ void add(const Number (&values)[kElements]) {
     Number chains[kChains] = {};
 #pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += values[i];
+    for (int i = 0; i < kElements; ++i) chains[i % kChains] += values[i];
     first += sum_of(chains);
   }
   template <class Other>
@@ -249,22 +238,6 @@ struct Moments {
   Number first, second, count;
 
   __device__ void clear() { first = second = count = 0; }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
-    if (taken == 0) return;
-    const Number number = __popc(taken);
-    // In several chains, none of which waits for the others.
-    Number chains[kChains] = {};
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += values[i];
-    const Number mean = sum_of(chains) * share((Number)1, number);
-#pragma unroll
-    for (int i = 0; i < kChains; ++i) chains[i] = 0;
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += (values[i] - mean) * (values[i] - mean);
-    merge(Moments{mean, sum_of(chains), number});
-  }
   template <class Other>
   __device__ void merge(const Moments<Other>& other) {
     if (other.count == 0) return;
@@ -285,8 +258,6 @@ struct Moments {
     count = whole;
   }
 };
-
-constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -313,9 +284,7 @@ __device__ inline Value from_first(const Value& value) {
 template <class Statistic>
 struct Running : Statistic {
   // `begins`: perhaps the first elements of all.
-  __device__ void add(const real (&values)[kElements], unsigned int taken, bool begins) {
-    Statistic::add(values, taken);
-  }
+  __device__ void add(const real (&values)[kElements], bool begins) { Statistic::add(values); }
   __device__ Statistic settled() const { return *this; }
 };
 
@@ -333,20 +302,18 @@ struct Running<Moments<Number>> {
 #pragma unroll
     for (int i = 0; i < kChains; ++i) sums[i] = squares[i] = 0;
   }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken, bool begins) {
+  __device__ void add(const Number (&values)[kElements], bool begins) {
     if (begins && count == 0) {
 #pragma unroll
-      for (int i = kElements - 1; i >= 0; --i)
-        if (taken >> i & 1) pivot = values[i];
+      for (int i = kElements - 1; i >= 0; --i) pivot = values[i];
     }
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
-      if (!(taken >> i & 1)) continue;
       const Number distance = values[i] - pivot;
       sums[i % kChains] += distance;
       squares[i % kChains] += distance * distance;
     }
-    count += __popc(taken);
+    count += kElements;
   }
   __device__ Moments<Number> settled() const {
     if (count == 0) return Moments<Number>{0, 0, 0};
@@ -364,7 +331,6 @@ namespace thread {
 // Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
 __device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
@@ -372,15 +338,11 @@ __device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) 
 // What lies at an address in shared memory.
 template <class Copied>
 __device__ inline Copied read_shared(unsigned int shared) {
-  constexpr int kBytes = 16;
   Copied copied;
-#pragma unroll
-  for (int i = 0; i < kBytes / 16; ++i)
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
-                   "=r"(copied.words[4 * i + 3])
-                 : "r"(shared + 16 * i)
-                 : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(copied.words[0]), "=r"(copied.words[1]), "=r"(copied.words[2]), "=r"(copied.words[3])
+               : "r"(shared)
+               : "memory");
   return copied;
 }
 
@@ -657,7 +619,6 @@ struct Ring {
   int pending;          // copies under way, and those that a first sweep has not taken yet
   int copies;           // of this unit that are still to come
   int units;            // and units
-  Count element;        // of the next copy, in its unit
   long long offset;     // and in the tensors
 
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
@@ -665,18 +626,16 @@ struct Ring {
 
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
-  if (kRing == 0 || ring.units == 0) return;
+  if (ring.units == 0) return;
   copy_inputs(a, ring.offset, ring.column + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  ring.element += kChunk;
   ring.offset += kChunk;
   if (--ring.copies > 0) return;
   ring.copies = shares.chunks - shares.again;
   --ring.units;
   const Count share = (Count)ring.copies * kChunk;
-  ring.element -= share;
   ring.offset += team.count * (long long)shares.elements - share;
 }
 
@@ -687,9 +646,9 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
   asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
   ring.units = ring.copies > 0 ? rounds : 0;
-  ring.element =
+  const Count element =
       shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
-  ring.offset = team.number * (long long)shares.elements + ring.element;
+  ring.offset = team.number * (long long)shares.elements + element;
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team);
   return ring;
@@ -698,17 +657,16 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
 // Where the blocks of a team put their statistics of one sweep and round: those of each channel, or of the unit.
 template <class Sums>
 struct TeamList {
-  Sums* totals;  // of the unit
-  Sums* shared;  // of this block, where the team is a cluster: one place for each channel
-  uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
-  unsigned int tag;
+  Sums* totals;      // of the unit
+  uint2* words;      // of all its blocks: one place for each pair of block and channel
+  unsigned int tag;  // beside each word
 };
 
 // Lists in turn: who writes the next but one knows that this one is read.
 template <class Sums>
 __device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
   uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
-  return {totals, 0, words, round + 1u};
+  return {totals, words, round + 1u};
 }
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
@@ -799,7 +757,6 @@ __device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
 // Where a warp is in a sweep over its share of a unit.
 template <class Sweep>
 struct Walk {
-  Unit unit;
   const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
   const typename Sweep::Channel* at;        // of these, that of the walk's channel
   typename Sweep::Sums* list;               // of the block's statistics, or 0
@@ -822,7 +779,6 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
                                          const typename Sweep::Channel* channels,
                                          typename Sweep::Sums* list) {
   Walk<Sweep> walk;
-  walk.unit = unit;
   walk.channels = channels;
   walk.list = list;
   walk.element = shares.begin(shares.warp);
@@ -861,20 +817,17 @@ template <class Sweep>
 __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Sweep>& walk,
                              const Inputs& inputs) {
   const Count element = walk.element;
-  const Count mine = element + (Count)(threadIdx.x % 32) * kVector;
   const long long offset = walk.offset;
   walk.element += kChunk;
   walk.offset += kChunk;
   if (Sweep::kByChannel)
     while (walk.channel_end <= element) next_channel(shares, walk);
-  const Count length = stretch<Sweep>(shares);
-  const Count position = mine - (walk.channel_end - length);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     real results[Sweep::kResults][kVector];
 #pragma unroll
     for (int i = 0; i < kVector; ++i) Sweep::program(walk.values, inputs, piece, i, results);
-    if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
+    if constexpr (Sweep::kStatistics) walk.sums.add(results, piece == 0);
     Sweep::store(a, offset + piece * kPiece, results);
   }
   return;
@@ -979,9 +932,7 @@ struct Sums0 {
 struct Running0 {
   Running<Moments<real>> s3;
   __device__ void clear() { s3.clear(); }
-  __device__ void add(const real (&results)[1][kElements], unsigned int taken, bool begins) {
-    s3.add(results[0], taken, begins);
-  }
+  __device__ void add(const real (&results)[1][kElements], bool begins) { s3.add(results[0], begins); }
   __device__ Sums0 settled() const { return {s3.settled()}; }
 };
 // Sweep 1: what its program takes that does not vary over positions.
@@ -1151,8 +1102,8 @@ struct Running0 {
   Running<Sum<real>> s12;
   Running<Sum<real>> s21;
   __device__ void clear() { s12.clear(), s21.clear(); }
-  __device__ void add(const real (&results)[2][kElements], unsigned int taken, bool begins) {
-    s12.add(results[0], taken, begins), s21.add(results[1], taken, begins);
+  __device__ void add(const real (&results)[2][kElements], bool begins) {
+    s12.add(results[0], begins), s21.add(results[1], begins);
   }
   __device__ Sums0 settled() const { return {s12.settled(), s21.settled()}; }
 };

@@ -131,23 +131,13 @@ struct Tensor {
   __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
-// The words that a vector of so many bytes is made of.
-template <int kBytes>
-struct WordOf {
-  typedef unsigned int type;
-};
-template <>
-struct WordOf<2> {
-  typedef unsigned short type;
-};
-
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
 template <class Element>
 struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  typename WordOf<kBytes>::type words[kWords];
+  unsigned int words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -271,7 +261,7 @@ struct Weight {
   }
 };
 
-constexpr unsigned int kAllElements = kElements == 32 ? 0xffffffffu : (1u << kElements % 32) - 1;
+constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -290,7 +280,6 @@ namespace thread {
 // Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
 __device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = 16;
   const char* from = reinterpret_cast<const char*>(memory);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
@@ -776,7 +765,6 @@ struct Results1 {
   real r12;
 };
 struct Sums1 {
-  int nothing;
   __device__ void clear() {}
   __device__ void add(const Results1 (&results)[kElements], unsigned int taken) {}
   __device__ void merge_lanes() {}
@@ -851,9 +839,7 @@ struct Gathered {};
 
 FORWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
-struct PositionInputs {
-  int nothing;
-};
+struct PositionInputs {};
 __device__ inline PositionInputs read_positions(const Arguments& a, const Sites& sites, const Bases& bases) {
   PositionInputs inputs;
   return inputs;
@@ -1030,7 +1016,6 @@ struct Results1 {
   real r28;
 };
 struct Sums1 {
-  int nothing;
   __device__ void clear() {}
   __device__ void add(const Results1 (&results)[kElements], unsigned int taken) {}
   __device__ void merge_lanes() {}

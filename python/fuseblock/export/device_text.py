@@ -37,6 +37,7 @@ class _Member:
     names: set[str]
     words: set[str]
     signature: set[str]
+    arity: int  # how many parameters it has
 
 
 @dataclass
@@ -235,7 +236,9 @@ def _cut_struct(declaration: _Declaration, front: str, text: str, body: int) -> 
         if "__device__" in own:
             signature = set(_WORD.findall(own if brace < 0 else own[:brace]))
             names = _declared(own)
-            parts.append(_Member(text[place:stop], names, set(_WORD.findall(own)) - names, signature))
+            words_of = set(_WORD.findall(own)) - names
+            arity = next((count for name, count in calls(own) if name in names), 0)
+            parts.append(_Member(text[place:stop], names, words_of, signature, arity))
         else:
             parts.append(text[place:stop])
             words |= set(_WORD.findall(own))
@@ -245,6 +248,48 @@ def _cut_struct(declaration: _Declaration, front: str, text: str, body: int) -> 
         return
     declaration.parts = parts
     declaration.words = words - declaration.names
+
+
+def calls(code: str) -> list[tuple[str, int]]:
+    """The functions that a text names with arguments behind them, and how many; a definition is one, too."""
+    found = []
+    for match in re.finditer(r"((?:\w+::)?\w+)\s*(?:<[\w\s,:]*>)?\(", code):
+        depth, count = 0, 0
+        for i in range(match.end() - 1, len(code)):
+            depth += (code[i] in "([{") - (code[i] in ")]}")
+            if depth == 0:
+                count += bool(code[match.end() : i].strip())
+                break
+            count += depth == 1 and code[i] == ","
+        found.append((match[1], count))
+    return found
+
+
+def _called(one: _Declaration | _Member, every: str) -> set[tuple[str, int]]:
+    """What a declaration calls.
+
+    A function of its base, which is a parameter of its template, is that of the structs that the template is
+    used with.
+    """
+    if isinstance(one, _Declaration) and one.parts:
+        text = "".join(part if isinstance(part, str) else "" for part in one.parts)
+    else:
+        text = one.text
+    found = set()
+    named = calls(_code(text))
+    own = next((i for i, (name, _) in enumerate(named) if name in one.names), -1)
+    for i, (name, count) in enumerate(named):
+        if i == own:  # its definition
+            continue
+        base, _, function = name.rpartition("::")
+        derived = re.search(rf"struct (\w+) : {base} ", every) if base else None
+        if derived is None:
+            found.add((function, count))
+            continue
+        special = set(re.findall(rf"struct {derived[1]}<(\w+)", every))
+        used = set(re.findall(rf"\b{derived[1]}<(\w+)", every)) - special
+        found |= {(f"{struct}::{function}", count) for struct in used}
+    return found
 
 
 def vector_elements(emitted: Iterable[str]) -> set[str]:
@@ -281,8 +326,10 @@ def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> s
         for name in each.names:
             by_name.setdefault(name, []).append(each)
     structs = {name for each in declarations if re.search(r"\bstruct\b", each.text) for name in each.names}
+    every = "\n".join(_code(each.text) for each in declarations)
     kept: set[int] = set()
     seen: set[str] = set()  # the words of all that is kept
+    called: set[tuple[str, int]] = set()  # by it, with how many arguments
     waiting: list[_Declaration | _Member] = [each for each in by_name[entry] if "__global__" in each.words]
     waiting += [part for each in declarations for part in each.all_parts() if id(part) in also]
     while waiting:
@@ -290,6 +337,7 @@ def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> s
         if id(one) not in kept:
             kept.add(id(one))
             seen |= one.words
+            called |= _called(one, every)
             for word in one.words:
                 waiting.extend(other for other in by_name.get(word, ()) if fits(other))
         if waiting:
@@ -298,7 +346,9 @@ def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> s
         for each in declarations:
             for function in each.functions() if id(each) in kept else ():
                 takes = (function.signature & structs) - each.names
-                if id(function) not in kept and function.names & seen and takes <= seen:
+                wanted = {(name, function.arity) for name in function.names}
+                wanted |= {(f"{struct}::{name}", count) for struct in each.names for name, count in wanted}
+                if id(function) not in kept and wanted & called and takes <= seen:
                     waiting.append(function)
     for each in declarations:
         known = {word for word in each.words if word in by_name}

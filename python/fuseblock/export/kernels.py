@@ -107,7 +107,7 @@ class Kernels:
                     # Several kernels may have the file: constants that are the same in all of them.
                     users = [known[id(each)] for each in self.kernels if file in dict(each.texts)]
                     common = dict(set.intersection(*(set(each.items()) for each in users)))
-                    files[file] = fold.fold(fold.with_sizes(text, elements, common), common)
+                    files[file] = fold.fold(fold.with_sizes(text, elements, common), common, users)
         # What is left out leaves more that nothing takes.
         while True:
             self._parse(files, emitted)

@@ -10,15 +10,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fuseblock.export.fold import statement_end, without_comments
+from fuseblock.export.fold import block_end, statement_end, without_comments
 
 __all__ = ["tidied"]
 
 _OPEN, _CLOSE = "([{", ")]}"
-_NO_FUNCTIONS = frozenset(
-    "if for while switch return sizeof alignas asm volatile defined static_assert".split()
-)
-_ATTRIBUTES = re.compile(r"(__launch_bounds__|__cluster_dims__|__align__)\s*\([^()]*\)")
+_NO_FUNCTIONS = frozenset(("if", "for", "while", "switch", "return", "sizeof", "alignas", "asm", "volatile"))
 
 
 def _closing(code: str, opening: int) -> int:
@@ -128,7 +125,6 @@ def _without_parameters(texts: list[str]) -> bool:
     for number, text in enumerate(texts):
         code = codes[number]
         cuts: list[tuple[int, int]] = []
-        defined = {each.opening for each in functions if each.text == number}
         kept: set[tuple[str, int]] = set()
         for match in re.finditer(rf"\b({'|'.join(sorted(names))})(?:<[\w\s,:<>]*>)?\(", code):
             opening = match.end() - 1
@@ -153,12 +149,61 @@ def _without_parameters(texts: list[str]) -> bool:
         text = re.sub(r"\(\s+(?=[\w\"])", "(", text) if cuts else text
         changed = changed or text != texts[number]
         texts[number] = text
-        del defined
     return changed
 
 
+_ALL = "kAllElements"
+
+
+def _without_masks(texts: list[str]) -> bool:
+    """A parameter that all callers give the mask of all elements is that, and what it decides is decided."""
+    codes = [without_comments(text) for text in texts]
+    functions = [each for i, code in enumerate(codes) for each in _functions(i, code)]
+    definitions = {(each.text, each.opening) for each in functions}
+    given: dict[tuple[str, int, int], set[str]] = {}  # by function, number of parameters and place
+    for number, code in enumerate(codes):
+        for match in re.finditer(r"\b([a-z]\w*)(?:<[\w\s,:<>]*>)?\(", code):
+            opening = match.end() - 1
+            if match[1] in _NO_FUNCTIONS or (number, opening) in definitions:
+                continue
+            inner = code[opening + 1 : _closing(code, opening)]
+            parts = [inner[a:b].strip() for a, b in _split(inner)]
+            around = [
+                each for each in functions if each.text == number and each.body[0] <= opening < each.body[1]
+            ]
+            for i, part in enumerate(parts):
+                # A parameter handed on from function to function of one name is what the first was given.
+                handed = any(
+                    each.key == (match[1], len(parts))
+                    and part == _parameter_name(code[slice(*each.parameters[i])])
+                    for each in around
+                )
+                if not handed:
+                    given.setdefault((match[1], len(parts), i), set()).add(part)
+    for (name, count, place), values in given.items():
+        members = [each for each in functions if each.key == (name, count)]
+        if values != {_ALL}:
+            continue
+        changed = False
+        for each in sorted(members, key=lambda member: member.body, reverse=True):
+            text = texts[each.text]
+            parameter = _parameter_name(codes[each.text][slice(*each.parameters[place])])
+            body = text[slice(*each.body)]
+            new = re.sub(rf"\b{parameter}\b", _ALL, body)
+            for element in set(re.findall(rf"{_ALL} >> (\w+) & 1", new)):
+                new = new.replace(f"if (!({_ALL} >> {element} & 1)) continue;", "")
+                new = re.sub(rf"\n?[ \t]*if \({_ALL} >> {element} & 1\) ", " ", new)
+            new = new.replace(f"if ({_ALL} == 0) return;", "").replace(f"__popc({_ALL})", "kElements")
+            changed = changed or new != body
+            texts[each.text] = text[: each.body[0]] + new + text[each.body[1] :]
+        if changed:
+            return True
+    return False
+
+
 _LOOP = re.compile(
-    r"(?:#pragma unroll\n\s*)?\bfor \(int (\w+) = 0; \1 < (\d+)(?: / (\d+))?; (?:\+\+\1|\1 \+= (\d+|k\w+))\)\s*"
+    r"(?:#pragma unroll\n\s*)?\bfor \(int (\w+) = 0; \1 < (\d+)(?: / (\d+))?; "
+    r"(?:\+\+\1|\1 \+= (\d+|k\w+))\)\s*"
 )
 
 
@@ -180,6 +225,22 @@ def _without_loops(text: str) -> str:
             body = body[1:-1].strip("\n").strip(" ")
         body = _with_number(body, match[1], 0)
         return _without_loops(text[: match.start()] + body + text[stop:])
+    return text
+
+
+_LOCAL_CONSTANT = re.compile(r"^[ \t]+constexpr int (k\w+) = (\d+);\n", re.MULTILINE)
+
+
+def _without_constants(text: str) -> str:
+    """Functions' own constants as the numbers that they are."""
+    while match := _LOCAL_CONSTANT.search(text):
+        code = without_comments(text)
+        depth, end = 0, match.end()
+        while end < len(code) and depth >= 0:
+            depth += (code[end] in _OPEN) - (code[end] in _CLOSE)
+            end += 1
+        rest = re.sub(rf"\b{match[1]}\b", match[2], text[match.end() : end])
+        text = text[: match.start()] + rest + text[end:]
     return text
 
 
@@ -207,6 +268,70 @@ def _without_members(texts: list[str]) -> None:
         )
 
 
+_LOCAL = re.compile(
+    r"^[ \t]*const (?:real|Count|int|long long|unsigned int) (\w+) =\s([^;{}]*);\n", re.MULTILINE
+)
+_PURE = r"inline \w+ (\w+)\([^(){}]*\) \{\s*return [^;{}]*;\s*\}"
+
+
+def _without_locals(texts: list[str]) -> bool:
+    """Takes away names of values that nothing takes, and a `return` where a function ends anyway."""
+    pure = {name for text in texts for name in re.findall(_PURE, without_comments(text))}
+    changed = False
+    for number, text in enumerate(texts):
+        code = without_comments(text)
+        for match in reversed(list(_LOCAL.finditer(code))):
+            end = block_end(code, match.end())
+            called = set(re.findall(r"(\w+)(?:<\w+>)?\(", match[2])) - pure
+            if (
+                not called
+                and "++" not in match[2]
+                and not re.search(rf"\b{match[1]}\b", code[match.end() : end])
+            ):
+                text = text[: match.start()] + text[match.end() :]
+        text = re.sub(r"\n[ \t]*return;(\n\})", r"\1", text)
+        changed = changed or text != texts[number]
+        texts[number] = text
+    return changed
+
+
+def _initialisers(struct: str, code: str) -> int:
+    """How many fields of a struct are given by their order, at most."""
+    made = rf"\b{struct}(?:<\w+>)?"
+    lists = list(re.finditer(rf"(?<!struct ){made} ?(?:\w+ = )?\{{", code))
+    for function in re.finditer(rf"{made} \w+\([^{{}}]*\)(?: const)? \{{", code):
+        end = block_end(code, function.end())
+        lists += list(re.compile(r"return \{").finditer(code, function.end(), end))
+    counts = [len(_split(code[each.end() : _closing(code, each.end() - 1)])) for each in lists]
+    return max(counts, default=0)
+
+
+def _without_fields(texts: list[str]) -> bool:
+    """Takes away fields of structs that are written alone."""
+    every = "\n".join(without_comments(text) for text in texts)
+    for number, text in enumerate(texts):
+        for struct in re.finditer(r"^struct (\w+) \{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL):
+            fields = list(
+                re.finditer(
+                    r"^  (?!typedef|static)[\w:<>]+(?: \w+)*[ *]+(\w+);[^\n]*\n", struct[2], re.MULTILINE
+                )
+            )
+            for field in fields[_initialisers(struct[1], every) :]:
+                name = field[1]
+                uses = re.findall(rf"(?:\.|->){name}\b", every)
+                writes = rf"^[ \t]*\w+\.{name} [-+]?= [^;]*;\n"
+                if struct[1] == "Arguments" or len(uses) != len(re.findall(writes, every, re.MULTILINE)):
+                    continue
+                others = without_comments(struct[2].replace(field.group(), ""))
+                if "(" in others and re.search(rf"\b{name}\b", others):
+                    continue  # a function of the struct takes it
+                begin = struct.start(2) + field.start()
+                texts[number] = text[:begin] + text[begin + len(field.group()) :]
+                texts[:] = [re.sub(writes, "", each, flags=re.MULTILINE) for each in texts]
+                return True
+    return False
+
+
 def _something(match: re.Match[str]) -> str:
     own = match[2] + match[3]
     return match[1] + own + match[4] if re.search(r"\w+;|\];", own) else match.group()
@@ -214,8 +339,10 @@ def _something(match: re.Match[str]) -> str:
 
 def tidied(texts: Iterable[str]) -> list[str]:
     """The texts of all kernels of a file, in any order, without what nothing takes."""
-    result = [_without_loops(text) for text in texts]
+    result = [_without_loops(_without_constants(text)) for text in texts]
     _without_members(result)
-    while _without_parameters(result):
+    while _without_masks(result):
+        pass
+    while _without_locals(result) or _without_fields(result) or _without_parameters(result):
         pass
     return result

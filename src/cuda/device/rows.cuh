@@ -99,7 +99,7 @@ struct Ring {
   int pending;          // copies under way, and those that a first sweep has not taken yet
   int copies;           // of this unit that are still to come
   int units;            // and units
-  Count element;        // of the next copy, in its unit
+  Count copied;         // the element of the next copy, in its unit
   long long offset;     // and in the tensors
 
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
@@ -108,17 +108,17 @@ struct Ring {
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
   if (kRing == 0 || ring.units == 0) return;
-  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.column + ring.issued);
+  copy_inputs(a, ring.offset, ring.copied, shares.elements, ring.column + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  ring.element += kChunk;
+  ring.copied += kChunk;
   ring.offset += kChunk;
   if (--ring.copies > 0) return;
   ring.copies = shares.chunks - shares.again;
   --ring.units;
   const Count share = (Count)ring.copies * kChunk;
-  ring.element -= share;
+  ring.copied -= share;
   ring.offset += team.count * (long long)shares.elements - share;
 }
 
@@ -129,9 +129,10 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
   asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
   ring.units = ring.copies > 0 ? rounds : 0;
-  ring.element =
+  const Count element =
       shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
-  ring.offset = team.number * (long long)shares.elements + ring.element;
+  ring.copied = element;
+  ring.offset = team.number * (long long)shares.elements + element;
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team);
   return ring;
@@ -140,21 +141,21 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
 // Where the blocks of a team put their statistics of one sweep and round: those of each channel, or of the unit.
 template <class Sums>
 struct TeamList {
-  Sums* totals;  // of the unit
-  Sums* shared;  // of this block, where the team is a cluster: one place for each channel
-  uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
-  unsigned int tag;
+  Sums* totals;      // of the unit
+  uint2* words;      // of all its blocks: one place for each pair of block and channel
+  unsigned int tag;  // beside each word
+  Sums* shared;  // of this block, in place of words where the team is a cluster: one place for each channel
 };
 
 // Lists in turn: who writes the next but one knows that this one is read.
 template <class Sums>
 __device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
   uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
-  return {totals, 0, words, round + 1u};
+  return {totals, words, round + 1u};
 }
 template <class Sums>
 __device__ inline TeamList<Sums> cluster_list(Sums* totals, Sums* shared) {
-  return {totals, shared, 0, 0};
+  return {totals, 0, 0, shared};
 }
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else

@@ -14,10 +14,8 @@ Forward, 1 kernel:
        load x
        -> moments of x for each n,c
   3  finalise
-       moments of groups(moments(x))
        rstd(x) = 1 / sqrt(squares(x) / 40960 + 1e-05)
-       -> output saved.group_norm.mean
-          output saved.group_norm.rstd
+       -> output saved.group_norm.mean, saved.group_norm.rstd
   4  sweep over [n,320,h,w]
        load x
        -> group_norm = (x - mean(x)) * rstd(x)
@@ -45,16 +43,11 @@ Backward, 1 kernel:
   3  finalise
        part19 = d_shift / 4096
        part20 = part19 * add
-       sum(part20)
-       sum of groups(sum(part20))
        mean = sum(part20) / 10
        part25 = d_scale / 4096
        part26 = add * part25
-       sum(part26)
-       sum of groups(sum(part26))
        mean2 = sum(part26) / 10
-       -> output d_scale
-          output d_shift
+       -> output d_scale, d_shift
   4  sweep over [n,320,h,w]
        load x, d_silu
        -> group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
@@ -107,8 +100,6 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
@@ -253,6 +244,7 @@ struct Moments {
     count = whole;
   }
 };
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -413,6 +405,7 @@ __device__ inline Team team_of_block(int size) {
   team.count = (int)gridDim.x / size;
   return team;
 }
+
 namespace team {
 
 template <class Value>
@@ -490,7 +483,6 @@ __device__ inline void merge_groups(Statistic* to, const State& state) {
   }
 }
 """
-
 
 ROWS = r"""
 // rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
@@ -805,7 +797,6 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     if constexpr (Sweep::kStatistics) walk.sums.add(results, piece == 0);
     Sweep::store(a, offset + piece * kPiece, results);
   }
-  return;
 }
 
 // The inputs of a walk's next chunk from memory.
@@ -869,7 +860,6 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
 }
 """
 
-
 ROWS_KERNEL = r"""
 // The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
 // units, then the ring.
@@ -885,7 +875,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 }
 """
 
-
 FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
@@ -893,7 +882,6 @@ constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
               kUnitChannels = 10, kSharedBytes = 1536, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 FORWARD_ROWS_2 = r"""
 // Sweep 0: its statistics, and these while a thread adds elements to them.
@@ -954,7 +942,6 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
 //   -> moments of x for each n,c
@@ -973,10 +960,6 @@ struct Sweep0 {
                                const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
-//   group_norm = (x - mean(x)) * rstd(x)
-//   mul = group_norm * add
-//   add2 = mul + shift
-//   silu = add2 * sigmoid(add2)
 //   -> output silu
 struct Sweep1 {
   typedef NoSums Sums;
@@ -1061,7 +1044,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
@@ -1069,7 +1051,6 @@ constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
               kSharedBytes = 3840, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its program takes that does not vary over positions.
@@ -1145,14 +1126,8 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 BACKWARD_ROWS_3 = r"""
 // Sweep 0: load x, d_silu
-//   group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   mul = group_norm * add
-//   add2 = mul + shift
-//   d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
-//   value2 = d_add2 * group_norm
 //   -> sum of d_add2 for each n,c
 //   -> sum of value2 for each n,c
 struct Sweep0 {
@@ -1186,12 +1161,6 @@ struct Sweep0 {
                                const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x, d_silu
-//   group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   mul = group_norm * add
-//   add2 = mul + shift
-//   d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
-//   d_group_norm = d_add2 * add
-//   d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
 //   -> output d_x
 struct Sweep1 {
   typedef NoSums Sums;
@@ -1305,7 +1274,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
@@ -1319,35 +1287,17 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
 }
 """
 
-
 KERNELS = {
-    "forward_rows": (
-        FORWARD_ROWS_1,
-        PRIMITIVES,
-        FORWARD_ROWS_2,
-        ROWS,
-        FORWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
-    "backward_rows": (
-        BACKWARD_ROWS_1,
-        PRIMITIVES,
-        BACKWARD_ROWS_2,
-        ROWS,
-        BACKWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
+    "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
+    "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -1417,7 +1367,7 @@ def takes(x, scale, shift):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 4 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -1448,13 +1398,11 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, scale, shift):
-        x = lay_out(x, False)
-        scale = lay_out(scale, False)
-        shift = lay_out(shift, False)
+        x, scale, shift = map(lay_out, (x, scale, shift))
         n, _, h, w = x.shape
-        silu = x.new_empty((n, 320, h, w), dtype=torch.float32)
-        saved_group_norm_mean = x.new_empty((n, 32), dtype=torch.float32)
-        saved_group_norm_rstd = x.new_empty((n, 32), dtype=torch.float32)
+        silu = x.new_empty((n, 320, h, w))
+        saved_group_norm_mean = x.new_empty((n, 32))
+        saved_group_norm_rstd = x.new_empty((n, 32))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (10 * h * w + 256 - 1) // 256
@@ -1472,11 +1420,11 @@ class Block(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_silu):
         x, scale, shift, saved_group_norm_mean, saved_group_norm_rstd = ctx.saved_tensors
-        d_silu = lay_out(d_silu, False)
+        d_silu = lay_out(d_silu)
         n, _, h, w = x.shape
-        d_x = x.new_empty((n, 320, h, w), dtype=torch.float32)
-        d_scale = x.new_empty((n, 320, 1, 1), dtype=torch.float32)
-        d_shift = x.new_empty((n, 320, 1, 1), dtype=torch.float32)
+        d_x = x.new_empty((n, 320, h, w))
+        d_scale = x.new_empty((n, 320, 1, 1))
+        d_shift = x.new_empty((n, 320, 1, 1))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (10 * h * w + 256 - 1) // 256

@@ -11,10 +11,8 @@ Forward, 2 kernels:
        load x
        -> moments of x for each n,c
   2  finalise
-       moments of groups(moments(x))
        rstd(x) = 1 / sqrt(squares(x) / 63504 + 1e-05)
-       -> output saved.group_norm.mean
-          output saved.group_norm.rstd
+       -> output saved.group_norm.mean, saved.group_norm.rstd
   3  sweep over [n,64,h,w]
        load x
        -> group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
@@ -59,18 +57,11 @@ Backward, 3 kernels:
   4  finalise
        part23 = channel_sum(d_group_norm) / 15876
        part24 = part23 * group_norm.weight
-       sum(part24)
-       sum of groups(sum(part24))
        mean = sum(part24) / 4
        part32 = channel_sum(value4) / 15876
        part33 = group_norm.weight * part32
-       sum(part33)
-       sum of groups(sum(part33))
        mean2 = sum(part33) / 4
-       sum of groups(sum(value4))
-       sum of groups(sum(d_group_norm))
-       -> output d_group_norm.weight
-          output d_group_norm.bias
+       -> output d_group_norm.weight, d_group_norm.bias
   5  sweep over [n,64,h,w]
        load x
        -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
@@ -132,8 +123,6 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 TYPES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
@@ -233,7 +222,6 @@ __device__ inline void store_vector(Element* to, const real (&values)[kVector]) 
   }
 }
 """
-
 
 FUNCTIONS = r"""
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
@@ -472,6 +460,7 @@ struct ExpSum {
 };
 
 constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -493,7 +482,6 @@ __device__ inline Value from_first(const Value& value) {
 }
 }  // namespace warp
 """
-
 
 RUNNING = r"""
 // Statistics while a thread takes elements one after the other; `settled` gives what is merged.
@@ -544,7 +532,6 @@ struct Running<Moments<Number>> {
   }
 };
 """
-
 
 COPIES = r"""
 // Copies from memory to shared memory that go on beside the arithmetic (cp.async). A thread waits for its own copies
@@ -597,7 +584,6 @@ __device__ inline void copy_wait(int pending) {
 }
 }  // namespace thread
 """
-
 
 PIECES = r"""
 // A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
@@ -654,6 +640,7 @@ __device__ inline Team team_of_block(int size) {
   team.count = (int)gridDim.x / size;
   return team;
 }
+
 namespace team {
 
 template <class Value>
@@ -751,7 +738,6 @@ __device__ inline void merge_groups(Statistic* to, const State& state) {
   }
 }
 """
-
 
 ROWS = r"""
 // rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
@@ -1166,7 +1152,6 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
 }
 """
 
-
 ROWS_KERNEL = r"""
 // The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
 // units, then the ring.
@@ -1181,7 +1166,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
   run_units(a, shares, team, ring, shared, rounds);
 }
 """
-
 
 COLUMNS_TILE = r"""
 // Tiles of the kernel `columns`: which positions and channels a thread has. Before this stand the constants and Arguments.
@@ -1240,7 +1224,6 @@ __device__ inline Sites sites_of(const Arguments& a, const Place& place, Count t
   return sites;
 }
 """
-
 
 COLUMNS = r"""
 // columns: sweeps of a block with reductions over channels, tile by tile.
@@ -1344,7 +1327,6 @@ __device__ inline void merge_tile(const Place& place, Sums (&sums)[kPositions], 
 }
 """
 
-
 COLUMNS_KERNEL = r"""
 // The kernel `columns`: every block takes its tiles in turn; see device/columns.cuh. Shared memory holds the lists of
 // statistics, then the threads' columns.
@@ -1358,13 +1340,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
 }
 """
 
-
 FINALISE_KERNEL = r"""
 // The kernel `finalise`: statistics out of statistics, by one block.
 
 __global__ void __launch_bounds__(1024, 1) finalise(const __grid_constant__ Arguments a) { finalise_all(a); }
 """
-
 
 FORWARD_ROWS_1 = r"""
 typedef float real;
@@ -1373,7 +1353,6 @@ constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
               kSharedBytes = 768, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 FORWARD_ROWS_2 = r"""
 // Sweep 0: its statistics, and these while a thread adds elements to them.
@@ -1434,7 +1413,6 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
 //   -> moments of x for each n,c
@@ -1492,7 +1470,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 FORWARD_COLUMNS_1 = r"""
 typedef float real;
 constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElements = 2, kLanes = 1, kTeam = 8,
@@ -1500,7 +1477,6 @@ constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElement
               kStepBytes = 8192, kListBytes = 8192, kTotalsBytes = 1024, kSums = 0, kSumsInShared = 0;
 typedef int Count;
 """
-
 
 FORWARD_COLUMNS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
@@ -1511,21 +1487,17 @@ struct Sums0 {
   ExpSum<real> s12;
   __device__ void clear() { s12.clear(); }
   __device__ void add(const Results0 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {
-    {
-      real values[kElements];
+    real values[kElements];
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) values[e] = results[e].r15;
-      s12.add(values, taken);
-    }
+    for (int e = 0; e < kElements; ++e) values[e] = results[e].r15;
+    s12.add(values, taken);
   }
   __device__ void merge_lanes() { s12.merge_lanes(); }
   __device__ void merge_all(const Sums0 (&parts)[kTeam]) {
-    {
-      ExpSum<real> own[kTeam];
+    ExpSum<real> own[kTeam];
 #pragma unroll
-      for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s12;
-      s12.merge_all(own);
-    }
+    for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s12;
+    s12.merge_all(own);
   }
 };
 
@@ -1537,7 +1509,6 @@ struct Arguments {
   long long tiles, sample_tiles, positions;
 };
 """
-
 
 FORWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
@@ -1575,7 +1546,7 @@ __device__ inline void copy_inputs(const Arguments& a, const Place& place, const
   for (int e = 0; e < kElements; ++e) {
     const int channel = channel_of(place, step, e);
     if (sites.inside[0] && has_channel(channel))
-      thread::copy_begin(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + e * kThreads + threadIdx.x,
+      thread::copy_begin(reinterpret_cast<Vector<float>*>(column) + e * kThreads + threadIdx.x,
                          reinterpret_cast<const Vector<float>*>(a.x.data + bases.x +
                                                                 (long long)channel * (Count)a.positions));
   }
@@ -1585,14 +1556,12 @@ __device__ inline Inputs column_inputs(const char* read_only) {
   Inputs inputs;
 #pragma unroll
   for (int v = 0; v < 2; ++v)
-    inputs.x[v] =
-        load_vector(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + v * kThreads + threadIdx.x);
+    inputs.x[v] = load_vector(reinterpret_cast<Vector<float>*>(column) + v * kThreads + threadIdx.x);
   return inputs;
 }
 
 struct Gathered {};
 """
-
 
 FORWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
@@ -1607,10 +1576,6 @@ struct Totals {
 };
 
 // Sweep 0: load x
-//   group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
-//   tanh = tanh(group_norm)
-//   hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-//   add = hardswish + x
 //   -> max and sum of exp of add over c
 struct Sweep0 {
   typedef Results0 Results;
@@ -1663,7 +1628,6 @@ struct Sweep0 {
                                const Results0 (&results)[kPositions][kElements]) {}
 };
 // Behind sweep 0, by the first thread of each position.
-//   logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
 __device__ inline void end_0(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
                              const Totals& totals) {
   if (place.slot != 0) return;
@@ -1701,12 +1665,10 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
 }
 """
 
-
 BACKWARD_FINALISE_1 = r"""
 typedef float real;
 constexpr int kVector = 1;
 """
-
 
 BACKWARD_FINALISE_2 = r"""
 // What a launch hands over.
@@ -1734,7 +1696,6 @@ __device__ void finalise_all(const Arguments& a) {
 }
 """
 
-
 BACKWARD_COLUMNS_1 = r"""
 typedef float real;
 constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElements = 2, kLanes = 1, kTeam = 8,
@@ -1742,7 +1703,6 @@ constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElement
               kStepBytes = 8192, kListBytes = 8192, kTotalsBytes = 1024, kSums = 0, kSumsInShared = 0;
 typedef int Count;
 """
-
 
 BACKWARD_COLUMNS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
@@ -1753,21 +1713,17 @@ struct Sums0 {
   ExpSum<real> s12;
   __device__ void clear() { s12.clear(); }
   __device__ void add(const Results0 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {
-    {
-      real values[kElements];
+    real values[kElements];
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) values[e] = results[e].r15;
-      s12.add(values, taken);
-    }
+    for (int e = 0; e < kElements; ++e) values[e] = results[e].r15;
+    s12.add(values, taken);
   }
   __device__ void merge_lanes() { s12.merge_lanes(); }
   __device__ void merge_all(const Sums0 (&parts)[kTeam]) {
-    {
-      ExpSum<real> own[kTeam];
+    ExpSum<real> own[kTeam];
 #pragma unroll
-      for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s12;
-      s12.merge_all(own);
-    }
+    for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s12;
+    s12.merge_all(own);
   }
 };
 
@@ -1779,7 +1735,6 @@ struct Arguments {
   long long tiles, sample_tiles, positions;
 };
 """
-
 
 BACKWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
@@ -1821,7 +1776,7 @@ __device__ inline void copy_inputs(const Arguments& a, const Place& place, const
   for (int e = 0; e < kElements; ++e) {
     const int channel = channel_of(place, step, e);
     if (sites.inside[0] && has_channel(channel))
-      thread::copy_begin(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + e * kThreads + threadIdx.x,
+      thread::copy_begin(reinterpret_cast<Vector<float>*>(column) + e * kThreads + threadIdx.x,
                          reinterpret_cast<const Vector<float>*>(a.x.data + bases.x +
                                                                 (long long)channel * (Count)a.positions));
   }
@@ -1831,14 +1786,12 @@ __device__ inline Inputs column_inputs(const char* read_only) {
   Inputs inputs;
 #pragma unroll
   for (int v = 0; v < 2; ++v)
-    inputs.x[v] =
-        load_vector(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + v * kThreads + threadIdx.x);
+    inputs.x[v] = load_vector(reinterpret_cast<Vector<float>*>(column) + v * kThreads + threadIdx.x);
   return inputs;
 }
 
 struct Gathered {};
 """
-
 
 BACKWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
@@ -1853,10 +1806,6 @@ struct Totals {
 };
 
 // Sweep 0: load x
-//   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
-//   tanh = tanh(group_norm)
-//   hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-//   add = hardswish + x
 //   -> max and sum of exp of add over c
 struct Sweep0 {
   typedef Results0 Results;
@@ -1941,7 +1890,6 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
 }
 """
 
-
 BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 1,
@@ -1949,7 +1897,6 @@ constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
               kSharedBytes = 1792, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its program takes that does not vary over positions.
@@ -2028,19 +1975,8 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 BACKWARD_ROWS_3 = r"""
 // Sweep 0: load x
-//   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
-//   tanh = tanh(group_norm)
-//   hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-//   add = hardswish + x
-//   logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
-//   d_add = d_logsumexp * exp(add - logsumexp)
-//   d_tanh = select(tanh <= -3, 0, select(tanh >= 3, d_add, d_add * ((tanh + 3 + tanh) / 6)))
-//   d_group_norm = d_tanh * (1 - tanh(group_norm) * tanh(group_norm))
-//   group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   value4 = d_group_norm * group_norm_hat
 //   -> sum of d_group_norm for each n,c
 //   -> sum of value4 for each n,c
 struct Sweep0 {
@@ -2091,18 +2027,6 @@ struct Sweep0 {
                                const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
-//   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
-//   tanh = tanh(group_norm)
-//   hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-//   add = hardswish + x
-//   logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
-//   d_add = d_logsumexp * exp(add - logsumexp)
-//   d_tanh = select(tanh <= -3, 0, select(tanh >= 3, d_add, d_add * ((tanh + 3 + tanh) / 6)))
-//   d_group_norm = d_tanh * (1 - tanh(group_norm) * tanh(group_norm))
-//   group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   value = d_group_norm * group_norm.weight
-//   value3 = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
-//   d_x = d_add + value3
 //   -> output d_x
 struct Sweep1 {
   typedef NoSums Sums;
@@ -2252,7 +2176,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
@@ -2267,7 +2190,6 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
   return cudaLaunchCooperativeKernel(entry, blocks, threads, &arguments, shared_bytes, stream);
 }
 """
-
 
 KERNELS = {
     "forward_rows": (
@@ -2294,12 +2216,7 @@ KERNELS = {
         FORWARD_COLUMNS_4,
         COLUMNS_KERNEL,
     ),
-    "backward_finalise": (
-        BACKWARD_FINALISE_1,
-        TYPES,
-        BACKWARD_FINALISE_2,
-        FINALISE_KERNEL,
-    ),
+    "backward_finalise": (BACKWARD_FINALISE_1, TYPES, BACKWARD_FINALISE_2, FINALISE_KERNEL),
     "backward_columns": (
         BACKWARD_COLUMNS_1,
         TYPES,
@@ -2325,16 +2242,13 @@ KERNELS = {
         ROWS_KERNEL,
     ),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -2404,7 +2318,7 @@ def takes(x, group_norm_weight, group_norm_bias):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 4 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -2434,33 +2348,32 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x = lay_out(x, False)
-        group_norm_weight = lay_out(group_norm_weight, False)
-        group_norm_bias = lay_out(group_norm_bias, False)
+        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, h, w = x.shape
-        logsumexp = x.new_empty((n, 1, h, w), dtype=torch.float32)
-        saved_group_norm_mean = x.new_empty((n, 16), dtype=torch.float32)
-        saved_group_norm_rstd = x.new_empty((n, 16), dtype=torch.float32)
+        logsumexp = x.new_empty((n, 1, h, w))
+        saved_group_norm_mean = x.new_empty((n, 16))
+        saved_group_norm_rstd = x.new_empty((n, 16))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 16
         chunks = (4 * h * w + 512 - 1) // 512
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 7, 32768, single=True)
-        moments_of_groups_moments_x_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        moments_of_groups_moments_x_2_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        rstd_x_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 64), (n, 64), (n, 64)]
+        moments_of_groups_moments_x_memory, moments_of_groups_moments_x_2_memory, rstd_x_memory = (
+            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        )
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
         tensors = [x, moments_of_groups_moments_x_memory, moments_of_groups_moments_x_2_memory]
         tensors += [rstd_x_memory, saved_group_norm_mean, saved_group_norm_rstd]
         numbers = [units // teams, units % teams, h * w, team, steps, 0, min(5, steps), team_list0]
         numbers += [1.0 / (4 * h * w)]
-        axes = "nchw ncdhw ncdhw ncdhw nc nc"
+        axes = "nchw nc nc nc nc nc"
         launch("forward_rows", team * teams, 512, 230144, team > 1, tensors, axes, numbers)
         sample_tiles = (h * w + 128 - 1) // 128
         tiles = n * sample_tiles
         tensors = [group_norm_weight, group_norm_bias, moments_of_groups_moments_x_memory, rstd_x_memory]
         tensors += [logsumexp, x]
         numbers = [tiles, sample_tiles, h * w]
-        axes = "c c ncdhw ncdhw nchw nchw"
+        axes = "c c nc nc nchw nchw"
         launch("forward_columns", tiles, 256, 9216, False, tensors, axes, numbers)
         ctx.save_for_backward(
             x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd
@@ -2473,34 +2386,40 @@ class Block(torch.autograd.Function):
         x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd = (
             ctx.saved_tensors
         )
-        d_logsumexp = lay_out(d_logsumexp, False)
+        d_logsumexp = lay_out(d_logsumexp)
         n, _, h, w = x.shape
-        d_x = x.new_empty((n, 64, h, w), dtype=torch.float32)
-        d_group_norm_weight = x.new_empty((64,), dtype=torch.float32)
-        d_group_norm_bias = x.new_empty((64,), dtype=torch.float32)
+        d_x = x.new_empty((n, 64, h, w))
+        d_group_norm_weight = x.new_empty((64,))
+        d_group_norm_bias = x.new_empty((64,))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        saved_group_norm_mean_2_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        saved_group_norm_rstd_2_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 64), (n, 64)]
+        saved_group_norm_mean_2_memory, saved_group_norm_rstd_2_memory = (
+            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        )
         tensors = [saved_group_norm_mean, saved_group_norm_mean_2_memory, saved_group_norm_rstd]
         tensors += [saved_group_norm_rstd_2_memory]
         numbers = [64 * n]
-        axes = "nc ncdhw nc ncdhw"
+        axes = "nc nc nc nc"
         launch("backward_finalise", 1, 1024, 0, False, tensors, axes, numbers)
         sample_tiles = (h * w + 128 - 1) // 128
         tiles = n * sample_tiles
-        max_and_sum_of_exp_add_memory = x.new_empty((n, 1, 1, h, w), dtype=torch.float32)
-        max_and_sum_of_exp_add_2_memory = x.new_empty((n, 1, 1, h, w), dtype=torch.float32)
+        shapes = [(n, 1, 1, h, w), (n, 1, 1, h, w)]
+        max_and_sum_of_exp_add_memory, max_and_sum_of_exp_add_2_memory = (
+            x.new_empty(shape, dtype=torch.float32) for shape in shapes
+        )
         tensors = [group_norm_weight, group_norm_bias, saved_group_norm_mean_2_memory]
         tensors += [saved_group_norm_rstd_2_memory, max_and_sum_of_exp_add_memory]
         tensors += [max_and_sum_of_exp_add_2_memory, x]
         numbers = [tiles, sample_tiles, h * w]
-        axes = "c c ncdhw ncdhw ncdhw ncdhw nchw"
+        axes = "c c nc nc ncdhw ncdhw nchw"
         launch("backward_columns", tiles, 256, 9216, False, tensors, axes, numbers)
         units = n * 16
         chunks = (4 * h * w + 128 - 1) // 128
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 12, 37, 6144)
-        sum_d_group_norm_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        sum_value4_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 64), (n, 64)]
+        sum_d_group_norm_memory, sum_value4_memory = (
+            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        )
         finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (4 + team) * 16)
         tensors = [x, group_norm_weight, group_norm_bias, saved_group_norm_mean_2_memory]
         tensors += [saved_group_norm_rstd_2_memory, d_logsumexp, max_and_sum_of_exp_add_memory]
@@ -2508,7 +2427,7 @@ class Block(torch.autograd.Function):
         tensors += [d_group_norm_weight, d_group_norm_bias]
         numbers = [w, h, units // teams, units % teams, h * w, team, steps, max(steps - 37, 0)]
         numbers += [min(35 - min(steps, 37), steps), finished, team_list0, 1.0 / (h * w), n]
-        axes = "nchw c c ncdhw ncdhw nchw ncdhw ncdhw nchw ncdhw ncdhw c c"
+        axes = "nchw c c nc nc nchw ncdhw ncdhw nchw nc nc c c"
         launch("backward_rows", team * teams, 384, 229120, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

@@ -11,15 +11,10 @@ Forward, 1 kernel:
        load x
        -> moments of x for each n,c
   2  finalise
-       moments of groups(moments(x))
        rstd(x) = 1 / sqrt(squares(x) / 59400 + 1e-05)
        part9 = (channel_mean(x) - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
-       sum(part9)
        mean = sum(part9) / 24
-       -> output mean
-          output saved.group_norm.mean
-          output saved.group_norm.rstd
-          output saved.x.mean
+       -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.x.mean
   never written to memory: group_norm; writing and reading it once would move 487 MB
   the example's work:
     1  rows: 1 sweep, 1 finalise step; 132 blocks of 512 threads, 202 kB of shared memory each
@@ -28,25 +23,16 @@ Backward, 1 kernel:
   1  finalise
        part8 = d_mean / 475200
        part9 = part8 * group_norm.weight
-       sum(part9)
-       sum of groups(sum(part9))
        mean2 = sum(part9) / 3
        part15 = (saved.x.mean - saved.group_norm.mean) * saved.group_norm.rstd
        part16 = part9 * part15
-       sum(part16)
-       sum of groups(sum(part16))
        mean3 = sum(part16) / 3
        part22 = part8 * part15
-       sum(part22)
-       sum of groups(sum(part22))
        part26 = sum(part22) / 128
        d_group_norm.weight = part26 * 2534400
-       sum(part8)
-       sum of groups(sum(part8))
        part31 = sum(part8) * 19800
        d_group_norm.bias = part31
-       -> output d_group_norm.weight
-          output d_group_norm.bias
+       -> output d_group_norm.weight, d_group_norm.bias
   2  sweep over [n,24,d,h,w]
        load x
        -> group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
@@ -92,8 +78,6 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
@@ -220,6 +204,7 @@ struct Moments {
 };
 
 constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -377,6 +362,7 @@ __device__ inline Team team_of_block(int size) {
   team.count = (int)gridDim.x / size;
   return team;
 }
+
 namespace team {
 
 template <class Value>
@@ -471,7 +457,6 @@ __device__ inline void merge_groups(Statistic* to, const State& state) {
   }
 }
 """
-
 
 ROWS = r"""
 // rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
@@ -834,7 +819,6 @@ __device__ inline void sweep_first(const Arguments& a, const Shares& shares, con
 }
 """
 
-
 ROWS_KERNEL = r"""
 // The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
 // units, then the ring.
@@ -850,7 +834,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 }
 """
 
-
 FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 4,
@@ -858,7 +841,6 @@ constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
               kSharedBytes = 5632, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 FORWARD_ROWS_2 = r"""
 // Sweep 0: its statistics, and these while a thread adds elements to them.
@@ -916,7 +898,6 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
-
 
 FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
@@ -991,7 +972,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 256, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, kPieces = 4,
@@ -999,7 +979,6 @@ constexpr int kThreads = 256, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, 
               kSharedBytes = 1024, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its program takes that does not vary over positions.
@@ -1052,11 +1031,8 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 BACKWARD_ROWS_3 = r"""
 // Sweep 0: load x
-//   group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   d_x = saved.group_norm.rstd * (part9 - mean2 - group_norm_hat * mean3)
 //   -> output d_x
 struct Sweep0 {
   typedef NoSums Sums;
@@ -1208,7 +1184,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
@@ -1222,35 +1197,17 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
 }
 """
 
-
 KERNELS = {
-    "forward_rows": (
-        FORWARD_ROWS_1,
-        PRIMITIVES,
-        FORWARD_ROWS_2,
-        ROWS,
-        FORWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
-    "backward_rows": (
-        BACKWARD_ROWS_1,
-        PRIMITIVES,
-        BACKWARD_ROWS_2,
-        ROWS,
-        BACKWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
+    "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
+    "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -1320,7 +1277,7 @@ def takes(x, group_norm_weight, group_norm_bias):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 5 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -1347,14 +1304,12 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x = lay_out(x, False)
-        group_norm_weight = lay_out(group_norm_weight, False)
-        group_norm_bias = lay_out(group_norm_bias, False)
+        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, d, h, w = x.shape
-        mean = x.new_empty((n,), dtype=torch.float32)
-        saved_group_norm_mean = x.new_empty((n, 8), dtype=torch.float32)
-        saved_group_norm_rstd = x.new_empty((n, 8), dtype=torch.float32)
-        saved_x_mean = x.new_empty((n, 24), dtype=torch.float32)
+        mean = x.new_empty((n,))
+        saved_group_norm_mean = x.new_empty((n, 8))
+        saved_group_norm_rstd = x.new_empty((n, 8))
+        saved_x_mean = x.new_empty((n, 24))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n
         chunks = (24 * d * h * w + 512 - 1) // 512
@@ -1375,23 +1330,26 @@ class Block(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_mean):
         x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, saved_x_mean = ctx.saved_tensors
-        d_mean = lay_out(d_mean, False)
+        d_mean = lay_out(d_mean)
         n, _, d, h, w = x.shape
-        d_x = x.new_empty((n, 24, d, h, w), dtype=torch.float32)
-        d_group_norm_weight = x.new_empty((24,), dtype=torch.float32)
-        d_group_norm_bias = x.new_empty((24,), dtype=torch.float32)
+        d_x = x.new_empty((n, 24, d, h, w))
+        d_group_norm_weight = x.new_empty((24,))
+        d_group_norm_bias = x.new_empty((24,))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 8
         chunks = (3 * d * h * w + 512 - 1) // 512
         team, teams, steps = divide_rows(units, chunks, multiprocessors * 2, 8, 6, 32768, single=True)
-        sum_part22_memory = x.new_empty((n, 24, 1, 1, 1), dtype=torch.float64)
-        sum_part8_memory = x.new_empty((n, 1, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_part22_memory = x.new_empty((1, 24, 1, 1, 1), dtype=torch.float64)
-        part26_memory = x.new_empty((1, 24, 1, 1, 1), dtype=torch.float64)
-        d_group_norm_weight_2_memory = x.new_empty((1, 24, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_part8_memory = x.new_empty((1, 1, 1, 1, 1), dtype=torch.float64)
-        part31_memory = x.new_empty((1, 1, 1, 1, 1), dtype=torch.float64)
-        d_group_norm_bias_2_memory = x.new_empty((1, 24, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 24), (n,), (1, 24), (1, 24), (1, 24), (1,), (1,), (1, 24)]
+        (
+            sum_part22_memory,
+            sum_part8_memory,
+            sum_of_groups_sum_part22_memory,
+            part26_memory,
+            d_group_norm_weight_2_memory,
+            sum_of_groups_sum_part8_memory,
+            part31_memory,
+            d_group_norm_bias_2_memory,
+        ) = (x.new_empty(shape, dtype=torch.float64) for shape in shapes)
         (finished,) = zeros(x, 4)
         tensors = [x, saved_group_norm_mean, saved_group_norm_rstd, d_x, d_mean, group_norm_weight]
         tensors += [saved_x_mean, sum_part22_memory, sum_part8_memory, sum_of_groups_sum_part22_memory]
@@ -1399,7 +1357,7 @@ class Block(torch.autograd.Function):
         tensors += [part31_memory, d_group_norm_bias_2_memory, d_group_norm_weight, d_group_norm_bias]
         numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(4, steps), finished]
         numbers += [1.0 / (24 * d * h * w), n, float(n), float(n * d * h * w), float(d * h * w)]
-        axes = "ncdhw nc nc ncdhw n c nc ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw c c"
+        axes = "ncdhw nc nc ncdhw n c nc nc n nc nc nc n n nc c c"
         launch("backward_rows", team * teams, 256, 99328, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

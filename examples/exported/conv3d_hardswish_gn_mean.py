@@ -12,14 +12,10 @@ Forward, 1 kernel:
        -> hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
        -> moments of hardswish for each n,c
   2  finalise
-       moments of groups(moments(hardswish))
        rstd(hardswish) = 1 / sqrt(squares(hardswish) / 43732 + 1e-05)
        mean = (channel_mean(hardswish) - mean(hardswish)) * (rstd(hardswish) * group_norm.weight) +
            group_norm.bias
-       -> output mean
-          output saved.group_norm.mean
-          output saved.group_norm.rstd
-          output saved.hardswish.mean
+       -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.hardswish.mean
   never written to memory: hardswish, group_norm; writing and reading each once would move 2.9 GB
   the example's work:
     1  rows: 1 sweep, 1 finalise step; 264 blocks of 256 threads, 99 kB of shared memory each
@@ -28,24 +24,15 @@ Backward, 1 kernel:
   1  finalise
        part9 = d_mean / 10933
        part10 = part9 * group_norm.weight
-       sum(part10)
-       sum of groups(sum(part10))
        mean2 = sum(part10) / 4
        part16 = (saved.hardswish.mean - saved.group_norm.mean) * saved.group_norm.rstd
        part17 = part10 * part16
-       sum(part17)
-       sum of groups(sum(part17))
        mean3 = sum(part17) / 4
        part23 = part9 * part16
-       sum(part23)
-       sum of groups(sum(part23))
        part27 = sum(part23) / 1024
        d_group_norm.weight = part27 * 11195392
-       sum(part9)
-       sum of groups(sum(part9))
        d_group_norm.bias = sum(part9) * 10933
-       -> output d_group_norm.weight
-          output d_group_norm.bias
+       -> output d_group_norm.weight, d_group_norm.bias
   2  sweep over [n,16,d,h,w]
        load x
        -> hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
@@ -92,8 +79,6 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
@@ -220,6 +205,7 @@ struct Moments {
 };
 
 constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -377,6 +363,7 @@ __device__ inline Team team_of_block(int size) {
   team.count = (int)gridDim.x / size;
   return team;
 }
+
 namespace team {
 
 template <class Value>
@@ -471,7 +458,6 @@ __device__ inline void merge_groups(Statistic* to, const State& state) {
   }
 }
 """
-
 
 ROWS = r"""
 // rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
@@ -834,7 +820,6 @@ __device__ inline void sweep_first(const Arguments& a, const Shares& shares, con
 }
 """
 
-
 ROWS_KERNEL = r"""
 // The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
 // units, then the ring.
@@ -850,7 +835,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 }
 """
 
-
 FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 256, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, kPieces = 4,
@@ -858,7 +842,6 @@ constexpr int kThreads = 256, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, 
               kSharedBytes = 1152, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 FORWARD_ROWS_2 = r"""
 // Sweep 0: its statistics, and these while a thread adds elements to them.
@@ -915,10 +898,8 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
-//   hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
 //   -> moments of hardswish for each n,c
 struct Sweep0 {
   typedef Sums0 Sums;
@@ -983,7 +964,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 192, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, kPieces = 2,
@@ -991,7 +971,6 @@ constexpr int kThreads = 192, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, 
               kSharedBytes = 1280, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its program takes that does not vary over positions.
@@ -1045,13 +1024,8 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 BACKWARD_ROWS_3 = r"""
 // Sweep 0: load x
-//   hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
-//   group_norm_hat = (hardswish - saved.group_norm.mean) * saved.group_norm.rstd
-//   d_hardswish = saved.group_norm.rstd * (part10 - mean2 - group_norm_hat * mean3)
-//   d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6)))
 //   -> output d_x
 struct Sweep0 {
   typedef NoSums Sums;
@@ -1201,7 +1175,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
@@ -1215,35 +1188,17 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
 }
 """
 
-
 KERNELS = {
-    "forward_rows": (
-        FORWARD_ROWS_1,
-        PRIMITIVES,
-        FORWARD_ROWS_2,
-        ROWS,
-        FORWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
-    "backward_rows": (
-        BACKWARD_ROWS_1,
-        PRIMITIVES,
-        BACKWARD_ROWS_2,
-        ROWS,
-        BACKWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
+    "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
+    "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -1313,7 +1268,7 @@ def takes(x, group_norm_weight, group_norm_bias):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 5 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -1339,14 +1294,12 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x = lay_out(x, False)
-        group_norm_weight = lay_out(group_norm_weight, False)
-        group_norm_bias = lay_out(group_norm_bias, False)
+        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, d, h, w = x.shape
-        mean = x.new_empty((n, 16), dtype=torch.float32)
-        saved_group_norm_mean = x.new_empty((n, 4), dtype=torch.float32)
-        saved_group_norm_rstd = x.new_empty((n, 4), dtype=torch.float32)
-        saved_hardswish_mean = x.new_empty((n, 16), dtype=torch.float32)
+        mean = x.new_empty((n, 16))
+        saved_group_norm_mean = x.new_empty((n, 4))
+        saved_group_norm_rstd = x.new_empty((n, 4))
+        saved_hardswish_mean = x.new_empty((n, 16))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 4
         chunks = (4 * d * h * w + 512 - 1) // 512
@@ -1369,22 +1322,25 @@ class Block(torch.autograd.Function):
         x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, saved_hardswish_mean = (
             ctx.saved_tensors
         )
-        d_mean = lay_out(d_mean, False)
+        d_mean = lay_out(d_mean)
         n, _, d, h, w = x.shape
-        d_x = x.new_empty((n, 16, d, h, w), dtype=torch.float32)
-        d_group_norm_weight = x.new_empty((16,), dtype=torch.float32)
-        d_group_norm_bias = x.new_empty((16,), dtype=torch.float32)
+        d_x = x.new_empty((n, 16, d, h, w))
+        d_group_norm_weight = x.new_empty((16,))
+        d_group_norm_bias = x.new_empty((16,))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 4
         chunks = (4 * d * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors * 2, 6, 18, 12288, single=True)
-        sum_part23_memory = x.new_empty((n, 16, 1, 1, 1), dtype=torch.float64)
-        sum_part9_memory = x.new_empty((n, 16, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_part23_memory = x.new_empty((1, 16, 1, 1, 1), dtype=torch.float64)
-        part27_memory = x.new_empty((1, 16, 1, 1, 1), dtype=torch.float64)
-        d_group_norm_weight_2_memory = x.new_empty((1, 16, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_part9_memory = x.new_empty((1, 16, 1, 1, 1), dtype=torch.float64)
-        d_group_norm_bias_2_memory = x.new_empty((1, 16, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 16), (n, 16), (1, 16), (1, 16), (1, 16), (1, 16), (1, 16)]
+        (
+            sum_part23_memory,
+            sum_part9_memory,
+            sum_of_groups_sum_part23_memory,
+            part27_memory,
+            d_group_norm_weight_2_memory,
+            sum_of_groups_sum_part9_memory,
+            d_group_norm_bias_2_memory,
+        ) = (x.new_empty(shape, dtype=torch.float64) for shape in shapes)
         (finished,) = zeros(x, 4)
         tensors = [x, saved_group_norm_mean, saved_group_norm_rstd, d_x, d_mean, group_norm_weight]
         tensors += [saved_hardswish_mean, sum_part23_memory, sum_part9_memory]
@@ -1393,7 +1349,7 @@ class Block(torch.autograd.Function):
         tensors += [d_group_norm_bias]
         numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(16, steps), finished]
         numbers += [1.0 / (d * h * w), n, float(n), float(n * d * h * w), float(d * h * w)]
-        axes = "ncdhw nc nc ncdhw nc c nc ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw c c"
+        axes = "ncdhw nc nc ncdhw nc c nc nc nc nc nc nc nc nc c c"
         launch("backward_rows", team * teams, 192, 111872, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

@@ -12,10 +12,8 @@ Forward, 1 kernel:
        -> relu = select(x <= 0, 0, x)
        -> moments of relu for each n,c
   2  finalise
-       moments of groups(moments(relu))
        rstd(relu) = 1 / sqrt(squares(relu) / 628864 + 1e-05)
-       -> output saved.group_norm.mean
-          output saved.group_norm.rstd
+       -> output saved.group_norm.mean, saved.group_norm.rstd
   3  sweep over [n,128,d,h,w]
        load x
        -> relu = select(x <= 0, 0, x)
@@ -38,18 +36,11 @@ Backward, 1 kernel:
   3  finalise
        part12 = channel_sum(d_group_norm) / 39304
        part13 = part12 * group_norm.weight
-       sum(part13)
-       sum of groups(sum(part13))
        mean = sum(part13) / 16
        part21 = channel_sum(value4) / 39304
        part22 = group_norm.weight * part21
-       sum(part22)
-       sum of groups(sum(part22))
        mean2 = sum(part22) / 16
-       sum of groups(sum(value4))
-       sum of groups(sum(d_group_norm))
-       -> output d_group_norm.weight
-          output d_group_norm.bias
+       -> output d_group_norm.weight, d_group_norm.bias
   4  sweep over [n,128,d,h,w]
        load x, d_group_norm
        -> relu = select(x <= 0, 0, x)
@@ -99,8 +90,6 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
@@ -247,6 +236,7 @@ struct Moments {
 };
 
 constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -414,6 +404,7 @@ __device__ inline Team team_of_block(int size) {
   team.count = (int)gridDim.x / size;
   return team;
 }
+
 namespace team {
 
 template <class Value>
@@ -511,7 +502,6 @@ __device__ inline void merge_groups(Statistic* to, const State& state) {
   }
 }
 """
-
 
 ROWS = r"""
 // rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
@@ -922,7 +912,6 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
 }
 """
 
-
 ROWS_KERNEL = r"""
 // The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
 // units, then the ring.
@@ -938,7 +927,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 }
 """
 
-
 FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
@@ -946,7 +934,6 @@ constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
               kUnitChannels = 16, kSharedBytes = 1664, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 FORWARD_ROWS_2 = r"""
 // Sweep 0: its statistics, and these while a thread adds elements to them.
@@ -1011,10 +998,8 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
-//   relu = select(x <= 0, 0, x)
 //   -> moments of relu for each n,c
 struct Sweep0 {
   typedef Sums0 Sums;
@@ -1031,8 +1016,6 @@ struct Sweep0 {
                                const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
-//   relu = select(x <= 0, 0, x)
-//   group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
 //   -> output group_norm
 struct Sweep1 {
   typedef NoSums Sums;
@@ -1108,7 +1091,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 1,
@@ -1116,7 +1098,6 @@ constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
               kUnitChannels = 16, kSharedBytes = 5120, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its program takes that does not vary over positions.
@@ -1196,12 +1177,8 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 BACKWARD_ROWS_3 = r"""
 // Sweep 0: load d_group_norm, x
-//   relu = select(x <= 0, 0, x)
-//   group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
-//   value4 = d_group_norm * group_norm_hat
 //   -> sum of d_group_norm for each n,c
 //   -> sum of value4 for each n,c
 struct Sweep0 {
@@ -1230,11 +1207,6 @@ struct Sweep0 {
                                const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x, d_group_norm
-//   relu = select(x <= 0, 0, x)
-//   group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
-//   value = d_group_norm * group_norm.weight
-//   d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
-//   d_x = select(x <= 0, 0, d_relu)
 //   -> output d_x
 struct Sweep1 {
   typedef NoSums Sums;
@@ -1362,7 +1334,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
@@ -1376,35 +1347,17 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
 }
 """
 
-
 KERNELS = {
-    "forward_rows": (
-        FORWARD_ROWS_1,
-        PRIMITIVES,
-        FORWARD_ROWS_2,
-        ROWS,
-        FORWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
-    "backward_rows": (
-        BACKWARD_ROWS_1,
-        PRIMITIVES,
-        BACKWARD_ROWS_2,
-        ROWS,
-        BACKWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
+    "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
+    "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -1474,7 +1427,7 @@ def takes(x, group_norm_weight, group_norm_bias):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 5 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -1501,13 +1454,11 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x = lay_out(x, False)
-        group_norm_weight = lay_out(group_norm_weight, False)
-        group_norm_bias = lay_out(group_norm_bias, False)
+        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, d, h, w = x.shape
-        group_norm = x.new_empty((n, 128, d, h, w), dtype=torch.float32)
-        saved_group_norm_mean = x.new_empty((n, 8), dtype=torch.float32)
-        saved_group_norm_rstd = x.new_empty((n, 8), dtype=torch.float32)
+        group_norm = x.new_empty((n, 128, d, h, w))
+        saved_group_norm_mean = x.new_empty((n, 8))
+        saved_group_norm_rstd = x.new_empty((n, 8))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 8
         chunks = (16 * d * h * w + 256 - 1) // 256
@@ -1526,23 +1477,25 @@ class Block(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_group_norm):
         x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd = ctx.saved_tensors
-        d_group_norm = lay_out(d_group_norm, False)
+        d_group_norm = lay_out(d_group_norm)
         n, _, d, h, w = x.shape
-        d_x = x.new_empty((n, 128, d, h, w), dtype=torch.float32)
-        d_group_norm_weight = x.new_empty((128,), dtype=torch.float32)
-        d_group_norm_bias = x.new_empty((128,), dtype=torch.float32)
+        d_x = x.new_empty((n, 128, d, h, w))
+        d_group_norm_weight = x.new_empty((128,))
+        d_group_norm_bias = x.new_empty((128,))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 8
         chunks = (16 * d * h * w + 128 - 1) // 128
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 12, 18, 12288)
-        sum_d_group_norm_memory = x.new_empty((n, 128, 1, 1, 1), dtype=torch.float64)
-        sum_value4_memory = x.new_empty((n, 128, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 128), (n, 128)]
+        sum_d_group_norm_memory, sum_value4_memory = (
+            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        )
         finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (16 + team) * 16)
         tensors = [d_group_norm, x, saved_group_norm_mean, saved_group_norm_rstd, group_norm_weight, d_x]
         tensors += [sum_d_group_norm_memory, sum_value4_memory, d_group_norm_weight, d_group_norm_bias]
         numbers = [units // teams, units % teams, d * h * w, team, steps, max(steps - 18, 0)]
         numbers += [min(16 - min(steps, 18), steps), finished, team_list0, 1.0 / (d * h * w), n]
-        axes = "ncdhw ncdhw nc nc c ncdhw ncdhw ncdhw c c"
+        axes = "ncdhw ncdhw nc nc c ncdhw nc nc c c"
         launch("backward_rows", team * teams, 384, 226304, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

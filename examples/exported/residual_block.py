@@ -11,10 +11,8 @@ Forward, 1 kernel:
        load x
        -> moments of x for each n,c
   2  finalise
-       moments of groups(moments(x))
        rstd(x) = 1 / sqrt(squares(x) / 262144 + 1e-06)
-       -> output saved.group_norm.mean
-          output saved.group_norm.rstd
+       -> output saved.group_norm.mean, saved.group_norm.rstd
   3  sweep over [n,128,h,w]
        load x
        -> group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
@@ -40,18 +38,11 @@ Backward, 1 kernel:
   3  finalise
        part14 = channel_sum(d_group_norm) / 65536
        part15 = part14 * group_norm.weight
-       sum(part15)
-       sum of groups(sum(part15))
        mean = sum(part15) / 4
        part23 = channel_sum(value4) / 65536
        part24 = group_norm.weight * part23
-       sum(part24)
-       sum of groups(sum(part24))
        mean2 = sum(part24) / 4
-       sum of groups(sum(value4))
-       sum of groups(sum(d_group_norm))
-       -> output d_group_norm.weight
-          output d_group_norm.bias
+       -> output d_group_norm.weight, d_group_norm.bias
   4  sweep over [n,128,h,w]
        load x, d_silu
        -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
@@ -104,8 +95,6 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
@@ -258,6 +247,7 @@ struct Moments {
     count = whole;
   }
 };
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -418,6 +408,7 @@ __device__ inline Team team_of_block(int size) {
   team.count = (int)gridDim.x / size;
   return team;
 }
+
 namespace team {
 
 template <class Value>
@@ -515,7 +506,6 @@ __device__ inline void merge_groups(Statistic* to, const State& state) {
   }
 }
 """
-
 
 ROWS = r"""
 // rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
@@ -830,7 +820,6 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     if constexpr (Sweep::kStatistics) walk.sums.add(results, piece == 0);
     Sweep::store(a, offset + piece * kPiece, results);
   }
-  return;
 }
 
 // The inputs of a walk's next chunk from memory.
@@ -894,7 +883,6 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
 }
 """
 
-
 ROWS_KERNEL = r"""
 // The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
 // units, then the ring.
@@ -910,7 +898,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 }
 """
 
-
 FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
@@ -918,7 +905,6 @@ constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
               kSharedBytes = 1024, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 FORWARD_ROWS_2 = r"""
 // Sweep 0: its statistics, and these while a thread adds elements to them.
@@ -979,7 +965,6 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
 //   -> moments of x for each n,c
@@ -998,8 +983,6 @@ struct Sweep0 {
                                const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
-//   group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
-//   silu = group_norm * sigmoid(group_norm)
 //   -> output silu
 struct Sweep1 {
   typedef NoSums Sums;
@@ -1075,7 +1058,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
@@ -1083,7 +1065,6 @@ constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
               kSharedBytes = 1920, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
-
 
 BACKWARD_ROWS_2 = r"""
 // Sweep 0: what its program takes that does not vary over positions.
@@ -1163,13 +1144,8 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 BACKWARD_ROWS_3 = r"""
 // Sweep 0: load x, d_silu
-//   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
-//   d_group_norm = d_silu * (sigmoid(group_norm) + group_norm * (sigmoid(group_norm) * (1 - sigmoid(group_norm))))
-//   group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   value4 = d_group_norm * group_norm_hat
 //   -> sum of d_group_norm for each n,c
 //   -> sum of value4 for each n,c
 struct Sweep0 {
@@ -1202,11 +1178,6 @@ struct Sweep0 {
                                const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x, d_silu
-//   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
-//   d_group_norm = d_silu * (sigmoid(group_norm) + group_norm * (sigmoid(group_norm) * (1 - sigmoid(group_norm))))
-//   group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   value = d_group_norm * group_norm.weight
-//   d_x = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
 //   -> output d_x
 struct Sweep1 {
   typedef NoSums Sums;
@@ -1337,7 +1308,6 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 }
 """
 
-
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
@@ -1351,35 +1321,17 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
 }
 """
 
-
 KERNELS = {
-    "forward_rows": (
-        FORWARD_ROWS_1,
-        PRIMITIVES,
-        FORWARD_ROWS_2,
-        ROWS,
-        FORWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
-    "backward_rows": (
-        BACKWARD_ROWS_1,
-        PRIMITIVES,
-        BACKWARD_ROWS_2,
-        ROWS,
-        BACKWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
+    "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
+    "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -1449,7 +1401,7 @@ def takes(x, group_norm_weight, group_norm_bias):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 4 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -1477,13 +1429,11 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x = lay_out(x, False)
-        group_norm_weight = lay_out(group_norm_weight, False)
-        group_norm_bias = lay_out(group_norm_bias, False)
+        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, h, w = x.shape
-        silu = x.new_empty((n, 128, h, w), dtype=torch.float32)
-        saved_group_norm_mean = x.new_empty((n, 32), dtype=torch.float32)
-        saved_group_norm_rstd = x.new_empty((n, 32), dtype=torch.float32)
+        silu = x.new_empty((n, 128, h, w))
+        saved_group_norm_mean = x.new_empty((n, 32))
+        saved_group_norm_rstd = x.new_empty((n, 32))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (4 * h * w + 256 - 1) // 256
@@ -1505,24 +1455,26 @@ class Block(torch.autograd.Function):
         x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd = (
             ctx.saved_tensors
         )
-        d_silu = lay_out(d_silu, False)
+        d_silu = lay_out(d_silu)
         n, _, h, w = x.shape
-        d_x = x.new_empty((n, 128, h, w), dtype=torch.float32)
-        d_group_norm_weight = x.new_empty((128,), dtype=torch.float32)
-        d_group_norm_bias = x.new_empty((128,), dtype=torch.float32)
+        d_x = x.new_empty((n, 128, h, w))
+        d_group_norm_weight = x.new_empty((128,))
+        d_group_norm_bias = x.new_empty((128,))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (4 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 7, 32768)
-        sum_d_group_norm_memory = x.new_empty((n, 128, 1, 1, 1), dtype=torch.float64)
-        sum_value4_memory = x.new_empty((n, 128, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 128), (n, 128)]
+        sum_d_group_norm_memory, sum_value4_memory = (
+            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        )
         finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (4 + team) * 16)
         tensors = [x, d_silu, group_norm_weight, group_norm_bias, saved_group_norm_mean]
         tensors += [saved_group_norm_rstd, d_x, sum_d_group_norm_memory, sum_value4_memory]
         tensors += [d_group_norm_weight, d_group_norm_bias]
         numbers = [units // teams, units % teams, h * w, team, steps, max(steps - 7, 0)]
         numbers += [min(5 - min(steps, 7), steps), finished, team_list0, 1.0 / (h * w), n]
-        axes = "nchw nchw c c nc nc nchw ncdhw ncdhw c c"
+        axes = "nchw nchw c c nc nc nchw nc nc c c"
         launch("backward_rows", team * teams, 512, 231296, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

@@ -45,8 +45,6 @@ Backward, 1 kernel:
        -> sum of value2 for each n,c
           sum of value5 over c
   2  finalise
-       sum(sum)
-       sum of groups(sum(sum))
        -> output d_gamma
   3  sweep over [n,96,d,h,w]
        load x, d_silu
@@ -106,8 +104,6 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
@@ -262,6 +258,7 @@ struct Weight {
 };
 
 constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -311,7 +308,6 @@ __device__ inline void copy_wait(int pending) {
 }
 }  // namespace thread
 """
-
 
 COLUMNS_TILE = r"""
 // Tiles of the kernel `columns`: which positions and channels a thread has. Before this stand the constants and Arguments.
@@ -378,7 +374,6 @@ __device__ inline Sites sites_of(const Arguments& a, const Place& place, Count t
 }
 """
 
-
 COLUMNS = r"""
 // columns: sweeps of a block with reductions over channels, tile by tile.
 //
@@ -394,6 +389,13 @@ COLUMNS = r"""
 // (vectors of one step) and Gathered (sums over positions, device/columns_sums.cuh, or nothing); behind it the program of
 // each sweep and `run_tile`, which calls what is here in the plan's order; last the kernel, device/columns.cu or
 // device/columns_gathering.cu.
+
+// Of a sweep that takes no statistics.
+struct NoSums {
+  __device__ void clear() {}
+  template <class Results>
+  __device__ void add(const Results& results, unsigned int taken) {}
+};
 
 // What a thread keeps in registers.
 struct Kept {
@@ -492,7 +494,6 @@ __device__ inline void merge_tile(const Place& place, Sums (&sums)[kPositions], 
 }
 """
 
-
 COLUMNS_KERNEL = r"""
 // The kernel `columns`: every block takes its tiles in turn; see device/columns.cuh. Shared memory holds the lists of
 // statistics, then the threads' columns.
@@ -505,7 +506,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
     run_tile(a, place, tile, -1, memory);
 }
 """
-
 
 TEAM = r"""
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
@@ -533,7 +533,6 @@ __device__ inline bool is_last_of(unsigned int* finished, unsigned int count) {
 }
 }  // namespace grid
 """
-
 
 COLUMNS_SUMS = r"""
 // Gathered sums of the kernel `columns`: kSums sums over positions for each channel, taken along by its sweeps.
@@ -694,7 +693,6 @@ __device__ inline void end_sums(const Arguments& a, const Spans& spans) {
 }
 """
 
-
 COLUMNS_GATHERING_KERNEL = r"""
 // The kernel `columns` where sums are gathered (device/columns_sums.cuh): a block's tiles are neighbours. Shared memory
 // holds the lists of statistics, then the threads' columns.
@@ -723,7 +721,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
 }
 """
 
-
 FORWARD_COLUMNS_1 = r"""
 typedef float real;
 constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElements = 4, kLanes = 1, kTeam = 8,
@@ -732,7 +729,6 @@ constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElement
               kAhead = 0;
 typedef int Count;
 """
-
 
 FORWARD_COLUMNS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
@@ -743,32 +739,22 @@ struct Sums0 {
   Sum<real> s3;
   __device__ void clear() { s3.clear(); }
   __device__ void add(const Results0 (&results)[kElements], unsigned int taken) {
-    {
-      real values[kElements];
+    real values[kElements];
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) values[e] = results[e].r1;
-      s3.add(values, taken);
-    }
+    for (int e = 0; e < kElements; ++e) values[e] = results[e].r1;
+    s3.add(values, taken);
   }
   __device__ void merge_lanes() { s3.merge_lanes(); }
   __device__ void merge_all(const Sums0 (&parts)[kTeam]) {
-    {
-      Sum<real> own[kTeam];
+    Sum<real> own[kTeam];
 #pragma unroll
-      for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s3;
-      s3.merge_all(own);
-    }
+    for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s3;
+    s3.merge_all(own);
   }
 };
 // Sweep 1: what its sinks take of an element, and its statistics.
 struct Results1 {
   real r12;
-};
-struct Sums1 {
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken) {}
-  __device__ void merge_lanes() {}
-  __device__ void merge_all(const Sums1 (&parts)[kTeam]) {}
 };
 
 // What a launch hands over.
@@ -777,7 +763,6 @@ struct Arguments {
   long long tiles, sample_tiles, positions;
 };
 """
-
 
 FORWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
@@ -818,7 +803,7 @@ __device__ inline void copy_inputs(const Arguments& a, const Place& place, const
   for (int e = 0; e < kElements; ++e) {
     const int channel = channel_of(place, step, e);
     if (sites.inside[0] && has_channel(channel))
-      thread::copy_begin(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + e * kThreads + threadIdx.x,
+      thread::copy_begin(reinterpret_cast<Vector<float>*>(column) + e * kThreads + threadIdx.x,
                          reinterpret_cast<const Vector<float>*>(a.x.data + bases.x +
                                                                 (long long)channel * (Count)a.positions));
   }
@@ -828,14 +813,12 @@ __device__ inline Inputs column_inputs(const char* read_only) {
   Inputs inputs;
 #pragma unroll
   for (int v = 0; v < 4; ++v)
-    inputs.x[v] =
-        load_vector(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + v * kThreads + threadIdx.x);
+    inputs.x[v] = load_vector(reinterpret_cast<Vector<float>*>(column) + v * kThreads + threadIdx.x);
   return inputs;
 }
 
 struct Gathered {};
 """
-
 
 FORWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
@@ -850,7 +833,6 @@ struct Totals {
 };
 
 // Sweep 0: load x
-//   part2 = x * x
 //   -> sum of part2 over c
 struct Sweep0 {
   typedef Results0 Results;
@@ -881,15 +863,10 @@ struct Sweep0 {
                                int step, const Results0 (&results)[kPositions][kElements]) {}
 };
 // Sweep 1: load x
-//   part5 = select(sqrt(sum(part2)) < 1e-12, 1e-12, sqrt(sum(part2)))
-//   l2_normalize = x / part5
-//   mul = l2_normalize * 9.797958971132712
-//   mul2 = mul * gamma
-//   silu = mul2 * sigmoid(mul2)
 //   -> output silu
 struct Sweep1 {
   typedef Results1 Results;
-  typedef Sums1 Sums;
+  typedef NoSums Sums;
   static constexpr int kFirstSum = 0, kSums = 0;
   // What is the same for all channels.
   struct Positions {
@@ -968,12 +945,11 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
     Sweep1::Positions positions[kPositions];
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) positions[p] = Sweep1::positions(inputs, totals, p);
-    Sums1 nothing[kPositions];
+    NoSums nothing[kPositions];
     sweep<Sweep1, false, true>(a, place, sites, bases, positions, kept, column, nothing, next, memory);
   }
 }
 """
-
 
 BACKWARD_COLUMNS_1 = r"""
 typedef float real;
@@ -984,7 +960,6 @@ constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElement
 typedef int Count;
 """
 
-
 BACKWARD_COLUMNS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
 struct Results0 {
@@ -994,32 +969,22 @@ struct Sums0 {
   Sum<real> s20;
   __device__ void clear() { s20.clear(); }
   __device__ void add(const Results0 (&results)[kElements], unsigned int taken) {
-    {
-      real values[kElements];
+    real values[kElements];
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) values[e] = results[e].r22;
-      s20.add(values, taken);
-    }
+    for (int e = 0; e < kElements; ++e) values[e] = results[e].r22;
+    s20.add(values, taken);
   }
   __device__ void merge_lanes() { s20.merge_lanes(); }
   __device__ void merge_all(const Sums0 (&parts)[kTeam]) {
-    {
-      Sum<real> own[kTeam];
+    Sum<real> own[kTeam];
 #pragma unroll
-      for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s20;
-      s20.merge_all(own);
-    }
+    for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s20;
+    s20.merge_all(own);
   }
 };
 // Sweep 1: what its sinks take of an element, and its statistics.
 struct Results1 {
   real r28;
-};
-struct Sums1 {
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken) {}
-  __device__ void merge_lanes() {}
-  __device__ void merge_all(const Sums1 (&parts)[kTeam]) {}
 };
 
 // What a launch hands over.
@@ -1035,7 +1000,6 @@ struct Arguments {
   long long number2;  // n
 };
 """
-
 
 BACKWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
@@ -1084,7 +1048,7 @@ __device__ inline void copy_inputs(const Arguments& a, const Place& place, const
   for (int e = 0; e < kElements; ++e) {
     const int channel = channel_of(place, step, e);
     if (sites.inside[0] && has_channel(channel))
-      thread::copy_begin(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + e * kThreads + threadIdx.x,
+      thread::copy_begin(reinterpret_cast<Vector<float>*>(column) + e * kThreads + threadIdx.x,
                          reinterpret_cast<const Vector<float>*>(a.x.data + bases.x +
                                                                 (long long)channel * (Count)a.positions));
   }
@@ -1103,8 +1067,7 @@ __device__ inline Inputs column_inputs(const char* read_only) {
   Inputs inputs;
 #pragma unroll
   for (int v = 0; v < 2; ++v)
-    inputs.x[v] =
-        load_vector(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + v * kThreads + threadIdx.x);
+    inputs.x[v] = load_vector(reinterpret_cast<Vector<float>*>(column) + v * kThreads + threadIdx.x);
 #pragma unroll
   for (int v = 0; v < 2; ++v)
     inputs.d_silu[v] =
@@ -1143,7 +1106,6 @@ __device__ void finalise_all(const Arguments& a) {
 }
 """
 
-
 BACKWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
 struct PositionInputs {
@@ -1165,15 +1127,6 @@ struct Totals {
 };
 
 // Sweep 0: load x, d_silu
-//   part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12, sqrt(saved.l2_normalize.square_sum))
-//   l2_normalize = x / part4
-//   mul = l2_normalize * 9.797958971132712
-//   mul2 = mul * gamma
-//   d_mul2 = d_silu * (sigmoid(mul2) + mul2 * (sigmoid(mul2) * (1 - sigmoid(mul2))))
-//   d_mul = d_mul2 * gamma
-//   value2 = d_mul2 * mul
-//   d_l2_normalize = d_mul * 9.797958971132712
-//   value5 = d_l2_normalize * l2_normalize
 //   -> sum of value2 for each n,c
 //   -> sum of value5 over c
 struct Sweep0 {
@@ -1223,20 +1176,10 @@ struct Sweep0 {
                                int step, const Results0 (&results)[kPositions][kElements]) {}
 };
 // Sweep 1: load x, d_silu
-//   part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12, sqrt(saved.l2_normalize.square_sum))
-//   l2_normalize = x / part4
-//   mul = l2_normalize * 9.797958971132712
-//   mul2 = mul * gamma
-//   d_mul2 = d_silu * (sigmoid(mul2) + mul2 * (sigmoid(mul2) * (1 - sigmoid(mul2))))
-//   d_mul = d_mul2 * gamma
-//   d_l2_normalize = d_mul * 9.797958971132712
-//   value3 = sqrt(saved.l2_normalize.square_sum)
-//   value4 = select(value3 < 1e-12, 1e-12, value3)
-//   d_x = d_l2_normalize / value4 - select(value3 < 1e-12, 0, x / value3 * (sum4 / value4))
 //   -> output d_x
 struct Sweep1 {
   typedef Results1 Results;
-  typedef Sums1 Sums;
+  typedef NoSums Sums;
   static constexpr int kFirstSum = 1, kSums = 0;
   // What is the same for all channels.
   struct Positions {
@@ -1314,12 +1257,11 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
     Sweep1::Positions positions[kPositions];
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) positions[p] = Sweep1::positions(inputs, totals, p);
-    Sums1 nothing[kPositions];
+    NoSums nothing[kPositions];
     sweep<Sweep1, false, true>(a, place, sites, bases, positions, kept, column, nothing, next, memory);
   }
 }
 """
-
 
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
@@ -1334,7 +1276,6 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
   return cudaLaunchCooperativeKernel(entry, blocks, threads, &arguments, shared_bytes, stream);
 }
 """
-
 
 KERNELS = {
     "forward_columns": (
@@ -1360,16 +1301,13 @@ KERNELS = {
         COLUMNS_GATHERING_KERNEL,
     ),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -1424,7 +1362,7 @@ def takes(x, gamma):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 5 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -1451,11 +1389,10 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, gamma):
-        x = lay_out(x, False)
-        gamma = lay_out(gamma, False)
+        x, gamma = map(lay_out, (x, gamma))
         n, _, d, h, w = x.shape
-        silu = x.new_empty((n, 96, d, h, w), dtype=torch.float32)
-        saved_l2_normalize_square_sum = x.new_empty((n, 1, d, h, w), dtype=torch.float32)
+        silu = x.new_empty((n, 96, d, h, w))
+        saved_l2_normalize_square_sum = x.new_empty((n, 1, d, h, w))
         sample_tiles = (d * h * w + 128 - 1) // 128
         tiles = n * sample_tiles
         tensors = [gamma, silu, saved_l2_normalize_square_sum, x]
@@ -1469,18 +1406,18 @@ class Block(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_silu):
         x, gamma, saved_l2_normalize_square_sum = ctx.saved_tensors
-        d_silu = lay_out(d_silu, False)
+        d_silu = lay_out(d_silu)
         n, _, d, h, w = x.shape
-        d_x = x.new_empty((n, 96, d, h, w), dtype=torch.float32)
-        d_gamma = x.new_empty((96, 1, 1, 1), dtype=torch.float32)
+        d_x = x.new_empty((n, 96, d, h, w))
+        d_gamma = x.new_empty((96, 1, 1, 1))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         sample_tiles = (d * h * w + 64 - 1) // 64
         tiles = n * sample_tiles
         block_tiles, bundle = divide_tiles(tiles, multiprocessors * 2)
         blocks = (tiles + block_tiles - 1) // block_tiles
         bundles = (blocks + bundle - 1) // bundle
-        sum_value2_memory = x.new_empty((n, 96, 1, 1, 1), dtype=torch.float64)
-        sum_sum_memory = x.new_empty((n, 96, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 96), (n, 96)]
+        sum_value2_memory, sum_sum_memory = (x.new_empty(shape, dtype=torch.float64) for shape in shapes)
         (finished,) = zeros(x, (1 + bundles) * 4)
         block_sums = x.new_empty((n + blocks) * 96 * 4, dtype=torch.uint8)
         bundle_sums = x.new_empty((n + bundles) * 96 * 8, dtype=torch.uint8)
@@ -1488,7 +1425,7 @@ class Block(torch.autograd.Function):
         tensors += [d_gamma]
         numbers = [tiles, sample_tiles, d * h * w, block_tiles, bundle, block_sums, bundle_sums, finished]
         numbers += [96 * n, n]
-        axes = "cdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw cdhw"
+        axes = "cdhw ncdhw ncdhw ncdhw ncdhw nc nc cdhw"
         launch("backward_columns", blocks, 256, 57600, False, tensors, axes, numbers)
         return d_x, d_gamma
 

@@ -216,7 +216,7 @@ def _explanation(
 def _steps(plan: Plan) -> list[str]:
     """The steps of a plan without their estimates, and what is never written."""
     text = plan.explain().partition("\nplan for ")[2].partition("\n\n")[0]
-    steps = []
+    steps: list[str] = []
     for line in text.splitlines()[1:]:
         line = re.sub(r", about \d.*", "", line)
         # What a finalise step hands on as it is, and totals, say nothing that its outputs do not say.
@@ -224,8 +224,15 @@ def _steps(plan: Plan) -> list[str]:
             continue
         if line.strip().startswith("saved for backward"):
             continue
-        steps.append(line if line.startswith(" ") else f"  {line}")
-    return steps
+        # Sums and moments stand in the formulas that take them.
+        if re.fullmatch(r" {5,}(sum|moments|largest|smallest|exp_sum)( of groups)?\(.*\)", line):
+            continue
+        line = line if line.startswith(" ") else f"  {line}"
+        if (found := re.fullmatch(r" {5,}output (.*)", line)) and "-> output" in steps[-1]:
+            steps[-1] += f", {found[1]}"
+            continue
+        steps.append(line)
+    return [line for line in steps if line.strip()]
 
 
 def _divisions(plan: Plan) -> list[str]:

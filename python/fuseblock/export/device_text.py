@@ -90,10 +90,11 @@ class Piece:
         lines: list[str] = []
         for part in self.parts:
             if isinstance(part, str):
-                if part.startswith("}") and lines and lines[-1].startswith("namespace"):
+                if part.startswith("}") and lines and lines[-1].lstrip().startswith("namespace"):
                     lines.pop()
                     continue
-                lines.append(part.strip() if part.startswith("namespace") else part)
+                apart = "\n" if lines and part.lstrip().startswith("namespace") else ""
+                lines.append(apart + (part.strip() if part.startswith("namespace") else part))
             elif id(part) in kept:
                 lines.append(part.kept_text(kept))
         # Of functions that a head lists, those that are there.

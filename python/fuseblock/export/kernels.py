@@ -102,7 +102,7 @@ class Kernels:
         for k, kernel in enumerate(self.kernels):
             for i, (file, text) in enumerate(kernel.texts):
                 if not file:
-                    emitted[k, i] = fold.fold(text, known[id(kernel)])
+                    emitted[k, i] = fold.fold(_FORMULA.sub("", text), known[id(kernel)])
                 elif file not in files:
                     # Several kernels may have the file: constants that are the same in all of them.
                     users = [known[id(each)] for each in self.kernels if file in dict(each.texts)]
@@ -220,6 +220,9 @@ class Kernels:
         return device_text.format_cpp(_LAUNCH.replace("ENTRIES", entries))
 
 
+# A line of the comment on a sweep; the head of the file has the formulas.
+_FORMULA = re.compile(r"^//   (?!->)\w.* = .*\n", re.MULTILINE)
+
 _LAUNCH = """
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
@@ -305,19 +308,22 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
     lines = [f"{value['name']} = {local(value['text'])}" for value in launch["values"]]
     tensors: list[str] = []
     axes_of: list[str] = []
+    made: dict[int, Mapping[str, Any]] = {}  # slots that are this launch's first
     for name, number in zip(_members([text for _, text in kernel.texts]), launch["tensors"], strict=False):
         slot = general.plan["slots"][number]
         axes = AXES
         if slot["kind"] in ("input", "output"):
             tensor = general.plan[slot["kind"] + "s"][slot["number"]]
             places[number], axes = tensor_name(tensor["name"]), tensor["axes"]
-        elif number not in places:
-            places[number] = f"{name}_memory"
-            extents = ", ".join(_text(extent) for extent in slot["extents"])
-            lines.append(f"{places[number]} = x.new_empty(({extents}), dtype=torch.{DTYPES[slot['dtype']]})")
+        else:
+            axes = _varying(slot["extents"])
+            if number not in places and name in kernel.members:
+                places[number] = f"{name}_memory"
+                made[number] = slot
         if name in kernel.members:
             tensors.append(places[number])
             axes_of.append(axes)
+    lines += _buffers(made, places)
     zeroed = [each for each in launch["counters"] if each["name"] in kernel.members]
     if zeroed:
         names = ", ".join(each["name"] for each in zeroed) + ("," if len(zeroed) == 1 else "")
@@ -341,6 +347,31 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
         f'launch("{kernel.namespace}", {local(launch["blocks"])}, {launch["threads"]}, '
         f"{launch['shared_bytes']}, {local(launch['cooperative'])}, tensors, axes, numbers)"
     )
+    return lines
+
+
+def _varying(extents: Sequence[int | Term]) -> str:
+    """The axes of a slot up to the last that varies."""
+    last = max((i for i, extent in enumerate(extents) if extent != 1), default=0)
+    return AXES[: last + 1]
+
+
+def _buffers(slots: Mapping[int, Mapping[str, Any]], places: Mapping[int, str]) -> list[str]:
+    """The lines that allocate memory beside the tensors, those of one dtype at once."""
+    lines = []
+    for dtype in dict.fromkeys(slot["dtype"] for slot in slots.values()):
+        own = {number: slot for number, slot in slots.items() if slot["dtype"] == dtype}
+        shapes = []
+        for slot in own.values():
+            extents = [_text(extent) for extent in slot["extents"][: len(_varying(slot["extents"]))]]
+            shapes.append(f"({', '.join(extents)}{',' if len(extents) == 1 else ''})")
+        names = ", ".join(places[number] for number in own)
+        make = f"x.new_empty({{}}, dtype=torch.{DTYPES[dtype]})"
+        if len(own) == 1:
+            lines.append(f"{names} = {make.format(shapes[0])}")
+        else:
+            lines.append(f"shapes = [{', '.join(shapes)}]")
+            lines.append(f"{names} = ({make.format('shape')} for shape in shapes)")
     return lines
 
 

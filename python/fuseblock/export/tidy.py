@@ -289,7 +289,7 @@ def _without_locals(texts: list[str]) -> bool:
                 and not re.search(rf"\b{match[1]}\b", code[match.end() : end])
             ):
                 text = text[: match.start()] + text[match.end() :]
-        text = re.sub(r"\n[ \t]*return;(\n\})", r"\1", text)
+        text = re.sub(r"\n[ \t]*return;[ \t]*\n?\}(?=\n)", "\n}", text)
         changed = changed or text != texts[number]
         texts[number] = text
     return changed

@@ -132,8 +132,8 @@ class ColumnsWriter : ColumnsSumsWriter {
     if (steps.empty()) text.line("int nothing;");
     for (int step : steps) text.line("real r" + number_text(step) + ";");
     text.close("};");
+    if (taken.empty()) return;
     text.open("struct Sums" + number_text(i) + " {");
-    if (taken.empty()) text.line("int nothing;");
     int numbers = 0;
     for (const Sink* sink : taken) {
       const Statistic statistic = part(sink->part).statistic;
@@ -147,14 +147,14 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.open("__device__ void add(const Results" + number_text(i) +
               " (&results)[kElements], unsigned int taken, const Weight<real>& weight) {");
     for (const Sink* sink : taken) {
-      text.open("{");
+      if (taken.size() > 1) text.open("{");
       text.line("real values[kElements];");
       text.line("#pragma unroll");
       text.line("for (int e = 0; e < kElements; ++e) values[e] = results[e].r" + number_text(sink->step) +
                 ";");
       const bool weighted = part(sink->part).statistic == Statistic::kMoments;
       text.line(name(*sink) + (weighted ? ".add(values, taken, weight);" : ".add(values, taken);"));
-      text.close();
+      if (taken.size() > 1) text.close();
     }
     text.close();
     text.open("__device__ void merge_lanes() {");
@@ -162,12 +162,12 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.close();
     text.open("__device__ void merge_all(const Sums" + number_text(i) + " (&parts)[kTeam]) {");
     for (const Sink* sink : taken) {
-      text.open("{");
+      if (taken.size() > 1) text.open("{");
       text.line(statistic_type(sink->part, "real") + " own[kTeam];");
       text.line("#pragma unroll");
       text.line("for (int i = 0; i < kTeam; ++i) own[i] = parts[i]." + name(*sink) + ";");
       text.line(name(*sink) + ".merge_all(own);");
-      text.close();
+      if (taken.size() > 1) text.close();
     }
     text.close();
     text.close("};");
@@ -227,7 +227,7 @@ class ColumnsWriter : ColumnsSumsWriter {
     for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
     text.open("struct Sweep" + number_text(i) + " {");
     text.line("typedef Results" + number_text(i) + " Results;");
-    text.line("typedef Sums" + number_text(i) + " Sums;");
+    text.line("typedef " + (has_statistics(i) ? "Sums" + number_text(i) : std::string("NoSums")) + " Sums;");
     write_gathered(text, i);
 
     text.line("// What is the same for all channels.");
@@ -422,7 +422,7 @@ class ColumnsWriter : ColumnsSumsWriter {
       text.line("#pragma unroll");
       text.line("for (int p = 0; p < kPositions; ++p) positions[p] = Sweep" + name +
                 "::positions(inputs, totals, p);");
-      if (!has_statistics(i)) text.line("Sums" + name + " nothing[kPositions];");
+      if (!has_statistics(i)) text.line("NoSums nothing[kPositions];");
       text.line("sweep<Sweep" + name + ", " + (i == 0 ? "true" : "false") + ", " +
                 (i + 1 == sweep_count() ? "true" : "false") +
                 ">(a, place, sites, bases, positions, kept, column, " + sums + ", next, gathered, memory);");

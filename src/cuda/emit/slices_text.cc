@@ -223,7 +223,7 @@ class SlicesWriter : UnitWriter {
         text.line("#pragma unroll");
         text.line("for (int i = 0; i < kPieces; ++i)");
         if (!whole) text.line("  if (row + i * kStride < end)");
-        text.line("    thread::copy_begin(" + column(input, place) + ",");
+        text.line("    thread::copy_begin_at(" + column(input, place) + ",");
         text.line("                       reinterpret_cast<const " + vector_type(input) + "*>(" +
                   tensor(input) + ".data + offset) + i * (kStrideElements / kVector));");
         place += chunk_bytes(input);

@@ -50,10 +50,7 @@ Backward, 1 kernel:
        -> output d_scale, d_shift
   4  sweep over [n,320,h,w]
        load x, d_silu
-       -> group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
-          mul = group_norm * add
-          add2 = mul + shift
-          d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
+       -> group_norm, mul, add2, d_add2 as before
           d_group_norm = d_add2 * add
           d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
        -> output d_x

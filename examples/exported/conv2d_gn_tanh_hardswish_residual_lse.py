@@ -30,7 +30,6 @@ Forward, 2 kernels:
          tiles of 128 positions with all 64 channels, 16000 in all; 8 threads a position, each with 4
              positions and 2 channels in each of 4 steps
 Backward, 3 kernels:
-  1  finalise
   2  sweep over [n,64,h,w]
        load x
        -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
@@ -41,11 +40,7 @@ Backward, 3 kernels:
        -> max and sum of exp of add over c
   3  sweep over [n,64,h,w]
        load x
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
-           group_norm.bias
-          tanh = tanh(group_norm)
-          hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-          add = hardswish + x
+       -> group_norm, tanh, hardswish, add as before
           logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
           d_add = d_logsumexp * exp(add - logsumexp)
           d_tanh = select(tanh <= -3, 0, select(tanh >= 3, d_add, d_add * ((tanh + 3 + tanh) / 6)))
@@ -64,16 +59,7 @@ Backward, 3 kernels:
        -> output d_group_norm.weight, d_group_norm.bias
   5  sweep over [n,64,h,w]
        load x
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
-           group_norm.bias
-          tanh = tanh(group_norm)
-          hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-          add = hardswish + x
-          logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
-          d_add = d_logsumexp * exp(add - logsumexp)
-          d_tanh = select(tanh <= -3, 0, select(tanh >= 3, d_add, d_add * ((tanh + 3 + tanh) / 6)))
-          d_group_norm = d_tanh * (1 - tanh(group_norm) * tanh(group_norm))
-          group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
+       -> group_norm, tanh, hardswish, add, logsumexp, d_add, d_tanh, d_group_norm, group_norm_hat as before
           value = d_group_norm * group_norm.weight
           value3 = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
           d_x = d_add + value3
@@ -129,9 +115,6 @@ TYPES = r"""
 
 __device__ inline real to_real(float x) { return x; }
 __device__ inline real to_real(double x) { return (real)x; }
-
-// An element for the arithmetic of statistics.
-__device__ inline double number(double x) { return x; }
 __device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
 __device__ inline void assign(double& to, double x) { to = x; }
@@ -232,27 +215,20 @@ __device__ inline float maximum(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
-__device__ inline double maximum(double a, double b) { return a != a || a > b ? a : b; }
 
 __device__ inline float absolute(float x) { return fabsf(x); }
-__device__ inline double absolute(double x) { return fabs(x); }
 
 // 1 / sqrt(x). In float it is rsqrt.approx, within 2 ulp.
 __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
-__device__ inline double reciprocal_root(double x) { return 1.0 / sqrt(x); }
 
 __device__ inline float exponential(float x) { return expf(x); }
-__device__ inline double exponential(double x) { return exp(x); }
 
 __device__ inline float logarithm(float x) { return logf(x); }
-__device__ inline double logarithm(double x) { return log(x); }
 
 __device__ inline float hyperbolic_tangent(float x) { return tanhf(x); }
-__device__ inline double hyperbolic_tangent(double x) { return tanh(x); }
 
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
-__device__ inline double share(double part, double whole) { return part / whole; }
 
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing

@@ -83,11 +83,9 @@ PRIMITIVES = r"""
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
 
 __device__ inline real to_real(float x) { return x; }
-__device__ inline real to_real(double x) { return (real)x; }
 
 // An element for the arithmetic of statistics.
 __device__ inline double number(double x) { return x; }
-__device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
 __device__ inline void assign(double& to, double x) { to = x; }
 
@@ -134,7 +132,6 @@ __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
 
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
-__device__ inline double share(double part, double whole) { return part / whole; }
 
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing

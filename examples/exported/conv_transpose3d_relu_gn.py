@@ -16,7 +16,7 @@ Forward, 1 kernel:
        -> output saved.group_norm.mean, saved.group_norm.rstd
   3  sweep over [n,128,d,h,w]
        load x
-       -> relu = select(x <= 0, 0, x)
+       -> relu as before
           group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
        -> output group_norm
   never written to memory: relu; writing and reading it once would move 644 MB
@@ -25,7 +25,6 @@ Forward, 1 kernel:
          units of 16 channels of a sample, 128 in all; teams of 11 blocks, 12 of them at work
          of 14 steps of a warp 14 stay in shared memory for later sweeps
 Backward, 1 kernel:
-  1  finalise
   2  sweep over [n,128,d,h,w]
        load d_group_norm, x
        -> relu = select(x <= 0, 0, x)
@@ -43,8 +42,7 @@ Backward, 1 kernel:
        -> output d_group_norm.weight, d_group_norm.bias
   4  sweep over [n,128,d,h,w]
        load x, d_group_norm
-       -> relu = select(x <= 0, 0, x)
-          group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
+       -> relu, group_norm_hat as before
           value = d_group_norm * group_norm.weight
           d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
           d_x = select(x <= 0, 0, d_relu)
@@ -56,8 +54,8 @@ Backward, 1 kernel:
          units of 16 channels of a sample, 128 in all; teams of 22 blocks, 6 of them at work
          of 19 steps of a warp 18 stay in shared memory for later sweeps, the others are read again, from L2
 
-The kernels take any extents along n, d, h, w with 16 * d * h * w <= multiprocessors * 57344 and 16 * d *
-h * w < 1000000000.
+The kernels take any extents along n, d, h, w with 16 * d * h * w <= multiprocessors * 57344 and
+16 * d * h * w < 1000000000.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
 of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
@@ -95,11 +93,6 @@ PRIMITIVES = r"""
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
 
 __device__ inline real to_real(float x) { return x; }
-__device__ inline real to_real(double x) { return (real)x; }
-
-// An element for the arithmetic of statistics.
-__device__ inline double number(double x) { return x; }
-__device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
 __device__ inline void assign(double& to, double x) { to = x; }
 
@@ -158,7 +151,6 @@ __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
 
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
-__device__ inline double share(double part, double whole) { return part / whole; }
 
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing

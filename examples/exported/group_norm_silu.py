@@ -24,7 +24,6 @@ Forward, 1 kernel:
          units of 16 channels of a sample, 32 in all; teams of 16 blocks, 8 of them at work
          of 16 steps of a warp 14 stay in shared memory for later sweeps, the others are read again, from L2
 Backward, 1 kernel:
-  1  finalise
   2  sweep over [n,512,h,w]
        load x, d_silu
        -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
@@ -45,11 +44,7 @@ Backward, 1 kernel:
        -> output d_group_norm.weight, d_group_norm.bias
   4  sweep over [n,512,h,w]
        load x, d_silu
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
-           group_norm.bias
-          d_group_norm = d_silu * (sigmoid(group_norm) + group_norm * (sigmoid(group_norm) * (1 -
-              sigmoid(group_norm))))
-          group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
+       -> group_norm, d_group_norm, group_norm_hat as before
           value = d_group_norm * group_norm.weight
           d_x = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
        -> output d_x
@@ -60,8 +55,8 @@ Backward, 1 kernel:
          units of 16 channels of a sample, 32 in all; teams of 43 blocks, 3 of them at work
          of 6 steps of a warp 6 stay in shared memory for later sweeps
 
-The kernels take any extents along n, h, w with h * w % 256 == 0 and 16 * h * w < 1000000000 and 16 * h *
-w <= multiprocessors * 24576.
+The kernels take any extents along n, h, w with h * w % 256 == 0 and 16 * h * w < 1000000000 and
+16 * h * w <= multiprocessors * 24576.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
 of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
@@ -97,11 +92,6 @@ PRIMITIVES = r"""
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
 
 __device__ inline real to_real(float x) { return x; }
-__device__ inline real to_real(double x) { return (real)x; }
-
-// An element for the arithmetic of statistics.
-__device__ inline double number(double x) { return x; }
-__device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
 __device__ inline void assign(double& to, double x) { to = x; }
 
@@ -165,11 +155,9 @@ __device__ inline float sigmoid(float x) {
   asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(1.0f + expf(-x)));
   return y;
 }
-__device__ inline double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
-__device__ inline double share(double part, double whole) { return part / whole; }
 
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing

@@ -48,14 +48,7 @@ Backward, 1 kernel:
        -> output d_gamma
   3  sweep over [n,96,d,h,w]
        load x, d_silu
-       -> part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12,
-           sqrt(saved.l2_normalize.square_sum))
-          l2_normalize = x / part4
-          mul = l2_normalize * 9.797958971132712
-          mul2 = mul * gamma
-          d_mul2 = d_silu * (sigmoid(mul2) + mul2 * (sigmoid(mul2) * (1 - sigmoid(mul2))))
-          d_mul = d_mul2 * gamma
-          d_l2_normalize = d_mul * 9.797958971132712
+       -> part4, l2_normalize, mul, mul2, d_mul2, d_mul, d_l2_normalize as before
           value3 = sqrt(saved.l2_normalize.square_sum)
           value4 = select(value3 < 1e-12, 1e-12, value3)
           d_x = d_l2_normalize / value4 - select(value3 < 1e-12, 0, x / value3 * (sum4 / value4))
@@ -109,13 +102,10 @@ PRIMITIVES = r"""
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
 
 __device__ inline real to_real(float x) { return x; }
-__device__ inline real to_real(double x) { return (real)x; }
 
 // An element for the arithmetic of statistics.
 __device__ inline double number(double x) { return x; }
-__device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
-__device__ inline void assign(double& to, double x) { to = x; }
 
 // A tensor at the border of a kernel: elements `n`, `c`, `d`, `h`, `w` apart along the axes, 0 where it does not vary.
 template <class Element>
@@ -168,7 +158,6 @@ __device__ inline void store_vector(Element* to, const real (&values)[kVector]) 
 // compiler's library are spelled out; all are within a few ulp over the whole range, with exact limits.
 
 __device__ inline float square_root(float x) { return sqrtf(x); }
-__device__ inline double square_root(double x) { return sqrt(x); }
 
 // 1 / (1 + exp(-x)). The quotient is rcp.approx, within 1 ulp. Where results are rounded to 16 bits, exp is ex2.approx of a
 // rounded product, whose error grows to 1e-5 of the value at the ends of the range, and what is below 1e-38 is 0.
@@ -177,11 +166,9 @@ __device__ inline float sigmoid(float x) {
   asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(1.0f + expf(-x)));
   return y;
 }
-__device__ inline double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
-__device__ inline double share(double part, double whole) { return part / whole; }
 
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing

@@ -351,11 +351,62 @@ def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> s
                 wanted |= {(f"{struct}::{name}", count) for struct in each.names for name, count in wanted}
                 if id(function) not in kept and wanted & called and takes <= seen:
                     waiting.append(function)
+    kept -= _not_needed(
+        declarations, kept, {id(each) for piece in pieces if not piece.file for each in piece.declarations()}
+    )
     for each in declarations:
         known = {word for word in each.words if word in by_name}
         if not each.names and all(id(other) in kept for word in known for other in by_name[word][:1]):
             kept.add(id(each))
     return kept
+
+
+def _not_needed(declarations: Sequence[_Declaration], kept: set[int], emitted: set[int]) -> set[int]:
+    """Of functions with a form for each element type, the forms that no call takes.
+
+    What takes an element of a tensor is known by the tensor's type. Forms for double beside one for float are
+    for the arithmetic of statistics: emitted code that has doubles, and structs that are used with them.
+    """
+    own = "\n".join(_code(each.text) for each in declarations if id(each) in emitted and id(each) in kept)
+    tensors = {
+        name: kind
+        for kind, names in re.findall(r"Tensor<(\w+)> ([\w, ]+);", own)
+        for name in names.split(", ")
+    }
+    forms: dict[str, list[tuple[str, _Declaration]]] = {}
+    for each in declarations:
+        found = re.match(
+            r"\s*__device__ inline \w+ (\w+)\((float|double|bf16|f16)&? ", _code(each.text).lstrip("\n")
+        )
+        if found and id(each) in kept:
+            forms.setdefault(found[1], []).append((found[2], each))
+    dropped: set[int] = set()
+    for name, all_forms in forms.items():
+        callers = [
+            (each, part)
+            for each in declarations
+            for part in each.all_parts()
+            if id(part) in kept and name not in part.names and re.search(rf"\b{name}\(", _code(part.text))
+        ]
+        calls_of = [
+            call for _, part in callers for call in re.findall(rf"\b{name}\(([\w.]*)", _code(part.text))
+        ]
+        taken = {
+            tensors.get(call.removeprefix("a.").partition(".")[0], "") if call.startswith("a.") else ""
+            for call in calls_of
+        }
+        if "" not in taken:
+            dropped |= {id(each) for kind, each in all_forms if kind not in taken}
+        elif {kind for kind, _ in all_forms} == {"float", "double"} and "typedef float real" in own:
+            doubles = any(
+                "double" in _code(part.text)
+                if not isinstance(part, _Member)
+                else any(f"{struct}<double>" in own for struct in each.names)
+                for each, part in callers
+            )
+            if not doubles:
+                dropped |= {id(each) for kind, each in all_forms if kind == "double"}
+    return dropped
 
 
 @functools.cache

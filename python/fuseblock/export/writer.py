@@ -130,7 +130,10 @@ def _quoted(name: str, text: str) -> str:
 
 
 def _wrapped(text: str, width: int = 106) -> str:
-    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+    """The text in lines; products stay whole."""
+    whole = text.replace(" * ", "\0*\0")
+    lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
 
 
 _NOTATION = (
@@ -458,7 +461,8 @@ def write_file(
                 constant = f"{namespace.upper()}_{number}"
                 texts.append(_quoted(constant, text))
             listed.append(constant)
-        table.append(f'    "{namespace}": ({", ".join(listed)}),\n')
+        only = "," if len(listed) == 1 else ""
+        table.append(f'    "{namespace}": ({", ".join(listed)}{only}),\n')
     texts.append(_quoted("HOST", kernels.host()))
     texts.append("KERNELS = {\n" + "".join(table) + "}\n" + _ASSEMBLY)
     parts[-1] += "\n".join(texts)

@@ -30,7 +30,7 @@ Forward, 2 kernels:
          tiles of 128 positions with all 64 channels, 16000 in all; 8 threads a position, each with 4
              positions and 2 channels in each of 4 steps
 Backward, 3 kernels:
-  2  sweep over [n,64,h,w]
+  1  sweep over [n,64,h,w]
        load x
        -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
            group_norm.bias
@@ -38,7 +38,7 @@ Backward, 3 kernels:
           hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
           add = hardswish + x
        -> max and sum of exp of add over c
-  3  sweep over [n,64,h,w]
+  2  sweep over [n,64,h,w]
        load x
        -> group_norm, tanh, hardswish, add as before
           logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
@@ -49,7 +49,7 @@ Backward, 3 kernels:
           value4 = d_group_norm * group_norm_hat
        -> sum of d_group_norm for each n,c
           sum of value4 for each n,c
-  4  finalise
+  3  finalise
        part23 = channel_sum(d_group_norm) / 15876
        part24 = part23 * group_norm.weight
        mean = sum(part24) / 4
@@ -57,7 +57,7 @@ Backward, 3 kernels:
        part33 = group_norm.weight * part32
        mean2 = sum(part33) / 4
        -> output d_group_norm.weight, d_group_norm.bias
-  5  sweep over [n,64,h,w]
+  4  sweep over [n,64,h,w]
        load x
        -> group_norm, tanh, hardswish, add, logsumexp, d_add, d_tanh, d_group_norm, group_norm_hat as before
           value = d_group_norm * group_norm.weight
@@ -226,6 +226,12 @@ __device__ inline float exponential(float x) { return expf(x); }
 __device__ inline float logarithm(float x) { return logf(x); }
 
 __device__ inline float hyperbolic_tangent(float x) { return tanhf(x); }
+
+// A sum by its count, rounded as a quotient is, or nearly so.
+__device__ inline float quotient(float sum, float count) {
+  const float each = __fdividef(1.0f, count), near = sum * each;
+  return fmaf(fmaf(-count, near, sum), each, near);
+}
 
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
@@ -471,8 +477,8 @@ struct Running : Statistic {
   __device__ Statistic settled() const { return *this; }
 };
 
-// Sums around one of the thread's own elements: where that is far from the mean, so is the variance large of which it
-// is a part, so that nothing is lost to the difference of two large numbers.
+// Sums around one of the thread's own elements, or the mean of its first ones: where that is far from the mean of all, so
+// is the variance large of which they are a part, so that nothing is lost to the difference of two large numbers.
 template <class Number>
 struct Running<Moments<Number>> {
   Number pivot;
@@ -490,6 +496,12 @@ struct Running<Moments<Number>> {
 #pragma unroll
       for (int i = kElements - 1; i >= 0; --i)
         if (taken >> i & 1) pivot = values[i];
+      if (taken == kAllElements) {
+        Number rest = 0;
+#pragma unroll
+        for (int i = 1; i < kElements; ++i) rest += values[i] - pivot;
+        pivot += rest * ((Number)1 / kElements);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
@@ -502,7 +514,7 @@ struct Running<Moments<Number>> {
   }
   __device__ Moments<Number> settled() const {
     if (count == 0) return Moments<Number>{0, 0, 0};
-    const Number mean = sum_of(sums) * share((Number)1, (Number)count);
+    const Number mean = quotient(sum_of(sums), (Number)count);
     const Number squared = sum_of(squares) - sum_of(sums) * mean;
     return Moments<Number>{pivot + mean, squared < 0 ? (Number)0 : squared, (Number)count};
   }

@@ -130,6 +130,12 @@ __device__ inline void store_vector(Element* to, const real (&values)[kVector]) 
 // 1 / sqrt(x). In float it is rsqrt.approx, within 2 ulp.
 __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
 
+// A sum by its count, rounded as a quotient is, or nearly so.
+__device__ inline float quotient(float sum, float count) {
+  const float each = __fdividef(1.0f, count), near = sum * each;
+  return fmaf(fmaf(-count, near, sum), each, near);
+}
+
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
 
@@ -234,8 +240,8 @@ struct Running : Statistic {
   __device__ Statistic settled() const { return *this; }
 };
 
-// Sums around one of the thread's own elements: where that is far from the mean, so is the variance large of which it
-// is a part, so that nothing is lost to the difference of two large numbers.
+// Sums around one of the thread's own elements, or the mean of its first ones: where that is far from the mean of all, so
+// is the variance large of which they are a part, so that nothing is lost to the difference of two large numbers.
 template <class Number>
 struct Running<Moments<Number>> {
   Number pivot;
@@ -253,6 +259,12 @@ struct Running<Moments<Number>> {
 #pragma unroll
       for (int i = kElements - 1; i >= 0; --i)
         if (taken >> i & 1) pivot = values[i];
+      if (taken == kAllElements) {
+        Number rest = 0;
+#pragma unroll
+        for (int i = 1; i < kElements; ++i) rest += values[i] - pivot;
+        pivot += rest * ((Number)1 / kElements);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
@@ -265,7 +277,7 @@ struct Running<Moments<Number>> {
   }
   __device__ Moments<Number> settled() const {
     if (count == 0) return Moments<Number>{0, 0, 0};
-    const Number mean = sum_of(sums) * share((Number)1, (Number)count);
+    const Number mean = quotient(sum_of(sums), (Number)count);
     const Number squared = sum_of(squares) - sum_of(sums) * mean;
     return Moments<Number>{pivot + mean, squared < 0 ? (Number)0 : squared, (Number)count};
   }

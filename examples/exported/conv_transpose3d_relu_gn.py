@@ -25,14 +25,14 @@ Forward, 1 kernel:
          units of 16 channels of a sample, 128 in all; teams of 11 blocks, 12 of them at work
          of 14 steps of a warp 14 stay in shared memory for later sweeps
 Backward, 1 kernel:
-  2  sweep over [n,128,d,h,w]
+  1  sweep over [n,128,d,h,w]
        load d_group_norm, x
        -> relu = select(x <= 0, 0, x)
           group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
           value4 = d_group_norm * group_norm_hat
        -> sum of d_group_norm for each n,c
           sum of value4 for each n,c
-  3  finalise
+  2  finalise
        part12 = channel_sum(d_group_norm) / 39304
        part13 = part12 * group_norm.weight
        mean = sum(part13) / 16
@@ -40,7 +40,7 @@ Backward, 1 kernel:
        part22 = group_norm.weight * part21
        mean2 = sum(part22) / 16
        -> output d_group_norm.weight, d_group_norm.bias
-  4  sweep over [n,128,d,h,w]
+  3  sweep over [n,128,d,h,w]
        load x, d_group_norm
        -> relu, group_norm_hat as before
           value = d_group_norm * group_norm.weight
@@ -148,6 +148,12 @@ __device__ inline void store_vector(Element* to, const real (&values)[kVector]) 
 
 // 1 / sqrt(x). In float it is rsqrt.approx, within 2 ulp.
 __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
+
+// A sum by its count, rounded as a quotient is, or nearly so.
+__device__ inline float quotient(float sum, float count) {
+  const float each = __fdividef(1.0f, count), near = sum * each;
+  return fmaf(fmaf(-count, near, sum), each, near);
+}
 
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
@@ -261,8 +267,8 @@ struct Running : Statistic {
   __device__ Statistic settled() const { return *this; }
 };
 
-// Sums around one of the thread's own elements: where that is far from the mean, so is the variance large of which it
-// is a part, so that nothing is lost to the difference of two large numbers.
+// Sums around one of the thread's own elements, or the mean of its first ones: where that is far from the mean of all, so
+// is the variance large of which they are a part, so that nothing is lost to the difference of two large numbers.
 template <class Number>
 struct Running<Moments<Number>> {
   Number pivot;
@@ -280,6 +286,12 @@ struct Running<Moments<Number>> {
 #pragma unroll
       for (int i = kElements - 1; i >= 0; --i)
         if (taken >> i & 1) pivot = values[i];
+      if (taken == kAllElements) {
+        Number rest = 0;
+#pragma unroll
+        for (int i = 1; i < kElements; ++i) rest += values[i] - pivot;
+        pivot += rest * ((Number)1 / kElements);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
@@ -292,7 +304,7 @@ struct Running<Moments<Number>> {
   }
   __device__ Moments<Number> settled() const {
     if (count == 0) return Moments<Number>{0, 0, 0};
-    const Number mean = sum_of(sums) * share((Number)1, (Number)count);
+    const Number mean = quotient(sum_of(sums), (Number)count);
     const Number squared = sum_of(squares) - sum_of(sums) * mean;
     return Moments<Number>{pivot + mean, squared < 0 ? (Number)0 : squared, (Number)count};
   }

@@ -24,7 +24,7 @@ Forward, 1 kernel:
          units of 16 channels of a sample, 32 in all; teams of 16 blocks, 8 of them at work
          of 16 steps of a warp 14 stay in shared memory for later sweeps, the others are read again, from L2
 Backward, 1 kernel:
-  2  sweep over [n,512,h,w]
+  1  sweep over [n,512,h,w]
        load x, d_silu
        -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
            group_norm.bias
@@ -34,7 +34,7 @@ Backward, 1 kernel:
           value4 = d_group_norm * group_norm_hat
        -> sum of d_group_norm for each n,c
           sum of value4 for each n,c
-  3  finalise
+  2  finalise
        part14 = channel_sum(d_group_norm) / 65536
        part15 = part14 * group_norm.weight
        mean = sum(part15) / 16
@@ -42,7 +42,7 @@ Backward, 1 kernel:
        part24 = group_norm.weight * part23
        mean2 = sum(part24) / 16
        -> output d_group_norm.weight, d_group_norm.bias
-  4  sweep over [n,512,h,w]
+  3  sweep over [n,512,h,w]
        load x, d_silu
        -> group_norm, d_group_norm, group_norm_hat as before
           value = d_group_norm * group_norm.weight
@@ -156,6 +156,12 @@ __device__ inline float sigmoid(float x) {
   return y;
 }
 
+// A sum by its count, rounded as a quotient is, or nearly so.
+__device__ inline float quotient(float sum, float count) {
+  const float each = __fdividef(1.0f, count), near = sum * each;
+  return fmaf(fmaf(-count, near, sum), each, near);
+}
+
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
 
@@ -263,8 +269,8 @@ struct Running : Statistic {
   __device__ Statistic settled() const { return *this; }
 };
 
-// Sums around one of the thread's own elements: where that is far from the mean, so is the variance large of which it
-// is a part, so that nothing is lost to the difference of two large numbers.
+// Sums around one of the thread's own elements, or the mean of its first ones: where that is far from the mean of all, so
+// is the variance large of which they are a part, so that nothing is lost to the difference of two large numbers.
 template <class Number>
 struct Running<Moments<Number>> {
   Number pivot;
@@ -281,6 +287,10 @@ struct Running<Moments<Number>> {
     if (begins && count == 0) {
 #pragma unroll
       for (int i = kElements - 1; i >= 0; --i) pivot = values[i];
+      Number rest = 0;
+#pragma unroll
+      for (int i = 1; i < kElements; ++i) rest += values[i] - pivot;
+      pivot += rest * ((Number)1 / kElements);
     }
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
@@ -292,7 +302,7 @@ struct Running<Moments<Number>> {
   }
   __device__ Moments<Number> settled() const {
     if (count == 0) return Moments<Number>{0, 0, 0};
-    const Number mean = sum_of(sums) * share((Number)1, (Number)count);
+    const Number mean = quotient(sum_of(sums), (Number)count);
     const Number squared = sum_of(squares) - sum_of(sums) * mean;
     return Moments<Number>{pivot + mean, squared < 0 ? (Number)0 : squared, (Number)count};
   }

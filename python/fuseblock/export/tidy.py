@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fuseblock.export.fold import block_end, statement_end, without_comments
+from fuseblock.export.fold import block_end, fold, statement_end, without_comments
 
 __all__ = ["tidied"]
 
@@ -193,7 +193,8 @@ def _without_masks(texts: list[str]) -> bool:
             for element in set(re.findall(rf"{_ALL} >> (\w+) & 1", new)):
                 new = new.replace(f"if (!({_ALL} >> {element} & 1)) continue;", "")
                 new = re.sub(rf"\n?[ \t]*if \({_ALL} >> {element} & 1\) ", " ", new)
-            new = new.replace(f"if ({_ALL} == 0) return;", "").replace(f"__popc({_ALL})", "kElements")
+            new = new.replace(f"__popc({_ALL})", "kElements")
+            new = fold(new.replace(f"({_ALL} == 0)", "(0)").replace(f"({_ALL} == {_ALL})", "(1)"), {})
             changed = changed or new != body
             texts[each.text] = text[: each.body[0]] + new + text[each.body[1] :]
         if changed:

@@ -1073,8 +1073,7 @@ struct Sums0 {
   __device__ void merge_lanes() { s13.merge_lanes(), s17.merge_lanes(); }
 };
 struct Running0 {
-  Running<Sum<real>> s13;
-  Running<Sum<real>> s17;
+  Running<Sum<real>> s13, s17;
   __device__ void clear() { s13.clear(), s17.clear(); }
   __device__ void add(const real (&results)[2][kElements], bool begins) {
     s13.add(results[0], begins), s17.add(results[1], begins);

@@ -1900,8 +1900,7 @@ struct Sums0 {
   __device__ void merge_lanes() { s21.merge_lanes(), s30.merge_lanes(); }
 };
 struct Running0 {
-  Running<Sum<real>> s21;
-  Running<Sum<real>> s30;
+  Running<Sum<real>> s21, s30;
   __device__ void clear() { s21.clear(), s30.clear(); }
   __device__ void add(const real (&results)[2][kElements], unsigned int taken, bool begins) {
     s21.add(results[0], taken, begins), s30.add(results[1], taken, begins);
@@ -2000,7 +1999,7 @@ struct Sweep0 {
                     .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)]) +
         t22;
     const real t24 =
-        (t19 == (__int_as_float(0x7f800000)) ? 1 : 0) != 0
+        t19 == (__int_as_float(0x7f800000))
             ? to_real(a.max_and_sum_of_exp_add
                           .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)])
             : t23;
@@ -2052,7 +2051,7 @@ struct Sweep1 {
                     .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)]) +
         t22;
     const real t24 =
-        (t19 == (__int_as_float(0x7f800000)) ? 1 : 0) != 0
+        t19 == (__int_as_float(0x7f800000))
             ? to_real(a.max_and_sum_of_exp_add
                           .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)])
             : t23;

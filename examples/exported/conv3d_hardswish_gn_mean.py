@@ -919,9 +919,7 @@ struct Sweep0 {
   static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
-    const real t12 = (x <= (-3.0f) ? 1 : 0) != 0
-                         ? (0.0f * x)
-                         : ((x >= 3.0f ? 1 : 0) != 0 ? x : (x * (x + 3.0f) * 0.16666667f));
+    const real t12 = x <= (-3.0f) ? (0.0f * x) : (x >= 3.0f ? x : (x * (x + 3.0f) * 0.16666667f));
     results[0][i] = t12;
   }
   static __device__ void store(const Arguments& a, long long offset,

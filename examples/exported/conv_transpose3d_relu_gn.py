@@ -1014,7 +1014,7 @@ struct Sweep0 {
   static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
-    results[0][i] = (x <= 0.0f ? 1 : 0) != 0 ? 0.0f : x;
+    results[0][i] = x <= 0.0f ? 0.0f : x;
   }
   static __device__ void store(const Arguments& a, long long offset,
                                const real (&results)[kResults][kVector]) {}
@@ -1038,8 +1038,8 @@ struct Sweep1 {
   static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
                                  real (&results)[kResults][kVector]) {
     const real x = element_at(inputs.x[piece], i);
-    const real t10 = (((x <= 0.0f ? 1 : 0) != 0 ? 0.0f : x) - channel.mean_relu) *
-                     (channel.rstd_relu * channel.group_norm_weight);
+    const real t10 =
+        ((x <= 0.0f ? 0.0f : x) - channel.mean_relu) * (channel.rstd_relu * channel.group_norm_weight);
     results[0][i] = t10 + channel.group_norm_bias;
   }
   static __device__ void store(const Arguments& a, long long offset,
@@ -1117,8 +1117,7 @@ struct Sums0 {
   __device__ void merge_lanes() { s10.merge_lanes(), s19.merge_lanes(); }
 };
 struct Running0 {
-  Running<Sum<real>> s10;
-  Running<Sum<real>> s19;
+  Running<Sum<real>> s10, s19;
   __device__ void clear() { s10.clear(), s19.clear(); }
   __device__ void add(const real (&results)[2][kElements], unsigned int taken, bool begins) {
     s10.add(results[0], taken, begins), s19.add(results[1], taken, begins);
@@ -1202,8 +1201,7 @@ struct Sweep0 {
                                  real (&results)[kResults][kVector]) {
     const real d_group_norm = element_at(inputs.d_group_norm[piece], i);
     const real x = element_at(inputs.x[piece], i);
-    const real t8 = (((x <= 0.0f ? 1 : 0) != 0 ? 0.0f : x) - channel.saved_group_norm_mean) *
-                    channel.saved_group_norm_rstd;
+    const real t8 = ((x <= 0.0f ? 0.0f : x) - channel.saved_group_norm_mean) * channel.saved_group_norm_rstd;
     results[0][i] = d_group_norm;
     results[1][i] = d_group_norm * t8;
   }

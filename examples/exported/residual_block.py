@@ -1078,8 +1078,7 @@ struct Sums0 {
   __device__ void merge_lanes() { s12.merge_lanes(), s21.merge_lanes(); }
 };
 struct Running0 {
-  Running<Sum<real>> s12;
-  Running<Sum<real>> s21;
+  Running<Sum<real>> s12, s21;
   __device__ void clear() { s12.clear(), s21.clear(); }
   __device__ void add(const real (&results)[2][kElements], bool begins) {
     s12.add(results[0], begins), s21.add(results[1], begins);

@@ -862,7 +862,7 @@ struct Sweep1 {
   static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
     Positions result;
     const real t1 = square_root(totals.sums0[p].s3.first);
-    result.q0 = (t1 < 1e-12f ? 1 : 0) != 0 ? 1e-12f : t1;
+    result.q0 = t1 < 1e-12f ? 1e-12f : t1;
     return result;
   }
   struct Channels {
@@ -1132,7 +1132,7 @@ struct Sweep0 {
   static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
     Positions result;
     const real t1 = square_root(inputs.i3[p]);
-    result.q0 = (t1 < 1e-12f ? 1 : 0) != 0 ? 1e-12f : t1;
+    result.q0 = t1 < 1e-12f ? 1e-12f : t1;
     return result;
   }
   struct Channels {

@@ -31,7 +31,7 @@ TEST(CudaNesting, TheOrderOfOperationsStays) {
 
 TEST(CudaNesting, ChoicesAndArguments) {
   EXPECT_EQ(written({{"t1", "x < y ? 1 : 0", true}, {"t2", "t1 != 0 ? x : z", true}}, {"t2"}),
-            "-> (x < y ? 1 : 0) != 0 ? x : z");
+            "-> x < y ? x : z");
   EXPECT_EQ(written({{"t1", "x + y", true}, {"t2", "maximum(t1, z)", true}}, {"t2"}), "-> maximum(x + y, z)");
   EXPECT_EQ(written({{"t1", "x + y", true}, {"t2", "f(z, -t1)", true}}, {"t2"}), "-> f(z, -(x + y))");
   EXPECT_EQ(written({{"t1", "sigmoid(x)", true}, {"t2", "z / t1", true}}, {"t2"}), "-> z / sigmoid(x)");

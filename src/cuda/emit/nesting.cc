@@ -9,6 +9,10 @@ namespace {
 
 constexpr std::size_t kMostLetters = 72;  // of a value that stands inside another
 
+// A comparison as a number, and the test of a number.
+constexpr std::string_view kTruth = " ? 1 : 0";
+constexpr std::string_view kTested = " != 0 ?";
+
 // How tightly the outermost operators of an expression bind.
 enum class Binding { kOther, kSum, kProduct, kTight };
 
@@ -86,9 +90,17 @@ std::string with_nested(const std::string& value, const std::map<std::string, st
   for (const Word& word : words_of(value)) {
     const auto found = known.find(value.substr(word.begin, word.end - word.begin));
     if (found == known.end()) continue;
-    const bool bare = stands_bare(value, word, binding(found->second));
-    result += value.substr(done, word.begin - done) + (bare ? "" : "(") + found->second + (bare ? "" : ")");
+    const std::string& inner = found->second;
+    result += value.substr(done, word.begin - done);
     done = word.end;
+    if (inner.ends_with(kTruth) && value.compare(word.end, kTested.size(), kTested) == 0) {
+      // A comparison decides by itself.
+      result += inner.substr(0, inner.size() - kTruth.size());
+      done += kTested.size() - 2;
+      continue;
+    }
+    const bool bare = stands_bare(value, word, binding(inner));
+    result += (bare ? "" : "(") + inner + (bare ? "" : ")");
   }
   return result + value.substr(done);
 }

@@ -22,7 +22,7 @@ def squeezed(text: str) -> str:
         # Parameters that no function of the name uses, here and where it is called.
         (
             "__device__ int f(int a, int b) { return b; }\n"
-            "__device__ int g(int c) { return f(h(1, 2), c); }\n",
+            "__device__ int g(int c) { return f(max[1] * (2 + c), c); }\n",
             "__device__ int f(int b) { return b; }\n__device__ int g(int c) { return f(c); }\n",
         ),
         (
@@ -34,6 +34,15 @@ def squeezed(text: str) -> str:
         # Not those by which a template's parameter is found, nor what does something when it is given.
         ("template <class T>\n__device__ int f(T a) { return 1; }\n", None),
         ("__device__ int f(int a) { return 1; }\n__device__ int g(int c) { return f(++c); }\n", None),
+        ("__device__ int f(int a) { return 1; }\n__device__ int g(int c) { return f(h(c)); }\n", None),
+        # Calls inside of what goes.
+        (
+            "__device__ int one(int a) { return 1; }\n__device__ int h(int a) { return one(a); }\n"
+            "__device__ int f(int a, int b) { return b; }\n"
+            "__device__ int g(int c) { return f(one(c), c); }\n",
+            "__device__ int one() { return 1; }\n__device__ int h() { return one(); }\n"
+            "__device__ int f(int a, int b) { return b; }\n__device__ int g(int c) { return f(one(), c); }\n",
+        ),
         # A caller's own that nothing else takes then.
         (
             "__device__ int f(int a) { return 1; }\n__device__ int g(int c) { return f(c); }\n",

@@ -106,7 +106,9 @@ class Piece:
         return re.sub(r"\n{3,}", "\n\n", f"{head}{body}".strip("\n")) + "\n" if body.strip() else ""
 
 
-_PLAIN = re.compile(r"^([ \t]*)(constexpr int|typedef int|real|long long|int|\w+<\w+(?:<\w+>)?>) ([^;(){}]+);$")
+_PLAIN = re.compile(
+    r"^([ \t]*)(constexpr int|typedef int|real|long long|int|\w+<\w+(?:<\w+>)?>) ([^;(){}]+);$"
+)
 
 
 def _joined(text: str) -> str:

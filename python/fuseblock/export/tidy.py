@@ -7,7 +7,7 @@ from a function is taken away wherever it is called.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from fuseblock.export.fold import block_end, fold, statement_end, without_comments
@@ -120,36 +120,68 @@ def _without_parameters(texts: list[str]) -> bool:
             dropped[key] = places
     if not dropped:
         return False
-    names = {name for name, _ in dropped}
+    pure = _pure(codes)
+    calls = [
+        (number, call)
+        for number, code in enumerate(codes)
+        for call in _calls(code, {name for name, _ in dropped})
+        if (call.name, len(call.parts)) in dropped
+    ]
+    for number, call in calls:
+        places = dropped[call.name, len(call.parts)]
+        # What does something when it is given stays.
+        places -= {i for i in places if _acts(codes[number][slice(*call.parts[i])], pure)}
     changed = False
     for number, text in enumerate(texts):
-        code = codes[number]
         cuts: list[tuple[int, int]] = []
-        kept: set[tuple[str, int]] = set()
-        for match in re.finditer(rf"\b({'|'.join(sorted(names))})(?:<[\w\s,:<>]*>)?\(", code):
-            opening = match.end() - 1
-            closing = _closing(code, opening)
-            parts = _split(code[opening + 1 : closing])
-            places = dropped.get((match[1], len(parts)), set())
-            if any("++" in code[opening + 1 + parts[i][0] : opening + 1 + parts[i][1]] for i in places):
-                kept.add((match[1], len(parts)))
+        for _, call in (each for each in calls if each[0] == number):
+            places = dropped[call.name, len(call.parts)]
+            rest = [i for i in range(len(call.parts)) if i not in places]
             for i in places:
-                begin, end = (opening + 1 + each for each in parts[i])
+                begin, end = call.parts[i]
                 # With the comma behind the first, or in front of others.
-                rest = [k for k in range(len(parts)) if k not in places]
                 if not rest or i > rest[0]:
                     begin -= i > 0
                 else:
                     end += 1
                 cuts.append((begin, end))
-        if kept:
-            return False
-        for begin, end in sorted(set(cuts), reverse=True):
-            text = text[:begin] + text[end:]
+        last = len(text)
+        for begin, end in sorted(set(cuts), key=lambda cut: (-cut[1], cut[0])):
+            if begin < last:  # else it lies in one that is gone
+                text = text[:begin] + text[min(end, last) :]
+                last = begin
         text = re.sub(r"\(\s+(?=[\w\"])", "(", text) if cuts else text
         changed = changed or text != texts[number]
         texts[number] = text
     return changed
+
+
+@dataclass
+class _Call:
+    """A call, or a definition."""
+
+    name: str
+    parts: list[tuple[int, int]]  # its arguments
+
+
+def _calls(code: str, names: Collection[str]) -> list[_Call]:
+    found = []
+    for match in re.finditer(rf"\b({'|'.join(sorted(names))})(?:<[\w\s,:<>]*>)?\(", code):
+        begin = match.end()
+        parts = _split(code[begin : _closing(code, begin - 1)])
+        found.append(_Call(match[1], [(begin + a, begin + b) for a, b in parts]))
+    return found
+
+
+def _pure(codes: Iterable[str]) -> set[str]:
+    """The functions that do nothing but return a value."""
+    return {name for code in codes for name in re.findall(_PURE, code)}
+
+
+def _acts(expression: str, pure: Collection[str]) -> bool:
+    """Whether an expression may do more than have a value."""
+    called = set(re.findall(r"([a-z_]\w*)(?:<\w+>)?\(", expression)) - {"sizeof", *pure}
+    return bool(called) or "++" in expression or "--" in expression
 
 
 _ALL = "kAllElements"
@@ -277,18 +309,14 @@ _PURE = r"inline \w+ (\w+)\([^(){}]*\) \{\s*return [^;{}]*;\s*\}"
 
 def _without_locals(texts: list[str]) -> bool:
     """Takes away names of values that nothing takes, and a `return` where a function ends anyway."""
-    pure = {name for text in texts for name in re.findall(_PURE, without_comments(text))}
+    pure = _pure(without_comments(text) for text in texts)
     changed = False
     for number, text in enumerate(texts):
         code = without_comments(text)
         for match in reversed(list(_LOCAL.finditer(code))):
             end = block_end(code, match.end())
-            called = set(re.findall(r"(\w+)(?:<\w+>)?\(", match[2])) - pure
-            if (
-                not called
-                and "++" not in match[2]
-                and not re.search(rf"\b{match[1]}\b", code[match.end() : end])
-            ):
+            taken = re.search(rf"\b{match[1]}\b", code[match.end() : end])
+            if not taken and not _acts(match[2], pure):
                 text = text[: match.start()] + text[match.end() :]
         text = re.sub(r"\n[ \t]*return;[ \t]*\n?\}(?=\n)", "\n}", text)
         changed = changed or text != texts[number]

@@ -488,7 +488,6 @@ COLUMNS_KERNEL = r"""
 __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_constant__ Arguments a) {
   extern __shared__ __align__(128) char memory[];
   const Place place = place_of_thread();
-  Gathered nothing;
   for (Count tile = blockIdx.x; tile < (Count)a.tiles; tile += gridDim.x)
     run_tile(a, place, tile, -1, memory);
 }
@@ -536,11 +535,6 @@ COLUMNS_SUMS = r"""
 
 constexpr int kThreadChannels = kSteps * kElements;
 constexpr int kSumWords = kThreadChannels * kSums;  // numbers of a thread
-
-// What a thread keeps in registers.
-struct Gathered {
-  real sums[1];
-};
 
 // The thread's column of shared memory: its numbers are kThreads apart.
 __device__ inline real* sums_column(char* memory) {
@@ -688,7 +682,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
   extern __shared__ __align__(128) char memory[];
   const Place place = place_of_thread();
   const Spans spans = spans_of(a);
-  Gathered gathered;
   clear_sums(sums_column(memory));
   const Count first = (Count)blockIdx.x * spans.block_tiles;
   const Count end = first + spans.block_tiles < (Count)a.tiles ? first + spans.block_tiles : (Count)a.tiles;
@@ -803,8 +796,6 @@ __device__ inline Inputs column_inputs(const char* read_only) {
     inputs.x[v] = load_vector(reinterpret_cast<Vector<float>*>(column) + v * kThreads + threadIdx.x);
   return inputs;
 }
-
-struct Gathered {};
 """
 
 FORWARD_COLUMNS_4 = r"""

@@ -66,6 +66,8 @@ def squeezed(text: str) -> str:
             "__device__ void f(int& x) {x = 2;}",
         ),
         ("__device__ void f(int& x) {\n  const int y = atomicAdd(&x, 1);\n}\n", None),
+        ("__device__ void f(int& x) {\n  Site y;\n  x = 2;\n}\n", "__device__ void f(int& x) {x = 2;}"),
+        ("__device__ void f(int& x) {\n  Site y;\n  x = y.n;\n}\n", None),
         (
             "struct S {\n  int a;\n  int b;\n};\n__device__ int f(S& s) {\n  s.b = 1;\n  return s.a;\n}\n",
             "struct S {\n  int a;\n};\n__device__ int f(S& s) {\n  return s.a;\n}\n",

@@ -319,9 +319,23 @@ def _without_locals(texts: list[str]) -> bool:
             if not taken and not _acts(match[2], pure):
                 text = text[: match.start()] + text[match.end() :]
         text = re.sub(r"\n[ \t]*return;[ \t]*\n?\}(?=\n)", "\n}", text)
+        code = without_comments(text)
+        for match in reversed(list(re.finditer(r"^[ \t]+[A-Z]\w* (\w+);\n", code, re.MULTILINE))):
+            taken = re.search(rf"\b{match[1]}\b", code[match.end() : block_end(code, match.end())])
+            if not taken and _in_function(code, match.start()):
+                text = text[: match.start()] + text[match.end() :]
         changed = changed or text != texts[number]
         texts[number] = text
     return changed
+
+
+def _in_function(code: str, place: int) -> bool:
+    """Whether the block around a place is a function's, or a statement's, and no struct."""
+    depth = 0
+    while depth >= 0 and place > 0:
+        place -= 1
+        depth += (code[place] == "}") - (code[place] == "{")
+    return code[:place].rstrip().endswith((")", "const", "else"))
 
 
 def _initialisers(struct: str, code: str) -> int:

@@ -14,10 +14,8 @@ Forward, 1 kernel:
        load x
        -> moments of x for each n,c
   3  finalise
-       moments of groups(moments(x))
        rstd(x) = 1 / sqrt(squares(x) / 40960 + 1e-05)
-       -> output saved.group_norm.mean
-          output saved.group_norm.rstd
+       -> output saved.group_norm.mean, saved.group_norm.rstd
   4  sweep over [n,320,h,w]
        load x
        -> group_norm = (x - mean(x)) * rstd(x)
@@ -45,22 +43,14 @@ Backward, 1 kernel:
   3  finalise
        part19 = d_shift / 4096
        part20 = part19 * add
-       sum(part20)
-       sum of groups(sum(part20))
        mean = sum(part20) / 10
        part25 = d_scale / 4096
        part26 = add * part25
-       sum(part26)
-       sum of groups(sum(part26))
        mean2 = sum(part26) / 10
-       -> output d_scale
-          output d_shift
+       -> output d_scale, d_shift
   4  sweep over [n,320,h,w]
        load x, d_silu
-       -> group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
-          mul = group_norm * add
-          add2 = mul + shift
-          d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
+       -> group_norm, mul, add2, d_add2 as before
           d_group_norm = d_add2 * add
           d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
        -> output d_x
@@ -107,8 +97,6 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
@@ -123,16 +111,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
-};
-
-// The words that a vector of so many bytes is made of.
-template <int kBytes>
-struct WordOf {
-  typedef unsigned int type;
-};
-template <>
-struct WordOf<2> {
-  typedef unsigned short type;
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
@@ -141,10 +120,7 @@ struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  union {
-    typename WordOf<kBytes>::type words[kWords];
-    Element only;  // of a vector of one
-  };
+  unsigned int words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -157,14 +133,12 @@ __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 template <class Element>
 __device__ inline Vector<Element> load_vector(const Vector<Element>* from) {
   Vector<Element> to;
-#pragma unroll
-  for (int i = 0; i < 1; ++i) {
-    const uint4 piece = reinterpret_cast<const uint4*>(from)[i];
-    to.words[4 * i] = piece.x;
-    to.words[4 * i + 1] = piece.y;
-    to.words[4 * i + 2] = piece.z;
-    to.words[4 * i + 3] = piece.w;
-  }
+  const uint4 piece = reinterpret_cast<const uint4*>(from)[0];
+  to.words[0] = piece.x;
+  to.words[1] = piece.y;
+  to.words[2] = piece.z;
+  to.words[3] = piece.w;
+
   return to;
 }
 
@@ -172,12 +146,9 @@ template <class Element>
 __device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
   Vector<Element> packed;
   pack(packed, values);
-#pragma unroll
-  for (int i = 0; i < 1; ++i)
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
-                 "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
-                 "r"(packed.words[4 * i + 3])
-                 : "memory");
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to)),
+               "r"(packed.words[0]), "r"(packed.words[1]), "r"(packed.words[2]), "r"(packed.words[3])
+               : "memory");
 }
 
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
@@ -192,6 +163,12 @@ __device__ inline float sigmoid(float x) {
   float y;
   asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(1.0f + expf(-x)));
   return y;
+}
+
+// A sum by its count, rounded as a quotient is, or nearly so.
+__device__ inline float quotient(float sum, float count) {
+  const float each = __fdividef(1.0f, count), near = sum * each;
+  return fmaf(fmaf(-count, near, sum), each, near);
 }
 
 // The quotient of two counts, for weights of means.
@@ -231,11 +208,10 @@ struct Sum {
   Number first;
 
   __device__ void clear() { first = 0; }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
+  __device__ void add(const Number (&values)[kElements]) {
     Number chains[kChains] = {};
 #pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += values[i];
+    for (int i = 0; i < kElements; ++i) chains[i % kChains] += values[i];
     first += sum_of(chains);
   }
   template <class Other>
@@ -251,22 +227,6 @@ struct Moments {
   Number first, second, count;
 
   __device__ void clear() { first = second = count = 0; }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
-    if (taken == 0) return;
-    const Number number = __popc(taken);
-    // In several chains, none of which waits for the others.
-    Number chains[kChains] = {};
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += values[i];
-    const Number mean = sum_of(chains) * share((Number)1, number);
-#pragma unroll
-    for (int i = 0; i < kChains; ++i) chains[i] = 0;
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += (values[i] - mean) * (values[i] - mean);
-    merge(Moments{mean, sum_of(chains), number});
-  }
   template <class Other>
   __device__ void merge(const Moments<Other>& other) {
     if (other.count == 0) return;
@@ -288,7 +248,6 @@ struct Moments {
   }
 };
 
-constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -315,14 +274,12 @@ __device__ inline Value from_first(const Value& value) {
 template <class Statistic>
 struct Running : Statistic {
   // `begins`: perhaps the first elements of all.
-  __device__ void add(const real (&values)[kElements], unsigned int taken, bool begins) {
-    Statistic::add(values, taken);
-  }
+  __device__ void add(const real (&values)[kElements], bool begins) { Statistic::add(values); }
   __device__ Statistic settled() const { return *this; }
 };
 
-// Sums around one of the thread's own elements: where that is far from the mean, so is the variance large of which it
-// is a part, so that nothing is lost to the difference of two large numbers.
+// Sums around one of the thread's own elements, or the mean of its first ones: where that is far from the mean of all, so
+// is the variance large of which they are a part, so that nothing is lost to the difference of two large numbers.
 template <class Number>
 struct Running<Moments<Number>> {
   Number pivot;
@@ -335,24 +292,26 @@ struct Running<Moments<Number>> {
 #pragma unroll
     for (int i = 0; i < kChains; ++i) sums[i] = squares[i] = 0;
   }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken, bool begins) {
+  __device__ void add(const Number (&values)[kElements], bool begins) {
     if (begins && count == 0) {
 #pragma unroll
-      for (int i = kElements - 1; i >= 0; --i)
-        if (taken >> i & 1) pivot = values[i];
+      for (int i = kElements - 1; i >= 0; --i) pivot = values[i];
+      Number rest = 0;
+#pragma unroll
+      for (int i = 1; i < kElements; ++i) rest += values[i] - pivot;
+      pivot += rest * ((Number)1 / kElements);
     }
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
-      if (!(taken >> i & 1)) continue;
       const Number distance = values[i] - pivot;
       sums[i % kChains] += distance;
       squares[i % kChains] += distance * distance;
     }
-    count += __popc(taken);
+    count += kElements;
   }
   __device__ Moments<Number> settled() const {
     if (count == 0) return Moments<Number>{0, 0, 0};
-    const Number mean = sum_of(sums) * share((Number)1, (Number)count);
+    const Number mean = quotient(sum_of(sums), (Number)count);
     const Number squared = sum_of(squares) - sum_of(sums) * mean;
     return Moments<Number>{pivot + mean, squared < 0 ? (Number)0 : squared, (Number)count};
   }
@@ -363,41 +322,21 @@ struct Running<Moments<Number>> {
 
 namespace thread {
 
-// Begins to copy one vector. Those of less than four bytes are copied at once.
+// Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-  }
-}
-
-// The same by the address in shared memory, for vectors of four bytes and more.
-template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-  }
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
 // What lies at an address in shared memory.
 template <class Copied>
 __device__ inline Copied read_shared(unsigned int shared) {
-  constexpr int kBytes = 16;
   Copied copied;
-#pragma unroll
-  for (int i = 0; i < kBytes / 16; ++i)
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
-                   "=r"(copied.words[4 * i + 3])
-                 : "r"(shared + 16 * i)
-                 : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(copied.words[0]), "=r"(copied.words[1]), "=r"(copied.words[2]), "=r"(copied.words[3])
+               : "r"(shared)
+               : "memory");
   return copied;
 }
 
@@ -422,6 +361,35 @@ __device__ inline void copy_wait(int pending) {
 }
 }  // namespace thread
 
+// A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
+// `element` of a unit that has `elements`; vectors behind the unit are left out.
+
+// Begins to copy to this thread's column of shared memory, at `slot`.
+template <class Element>
+__device__ inline void copy_pieces(unsigned int slot, const Element* from) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    thread::copy_begin_at(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                          reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
+// What was copied there.
+template <class Element>
+__device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
+                                                                (unsigned int)sizeof(Vector<Element>));
+}
+
+// The same from memory.
+template <class Element>
+__device__ inline void read_pieces(const Element* from, Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = load_vector(reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
 // All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
 // read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
@@ -444,6 +412,7 @@ __device__ inline Team team_of_block(int size) {
   team.count = (int)gridDim.x / size;
   return team;
 }
+
 namespace team {
 
 template <class Value>
@@ -506,8 +475,21 @@ struct Warp {
 
 // The same in all lanes, so that the compiler knows it.
 __device__ inline bool is_first_warp() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) == 0; }
-"""
 
+// Statistics of groups of kGroup of kChannels channels, one warp a group: `state(c)` is what a channel has, and all channels
+// get their group's.
+template <class Crew, int kChannels, int kGroup, class Statistic, class State>
+__device__ inline void merge_groups(Statistic* to, const State& state) {
+  for (int group = Crew::warp(); group < kChannels / kGroup; group += Crew::kCrewWarps) {
+    const int begin = group * kGroup + (int)threadIdx.x % 32, end = (group + 1) * kGroup;
+    Statistic total;
+    total.clear();
+    for (int c = begin; c < end; c += 32) total.merge(state(c));
+    total = warp::from_first(warp::merge(total));
+    for (int c = begin; c < end; c += 32) to[c] = total;
+  }
+}
+"""
 
 ROWS = r"""
 // rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
@@ -578,6 +560,12 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
   return shares;
 }
 
+// Of a sweep that takes no statistics, and of one that takes nothing of channels.
+struct NoSums {
+  static constexpr int kChannels = kUnitChannels;
+};
+struct NoChannel {};
+
 // A unit in this block.
 struct Unit {
   int n;
@@ -605,7 +593,6 @@ struct Ring {
   int pending;          // copies under way, and those that a first sweep has not taken yet
   int copies;           // of this unit that are still to come
   int units;            // and units
-  Count element;        // of the next copy, in its unit
   long long offset;     // and in the tensors
 
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
@@ -613,18 +600,16 @@ struct Ring {
 
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
-  if (kRing == 0 || ring.units == 0) return;
-  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.column + ring.issued);
+  if (ring.units == 0) return;
+  copy_inputs(a, ring.offset, ring.column + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  ring.element += kChunk;
   ring.offset += kChunk;
   if (--ring.copies > 0) return;
   ring.copies = shares.chunks - shares.again;
   --ring.units;
   const Count share = (Count)ring.copies * kChunk;
-  ring.element -= share;
   ring.offset += team.count * (long long)shares.elements - share;
 }
 
@@ -635,9 +620,9 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
   asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
   ring.units = ring.copies > 0 ? rounds : 0;
-  ring.element =
+  const Count element =
       shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
-  ring.offset = team.number * (long long)shares.elements + ring.element;
+  ring.offset = team.number * (long long)shares.elements + element;
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team);
   return ring;
@@ -646,11 +631,17 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
 // Where the blocks of a team put their statistics of one sweep and round: those of each channel, or of the unit.
 template <class Sums>
 struct TeamList {
-  Sums* totals;  // of the unit
-  Sums* shared;  // of this block, where the team is a cluster: one place for each channel
-  uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
-  unsigned int tag;
+  Sums* totals;      // of the unit
+  uint2* words;      // of all its blocks: one place for each pair of block and channel
+  unsigned int tag;  // beside each word
 };
+
+// Lists in turn: who writes the next but one knows that this one is read.
+template <class Sums>
+__device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
+  uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
+  return {totals, words, round + 1u};
+}
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
 // into the team's list. All of the block's warps have ended their sweep.
@@ -740,8 +731,8 @@ __device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
 // Where a warp is in a sweep over its share of a unit.
 template <class Sweep>
 struct Walk {
-  Unit unit;
   const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
+  const typename Sweep::Channel* at;        // of these, that of the walk's channel
   typename Sweep::Sums* list;               // of the block's statistics, or 0
   Count element;                            // the warp's next
   long long offset;                         // the lane's next, in the tensors
@@ -762,27 +753,28 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
                                          const typename Sweep::Channel* channels,
                                          typename Sweep::Sums* list) {
   Walk<Sweep> walk;
-  walk.unit = unit;
   walk.channels = channels;
   walk.list = list;
   walk.element = shares.begin(shares.warp);
   walk.offset = unit.begin + walk.element + (Count)(threadIdx.x % 32) * kVector;
   walk.channel = Sweep::kByChannel ? shares.warp_channel : 0;
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
-  if (channels && shares.chunks > 0) walk.values = channels[walk.channel];
-  walk.sums.clear();
+  walk.at = channels + walk.channel;
+  if (channels && shares.chunks > 0) walk.values = *walk.at;
+  if constexpr (Sweep::kStatistics) walk.sums.clear();
   return walk;
 }
 
 // Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
 template <class Sweep>
 __device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
-  if (!Sweep::kStatistics) return;
-  typedef typename Sweep::Sums Sums;
-  const Sums total = warp::merge(walk.sums.settled());
-  const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
-  if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) {
+    typedef typename Sweep::Sums Sums;
+    const Sums total = warp::merge(walk.sums.settled());
+    const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
+    if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
+    walk.sums.clear();
+  }
 }
 
 template <class Sweep>
@@ -790,7 +782,8 @@ __device__ inline void next_channel(const Shares& shares, Walk<Sweep>& walk) {
   if (Sweep::Sums::kChannels > 1) flush(shares, walk);
   ++walk.channel;
   walk.channel_end += shares.positions;
-  if (walk.channels && walk.channel < kUnitChannels) walk.values = walk.channels[walk.channel];
+  // By a place that moves: of `channels[channel]` ptxas 13.0 makes code that takes the channel behind it.
+  if (walk.channels && walk.channel < kUnitChannels) walk.values = *++walk.at;
 }
 
 // The elements of the walk's next chunk, piece by piece.
@@ -798,31 +791,25 @@ template <class Sweep>
 __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Sweep>& walk,
                              const Inputs& inputs) {
   const Count element = walk.element;
-  const Count mine = element + (Count)(threadIdx.x % 32) * kVector;
   const long long offset = walk.offset;
   walk.element += kChunk;
   walk.offset += kChunk;
   if (Sweep::kByChannel)
     while (walk.channel_end <= element) next_channel(shares, walk);
-  const Count length = stretch<Sweep>(shares);
-  const Count position = mine - (walk.channel_end - length);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
-    typename Sweep::Results results[kVector];
+    real results[Sweep::kResults][kVector];
 #pragma unroll
-    for (int i = 0; i < kVector; ++i)
-      results[i] = Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                                  position + piece * kPiece + i);
-    walk.sums.add(results, kAllElements, piece == 0);
-    Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
+    for (int i = 0; i < kVector; ++i) Sweep::program(walk.values, inputs, piece, i, results);
+    if constexpr (Sweep::kStatistics) walk.sums.add(results, piece == 0);
+    Sweep::store(a, offset + piece * kPiece, results);
   }
-  return;
 }
 
 // The inputs of a walk's next chunk from memory.
 template <class Sweep>
-__device__ inline Inputs read_next(const Arguments& a, const Shares& shares, const Walk<Sweep>& walk) {
-  return read_inputs(a, walk.offset, walk.element + (Count)(threadIdx.x % 32) * kVector, shares.elements);
+__device__ inline Inputs read_next(const Arguments& a, const Walk<Sweep>& walk) {
+  return read_inputs(a, walk.offset);
 }
 
 // A chunk that came into the ring: the first sweep of its unit takes it when its copy has ended.
@@ -845,7 +832,7 @@ __device__ inline void sweep_first(const Arguments& a, const Shares& shares, con
                                    Walk<Sweep>& walk) {
 #pragma unroll 1
   for (int step = 0; step < shares.chunks; ++step) {
-    visit(a, shares, walk, kAgain && step < shares.again ? read_next(a, shares, walk) : take_visited(ring));
+    visit(a, shares, walk, kAgain && step < shares.again ? read_next(a, walk) : take_visited(ring));
     if (kOnly && (!kAgain || step >= shares.again)) release_kept(ring, a, shares, team);
   }
   if (shares.chunks > 0) flush(shares, walk);
@@ -866,20 +853,19 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
   for (int i = lead > 0 ? -lead : 0; i < end; ++i) {
     if ((unsigned int)i < chunks) {
       visit(a, shares, last,
-            kAgain && i < shares.again ? read_next(a, shares, last) : ring_inputs(ring.column + ring.kept));
+            kAgain && i < shares.again ? read_next(a, last) : ring_inputs(ring.column + ring.kept));
       if (!kAgain || i >= shares.again) release_kept(ring, a, shares, team);
     }
     const int step = i + lead;
     if ((unsigned int)step < next_chunks)
-      visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
+      visit(a, shares, next, kAgain && step < shares.again ? read_next(a, next) : take_visited(ring));
     if (step != next_last || step < 0) continue;
     if (shares.chunks > 0) flush(shares, next);
-    give_by_block(shares, team, next.list, next_list);
+    if constexpr (First::kStatistics) give_by_block(shares, team, next.list, next_list);
   }
   if (shares.chunks > 0) flush(shares, last);
 }
 """
-
 
 ROWS_KERNEL = r"""
 // The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
@@ -896,7 +882,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 }
 """
 
-
 FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
@@ -905,16 +890,8 @@ constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
 typedef int Count;
 """
 
-
 FORWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r0;
-};
-// What its program takes that does not vary over positions.
-struct Channel0 {
-  int nothing;
-};
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = 1;
   Moments<real> s3;
@@ -925,43 +902,12 @@ struct Sums0 {
 struct Running0 {
   Running<Moments<real>> s3;
   __device__ void clear() { s3.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r0;
-      s3.add(values, taken, begins);
-    }
-  }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s3 = s3.settled();
-    return sums;
-  }
+  __device__ void add(const real (&results)[1][kElements], bool begins) { s3.add(results[0], begins); }
+  __device__ Sums0 settled() const { return {s3.settled()}; }
 };
-// Sweep 1: what its sinks take of an element, and its statistics.
-struct Results1 {
-  real r10;
-};
-// What its program takes that does not vary over positions.
+// Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real i1, i2, i3, i4;
-};
-struct Sums1 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums1& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums1 settled() const {
-    Sums1 sums = {};
-    return sums;
-  }
+  real shift, mean_x, rstd_x, add;
 };
 
 // What a launch hands over.
@@ -976,26 +922,17 @@ struct Arguments {
 struct Inputs {
   Vector<float> x[kPieces];
 };
-__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
-                                   unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                       reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+__device__ inline void copy_inputs(const Arguments& a, long long offset, unsigned int slot) {
+  copy_pieces(slot, a.x.data + offset);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
-__device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
+__device__ inline Inputs read_inputs(const Arguments& a, long long offset) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  read_pieces(a.x.data + offset, inputs.x);
   return inputs;
 }
 
@@ -1004,7 +941,6 @@ struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
   real p9[kUnitChannels], p7[kUnitChannels];
   Channel1 channels1[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1013,101 +949,70 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
 //   -> moments of x for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = false;
-  static constexpr bool kStatistics = true;
-  typedef Channel0 Channel;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    Results results;
-    results.r0 = element_at(inputs.x[piece], i);
-    return results;
+  typedef NoChannel Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = false, kStatistics = true;
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    results[0][i] = x;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
-//   group_norm = (x - mean(x)) * rstd(x)
-//   mul = group_norm * add
-//   add2 = mul + shift
-//   silu = add2 * sigmoid(add2)
 //   -> output silu
 struct Sweep1 {
-  typedef Results1 Results;
-  typedef Sums1 Sums;
-  typedef Running1 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel1 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 = (real)to_real(a.shift.data[a.shift.offset(unit.n, unit.first_channel + c)]);
+    channel.shift = to_real(a.shift.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 = (real)unit.values->totals0[0].s3.first;
-    channel.i3 = (real)unit.values->p7[c];
-    channel.i4 = (real)unit.values->p9[c];
+    channel.mean_x = unit.values->totals0[0].s3.first;
+    channel.rstd_x = unit.values->p7[c];
+    channel.add = unit.values->p9[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t4 = element_at(inputs.x[piece], i) - channel.i2;
-    const real t5 = t4 * channel.i3;
-    const real t7 = t5 * channel.i4;
-    const real t8 = t7 + channel.i1;
-    const real t9 = sigmoid(t8);
-    const real t10 = t8 * t9;
-    Results results;
-    results.r10 = t10;
-    return results;
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real t8 = (x - channel.mean_x) * channel.rstd_x * channel.add + channel.shift;
+    results[0][i] = t8 * sigmoid(t8);
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r10;
-      store_vector(a.silu.data + offset, values);
-    }
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
+    store_vector(a.silu.data + offset, results[0]);
   }
 };
 template <class Crew>
-__device__ void finalise_0(const Arguments& a, const Unit& unit, const Team& team) {
+__device__ void finalise_0(const Arguments& a, const Unit& unit) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // add
-      const real t2 = to_real(a.scale.data[a.scale.offset(unit.n, unit.first_channel + c)]) + 1.0f;
-      unit.values->p9[c] = t2;
-    }
+    unit.values->p9[c] = to_real(a.scale.at(unit.n, unit.first_channel + c)) + 1.0f;  // add
   }
 }
 template <class Crew>
 __device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // rstd(x)
-      const real t3 = unit.values->totals0[0].s3.second * (float)a.number1;
-      const real t5 = t3 + 1e-05f;
-      const real t7 = reciprocal_root(t5);
-      unit.values->p7[c] = t7;
-    }
+    const real p7_5 = unit.values->totals0[0].s3.second * (float)a.number1 + 1e-05f;
+    unit.values->p7[c] = reciprocal_root(p7_5);  // rstd(x)
   }
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    if ((unit.first_channel + c) % 10 == 0)
-      assign(
-          a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 10)],
-          unit.values->totals0[0].s3.first);
-    if ((unit.first_channel + c) % 10 == 0)
-      assign(
-          a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 10)],
-          unit.values->p7[c]);
+    if ((unit.first_channel + c) % 10 == 0) {
+      assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 10),
+             unit.values->totals0[0].s3.first);
+      assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 10), unit.values->p7[c]);
+    }
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1116,27 +1021,17 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
   {
     constexpr int round = 0;
     const Unit unit = unit_of_round(shares, team, round, shared);
-    finalise_0<Block>(a, unit, team);
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (Channel0*)0, shared.list0[(round) % 2]);
+    finalise_0<Block>(a, unit);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (NoChannel*)0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[(round) % 2],
-                  TeamList<Sums0>{unit.values->totals0, 0,
-                                  a.team_list0 + (team.number * 2 + (round) % 2) *
-                                                     (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                                  round + 1u});
-    if (is_first_warp()) {
-      prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
-    }
+    give_by_block(shares, team, shared.list0[round % 2],
+                  team_list(unit.values->totals0, a.team_list0, team, round));
+    if (is_first_warp()) prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
   }
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     if (is_first_warp()) {
-      take_statistics<Warp>(
-          shares, team,
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
+      take_statistics<Warp>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
       finalise_2<Warp>(a, unit, team);
       prepare_statistics<Warp, Sweep1>(a, unit, unit.values->channels1);
     }
@@ -1144,22 +1039,17 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     const bool has_next = round + 1 < rounds;
     const Unit following = unit_of_round(shares, team, round + 1, shared);
     if (has_next) {
-      finalise_0<Block>(a, following, team);
+      finalise_0<Block>(a, following);
     }
-    if (has_next && is_first_warp()) {
+    if (has_next && is_first_warp())
       prepare_parameters<Warp, Sweep1>(a, following, following.values->channels1);
-    }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (Sums1*)0);
-    Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (Channel0*)0, shared.list0[(round + 1) % 2]);
+    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
+    Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (NoChannel*)0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
-               TeamList<Sums0>{following.values->totals0, 0,
-                               a.team_list0 + (team.number * 2 + (round + 1) % 2) *
-                                                  (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                               round + 1 + 1u});
+               team_list(following.values->totals0, a.team_list0, team, round + 1));
   }
 }
 """
-
 
 BACKWARD_ROWS_1 = r"""
 typedef float real;
@@ -1169,83 +1059,30 @@ constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, 
 typedef int Count;
 """
 
-
 BACKWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r16, r17;
-};
-// What its program takes that does not vary over positions.
+// Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real i1, i3, i4, i5;
+  real shift, saved_group_norm_mean, saved_group_norm_rstd, add;
 };
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
   Sum<real> s13, s17;
-  __device__ void clear() {
-    s13.clear();
-    s17.clear();
-  }
-  __device__ void merge(const Sums0& other) {
-    s13.merge(other.s13);
-    s17.merge(other.s17);
-  }
-  __device__ void merge_lanes() {
-    s13.merge_lanes();
-    s17.merge_lanes();
-  }
+  __device__ void clear() { s13.clear(), s17.clear(); }
+  __device__ void merge(const Sums0& other) { s13.merge(other.s13), s17.merge(other.s17); }
+  __device__ void merge_lanes() { s13.merge_lanes(), s17.merge_lanes(); }
 };
 struct Running0 {
-  Running<Sum<real>> s13;
-  Running<Sum<real>> s17;
-  __device__ void clear() {
-    s13.clear();
-    s17.clear();
+  Running<Sum<real>> s13, s17;
+  __device__ void clear() { s13.clear(), s17.clear(); }
+  __device__ void add(const real (&results)[2][kElements], bool begins) {
+    s13.add(results[0], begins), s17.add(results[1], begins);
   }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r16;
-      s13.add(values, taken, begins);
-    }
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r17;
-      s17.add(values, taken, begins);
-    }
-  }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s13 = s13.settled();
-    sums.s17 = s17.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s13.settled(), s17.settled()}; }
 };
-// Sweep 1: what its sinks take of an element, and its statistics.
-struct Results1 {
-  real r23;
-};
-// What its program takes that does not vary over positions.
+// Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real i1, i3, i4, i5, i6, i7;
-};
-struct Sums1 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums1& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums1 settled() const {
-    Sums1 sums = {};
-    return sums;
-  }
+  real shift, saved_group_norm_mean, saved_group_norm_rstd, add, mean, mean2;
 };
 
 // What a launch hands over.
@@ -1260,53 +1097,33 @@ struct Arguments {
 struct Inputs {
   Vector<float> x[kPieces], d_silu[kPieces];
 };
-__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
-                                   unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                       reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    thread::copy_begin(
-        slot + 32 * kThreads + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-        reinterpret_cast<const Vector<float>*>(a.d_silu.data + offset + i * 32 * kVector));
+__device__ inline void copy_inputs(const Arguments& a, long long offset, unsigned int slot) {
+  copy_pieces(slot, a.x.data + offset);
+  copy_pieces(slot + 32 * kThreads, a.d_silu.data + offset);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.d_silu[i] = thread::read_shared<Vector<float>>(
-        slot + 32 * kThreads + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
+  ring_pieces(slot + 32 * kThreads, inputs.d_silu);
   return inputs;
 }
-__device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
+__device__ inline Inputs read_inputs(const Arguments& a, long long offset) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.d_silu[i] =
-        load_vector(reinterpret_cast<const Vector<float>*>(a.d_silu.data + offset + i * 32 * kVector));
+  read_pieces(a.x.data + offset, inputs.x);
+  read_pieces(a.d_silu.data + offset, inputs.d_silu);
   return inputs;
 }
 
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p9[kUnitChannels], p19[kUnitChannels], p20[kUnitChannels];
+  real p9[kUnitChannels];
   Sum<real> p21[kUnitChannels], p22[kUnitChannels];
-  real p24[kUnitChannels], p25[kUnitChannels], p26[kUnitChannels];
+  real p24[kUnitChannels];
   Sum<real> p27[kUnitChannels], p28[kUnitChannels];
   real p30[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   Channel1 channels1[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1315,204 +1132,113 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 BACKWARD_ROWS_3 = r"""
 // Sweep 0: load x, d_silu
-//   group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   mul = group_norm * add
-//   add2 = mul + shift
-//   d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
-//   value2 = d_add2 * group_norm
 //   -> sum of d_add2 for each n,c
 //   -> sum of value2 for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = true;
   typedef Channel0 Channel;
+  static constexpr int kResults = 2;
+  static constexpr bool kByChannel = true, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 = (real)to_real(a.shift.data[a.shift.offset(unit.n, unit.first_channel + c)]);
+    channel.shift = to_real(a.shift.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i3 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 10)]);
-    channel.i4 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 10)]);
-    channel.i5 = (real)unit.values->p9[c];
+    channel.saved_group_norm_mean =
+        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 10));
+    channel.saved_group_norm_rstd =
+        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 10));
+    channel.add = unit.values->p9[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t5 = element_at(inputs.x[piece], i) - channel.i3;
-    const real t6 = t5 * channel.i4;
-    const real t8 = t6 * channel.i5;
-    const real t9 = t8 + channel.i1;
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real d_silu = element_at(inputs.d_silu[piece], i);
+    const real t6 = (x - channel.saved_group_norm_mean) * channel.saved_group_norm_rstd;
+    const real t9 = t6 * channel.add + channel.shift;
     const real t10 = sigmoid(t9);
-    const real t12 = 1.0f - t10;
-    const real t13 = t10 * t12;
-    const real t14 = t9 * t13;
-    const real t15 = t10 + t14;
-    const real t16 = element_at(inputs.d_silu[piece], i) * t15;
-    const real t17 = t16 * t6;
-    Results results;
-    results.r16 = t16;
-    results.r17 = t17;
-    return results;
+    const real t16 = d_silu * (t10 + t9 * (t10 * (1.0f - t10)));
+    results[0][i] = t16;
+    results[1][i] = t16 * t6;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x, d_silu
-//   group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   mul = group_norm * add
-//   add2 = mul + shift
-//   d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
-//   d_group_norm = d_add2 * add
-//   d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
 //   -> output d_x
 struct Sweep1 {
-  typedef Results1 Results;
-  typedef Sums1 Sums;
-  typedef Running1 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel1 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 = (real)to_real(a.shift.data[a.shift.offset(unit.n, unit.first_channel + c)]);
+    channel.shift = to_real(a.shift.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i3 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 10)]);
-    channel.i4 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 10)]);
-    channel.i5 = (real)unit.values->p9[c];
-    channel.i6 = (real)unit.values->p24[c];
-    channel.i7 = (real)unit.values->p30[c];
+    channel.saved_group_norm_mean =
+        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 10));
+    channel.saved_group_norm_rstd =
+        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 10));
+    channel.add = unit.values->p9[c];
+    channel.mean = unit.values->p24[c];
+    channel.mean2 = unit.values->p30[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t5 = element_at(inputs.x[piece], i) - channel.i3;
-    const real t6 = t5 * channel.i4;
-    const real t8 = t6 * channel.i5;
-    const real t9 = t8 + channel.i1;
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real d_silu = element_at(inputs.d_silu[piece], i);
+    const real t6 = (x - channel.saved_group_norm_mean) * channel.saved_group_norm_rstd;
+    const real t9 = t6 * channel.add + channel.shift;
     const real t10 = sigmoid(t9);
-    const real t12 = 1.0f - t10;
-    const real t13 = t10 * t12;
-    const real t14 = t9 * t13;
-    const real t15 = t10 + t14;
-    const real t16 = element_at(inputs.d_silu[piece], i) * t15;
-    const real t17 = t16 * channel.i5;
-    const real t20 = t17 - channel.i6;
-    const real t21 = t6 * channel.i7;
-    const real t22 = t20 - t21;
-    const real t23 = channel.i4 * t22;
-    Results results;
-    results.r23 = t23;
-    return results;
+    const real t22 =
+        d_silu * (t10 + t9 * (t10 * (1.0f - t10))) * channel.add - channel.mean - t6 * channel.mean2;
+    results[0][i] = channel.saved_group_norm_rstd * t22;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r23;
-      store_vector(a.d_x.data + offset, values);
-    }
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
+    store_vector(a.d_x.data + offset, results[0]);
   }
 };
 template <class Crew>
-__device__ void finalise_0(const Arguments& a, const Unit& unit, const Team& team) {
+__device__ void finalise_0(const Arguments& a, const Unit& unit) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // add
-      const real t2 = to_real(a.scale.data[a.scale.offset(unit.n, unit.first_channel + c)]) + 1.0f;
-      unit.values->p9[c] = t2;
-    }
+    unit.values->p9[c] = to_real(a.scale.at(unit.n, unit.first_channel + c)) + 1.0f;  // add
   }
 }
 template <class Crew>
 __device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // part19
-      const real t2 = unit.values->totals0[c].s13.first * (float)a.number1;
-      unit.values->p19[c] = t2;
-    }
-    {  // part20
-      const real t2 = unit.values->p19[c] * unit.values->p9[c];
-      unit.values->p20[c] = t2;
-    }
+    const real p19 = unit.values->totals0[c].s13.first * (float)a.number1;  // part19
+    const real p20 = p19 * unit.values->p9[c];                              // part20
+    unit.values->p21[c] = {p20};                                            // sum(part20)
   }
-  Crew::sync();
-  // sum(part20)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p20[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p21[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part20))
-  for (int group = Crew::warp(); group < kUnitChannels / 10; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 10 + threadIdx.x % 32; c < (group + 1) * 10; c += 32)
-      total.merge(Sum<real>{unit.values->p21[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 10 + threadIdx.x % 32; c < (group + 1) * 10; c += 32) unit.values->p22[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 10>(unit.values->p22,
+                                        [&](int c) { return Sum<real>{unit.values->p21[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean
-      const real t2 = unit.values->p22[c].first * 0.1f;
-      unit.values->p24[c] = t2;
-    }
-    {  // part25
-      const real t2 = unit.values->totals0[c].s17.first * (float)a.number1;
-      unit.values->p25[c] = t2;
-    }
-    {  // part26
-      const real t2 = unit.values->p9[c] * unit.values->p25[c];
-      unit.values->p26[c] = t2;
-    }
+    unit.values->p24[c] = unit.values->p22[c].first * 0.1f;                 // mean
+    const real p25 = unit.values->totals0[c].s17.first * (float)a.number1;  // part25
+    const real p26 = unit.values->p9[c] * p25;                              // part26
+    unit.values->p27[c] = {p26};                                            // sum(part26)
   }
-  Crew::sync();
-  // sum(part26)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p26[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p27[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part26))
-  for (int group = Crew::warp(); group < kUnitChannels / 10; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 10 + threadIdx.x % 32; c < (group + 1) * 10; c += 32)
-      total.merge(Sum<real>{unit.values->p27[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 10 + threadIdx.x % 32; c < (group + 1) * 10; c += 32) unit.values->p28[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 10>(unit.values->p28,
+                                        [&](int c) { return Sum<real>{unit.values->p27[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean2
-      const real t2 = unit.values->p28[c].first * 0.1f;
-      unit.values->p30[c] = t2;
-    }
+    unit.values->p30[c] = unit.values->p28[c].first * 0.1f;  // mean2
   }
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.d_scale.data[a.d_scale.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s17.first);
-    assign(a.d_shift.data[a.d_shift.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s13.first);
+    assign(a.d_scale.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s17.first);
+    assign(a.d_shift.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s13.first);
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1521,50 +1247,38 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
   {
     constexpr int round = 0;
     const Unit unit = unit_of_round(shares, team, round, shared);
-    finalise_0<Block>(a, unit, team);
+    finalise_0<Block>(a, unit);
     prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
     prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
     __syncthreads();
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[(round) % 2],
-                  TeamList<Sums0>{unit.values->totals0, 0,
-                                  a.team_list0 + (team.number * 2 + (round) % 2) *
-                                                     (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                                  round + 1u});
+    give_by_block(shares, team, shared.list0[round % 2],
+                  team_list(unit.values->totals0, a.team_list0, team, round));
   }
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     prepare_parameters<Block, Sweep1>(a, unit, unit.values->channels1);
-    take_statistics<Block>(
-        shares, team,
-        TeamList<Sums0>{unit.values->totals0, 0,
-                        a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                           team::kWordsOf<Sums0>,
-                        round + 1u});
+    take_statistics<Block>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
     finalise_2<Block>(a, unit, team);
     prepare_statistics<Block, Sweep1>(a, unit, unit.values->channels1);
     __syncthreads();
     const bool has_next = round + 1 < rounds;
     const Unit following = unit_of_round(shares, team, round + 1, shared);
     if (has_next) {
-      finalise_0<Block>(a, following, team);
+      finalise_0<Block>(a, following);
       prepare_parameters<Block, Sweep0>(a, following, following.values->channels0);
       prepare_statistics<Block, Sweep0>(a, following, following.values->channels0);
       __syncthreads();
     }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (Sums1*)0);
+    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
     Walk<Sweep0> next =
         begin_walk<Sweep0>(shares, following, following.values->channels0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
-               TeamList<Sums0>{following.values->totals0, 0,
-                               a.team_list0 + (team.number * 2 + (round + 1) % 2) *
-                                                  (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                               round + 1 + 1u});
+               team_list(following.values->totals0, a.team_list0, team, round + 1));
   }
 }
 """
-
 
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
@@ -1579,35 +1293,17 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
 }
 """
 
-
 KERNELS = {
-    "forward_rows": (
-        FORWARD_ROWS_1,
-        PRIMITIVES,
-        FORWARD_ROWS_2,
-        ROWS,
-        FORWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
-    "backward_rows": (
-        BACKWARD_ROWS_1,
-        PRIMITIVES,
-        BACKWARD_ROWS_2,
-        ROWS,
-        BACKWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
+    "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
+    "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -1677,7 +1373,7 @@ def takes(x, scale, shift):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 4 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -1708,13 +1404,11 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, scale, shift):
-        x = lay_out(x, False)
-        scale = lay_out(scale, False)
-        shift = lay_out(shift, False)
+        x, scale, shift = map(lay_out, (x, scale, shift))
         n, _, h, w = x.shape
-        silu = x.new_empty((n, 320, h, w), dtype=torch.float32)
-        saved_group_norm_mean = x.new_empty((n, 32), dtype=torch.float32)
-        saved_group_norm_rstd = x.new_empty((n, 32), dtype=torch.float32)
+        silu = x.new_empty((n, 320, h, w))
+        saved_group_norm_mean = x.new_empty((n, 32))
+        saved_group_norm_rstd = x.new_empty((n, 32))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (10 * h * w + 256 - 1) // 256
@@ -1732,11 +1426,11 @@ class Block(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_silu):
         x, scale, shift, saved_group_norm_mean, saved_group_norm_rstd = ctx.saved_tensors
-        d_silu = lay_out(d_silu, False)
+        d_silu = lay_out(d_silu)
         n, _, h, w = x.shape
-        d_x = x.new_empty((n, 320, h, w), dtype=torch.float32)
-        d_scale = x.new_empty((n, 320, 1, 1), dtype=torch.float32)
-        d_shift = x.new_empty((n, 320, 1, 1), dtype=torch.float32)
+        d_x = x.new_empty((n, 320, h, w))
+        d_scale = x.new_empty((n, 320, 1, 1))
+        d_shift = x.new_empty((n, 320, 1, 1))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (10 * h * w + 256 - 1) // 256

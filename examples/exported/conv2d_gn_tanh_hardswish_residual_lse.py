@@ -11,10 +11,8 @@ Forward, 2 kernels:
        load x
        -> moments of x for each n,c
   2  finalise
-       moments of groups(moments(x))
        rstd(x) = 1 / sqrt(squares(x) / 63504 + 1e-05)
-       -> output saved.group_norm.mean
-          output saved.group_norm.rstd
+       -> output saved.group_norm.mean, saved.group_norm.rstd
   3  sweep over [n,64,h,w]
        load x
        -> group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
@@ -32,8 +30,7 @@ Forward, 2 kernels:
          tiles of 128 positions with all 64 channels, 16000 in all; 8 threads a position, each with 4
              positions and 2 channels in each of 4 steps
 Backward, 3 kernels:
-  1  finalise
-  2  sweep over [n,64,h,w]
+  1  sweep over [n,64,h,w]
        load x
        -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
            group_norm.bias
@@ -41,13 +38,9 @@ Backward, 3 kernels:
           hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
           add = hardswish + x
        -> max and sum of exp of add over c
-  3  sweep over [n,64,h,w]
+  2  sweep over [n,64,h,w]
        load x
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
-           group_norm.bias
-          tanh = tanh(group_norm)
-          hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-          add = hardswish + x
+       -> group_norm, tanh, hardswish, add as before
           logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
           d_add = d_logsumexp * exp(add - logsumexp)
           d_tanh = select(tanh <= -3, 0, select(tanh >= 3, d_add, d_add * ((tanh + 3 + tanh) / 6)))
@@ -56,33 +49,17 @@ Backward, 3 kernels:
           value4 = d_group_norm * group_norm_hat
        -> sum of d_group_norm for each n,c
           sum of value4 for each n,c
-  4  finalise
+  3  finalise
        part23 = channel_sum(d_group_norm) / 15876
        part24 = part23 * group_norm.weight
-       sum(part24)
-       sum of groups(sum(part24))
        mean = sum(part24) / 4
        part32 = channel_sum(value4) / 15876
        part33 = group_norm.weight * part32
-       sum(part33)
-       sum of groups(sum(part33))
        mean2 = sum(part33) / 4
-       sum of groups(sum(value4))
-       sum of groups(sum(d_group_norm))
-       -> output d_group_norm.weight
-          output d_group_norm.bias
-  5  sweep over [n,64,h,w]
+       -> output d_group_norm.weight, d_group_norm.bias
+  4  sweep over [n,64,h,w]
        load x
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
-           group_norm.bias
-          tanh = tanh(group_norm)
-          hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-          add = hardswish + x
-          logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
-          d_add = d_logsumexp * exp(add - logsumexp)
-          d_tanh = select(tanh <= -3, 0, select(tanh >= 3, d_add, d_add * ((tanh + 3 + tanh) / 6)))
-          d_group_norm = d_tanh * (1 - tanh(group_norm) * tanh(group_norm))
-          group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
+       -> group_norm, tanh, hardswish, add, logsumexp, d_add, d_tanh, d_group_norm, group_norm_hat as before
           value = d_group_norm * group_norm.weight
           value3 = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
           d_x = d_add + value3
@@ -132,17 +109,12 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 TYPES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
 
 __device__ inline real to_real(float x) { return x; }
 __device__ inline real to_real(double x) { return (real)x; }
-
-// An element for the arithmetic of statistics.
-__device__ inline double number(double x) { return x; }
 __device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
 __device__ inline void assign(double& to, double x) { to = x; }
@@ -154,6 +126,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // A position of a sample by its coordinates.
@@ -188,10 +161,7 @@ struct alignas(sizeof(Element) * kVector < 16 ? sizeof(Element) * kVector : 16) 
   static constexpr int kBytes = sizeof(Element) * kVector;
   static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
 
-  union {
-    typename WordOf<kBytes>::type words[kWords];
-    Element only;  // of a vector of one
-  };
+  typename WordOf<kBytes>::type words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -236,7 +206,6 @@ __device__ inline void store_vector(Element* to, const real (&values)[kVector]) 
 }
 """
 
-
 FUNCTIONS = r"""
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
 // compiler's library are spelled out; all are within a few ulp over the whole range, with exact limits.
@@ -246,27 +215,26 @@ __device__ inline float maximum(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 }
-__device__ inline double maximum(double a, double b) { return a != a || a > b ? a : b; }
 
 __device__ inline float absolute(float x) { return fabsf(x); }
-__device__ inline double absolute(double x) { return fabs(x); }
 
 // 1 / sqrt(x). In float it is rsqrt.approx, within 2 ulp.
 __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
-__device__ inline double reciprocal_root(double x) { return 1.0 / sqrt(x); }
 
 __device__ inline float exponential(float x) { return expf(x); }
-__device__ inline double exponential(double x) { return exp(x); }
 
 __device__ inline float logarithm(float x) { return logf(x); }
-__device__ inline double logarithm(double x) { return log(x); }
 
 __device__ inline float hyperbolic_tangent(float x) { return tanhf(x); }
-__device__ inline double hyperbolic_tangent(double x) { return tanh(x); }
+
+// A sum by its count, rounded as a quotient is, or nearly so.
+__device__ inline float quotient(float sum, float count) {
+  const float each = __fdividef(1.0f, count), near = sum * each;
+  return fmaf(fmaf(-count, near, sum), each, near);
+}
 
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
-__device__ inline double share(double part, double whole) { return part / whole; }
 
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing
@@ -473,7 +441,8 @@ struct ExpSum {
   }
 };
 
-constexpr unsigned int kAllElements = kElements == 32 ? 0xffffffffu : (1u << kElements % 32) - 1;
+constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -496,7 +465,6 @@ __device__ inline Value from_first(const Value& value) {
 }  // namespace warp
 """
 
-
 RUNNING = r"""
 // Statistics while a thread takes elements one after the other; `settled` gives what is merged.
 
@@ -509,8 +477,8 @@ struct Running : Statistic {
   __device__ Statistic settled() const { return *this; }
 };
 
-// Sums around one of the thread's own elements: where that is far from the mean, so is the variance large of which it
-// is a part, so that nothing is lost to the difference of two large numbers.
+// Sums around one of the thread's own elements, or the mean of its first ones: where that is far from the mean of all, so
+// is the variance large of which they are a part, so that nothing is lost to the difference of two large numbers.
 template <class Number>
 struct Running<Moments<Number>> {
   Number pivot;
@@ -528,6 +496,12 @@ struct Running<Moments<Number>> {
 #pragma unroll
       for (int i = kElements - 1; i >= 0; --i)
         if (taken >> i & 1) pivot = values[i];
+      if (taken == kAllElements) {
+        Number rest = 0;
+#pragma unroll
+        for (int i = 1; i < kElements; ++i) rest += values[i] - pivot;
+        pivot += rest * ((Number)1 / kElements);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
@@ -540,13 +514,12 @@ struct Running<Moments<Number>> {
   }
   __device__ Moments<Number> settled() const {
     if (count == 0) return Moments<Number>{0, 0, 0};
-    const Number mean = sum_of(sums) * share((Number)1, (Number)count);
+    const Number mean = quotient(sum_of(sums), (Number)count);
     const Number squared = sum_of(squares) - sum_of(sums) * mean;
     return Moments<Number>{pivot + mean, squared < 0 ? (Number)0 : squared, (Number)count};
   }
 };
 """
-
 
 COPIES = r"""
 // Copies from memory to shared memory that go on beside the arithmetic (cp.async). A thread waits for its own copies
@@ -554,41 +527,27 @@ COPIES = r"""
 
 namespace thread {
 
-// Begins to copy one vector. Those of less than four bytes are copied at once.
+// Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-  }
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
-// The same by the address in shared memory, for vectors of four bytes and more.
+// The same, by a pointer. Vectors of less than four bytes are copied at once.
 template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-  }
+__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
+  copy_begin_at((unsigned int)__cvta_generic_to_shared(shared), memory);
 }
 
 // What lies at an address in shared memory.
 template <class Copied>
 __device__ inline Copied read_shared(unsigned int shared) {
-  constexpr int kBytes = 16;
   Copied copied;
-#pragma unroll
-  for (int i = 0; i < kBytes / 16; ++i)
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
-                   "=r"(copied.words[4 * i + 3])
-                 : "r"(shared + 16 * i)
-                 : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(copied.words[0]), "=r"(copied.words[1]), "=r"(copied.words[2]), "=r"(copied.words[3])
+               : "r"(shared)
+               : "memory");
   return copied;
 }
 
@@ -614,8 +573,39 @@ __device__ inline void copy_wait(int pending) {
 }  // namespace thread
 """
 
+PIECES = r"""
+// A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
+// `element` of a unit that has `elements`; vectors behind the unit are left out.
 
-TEAM = r"""
+// Begins to copy to this thread's column of shared memory, at `slot`.
+template <class Element>
+__device__ inline void copy_pieces(unsigned int slot, const Element* from, Count element, Count elements) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      thread::copy_begin_at(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                            reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
+// What was copied there.
+template <class Element>
+__device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
+                                                                (unsigned int)sizeof(Vector<Element>));
+}
+
+// The same from memory.
+template <class Element>
+__device__ inline void read_pieces(const Element* from, Count element, Count elements,
+                                   Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      pieces[i] = load_vector(reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
 // All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
 // read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
@@ -638,6 +628,7 @@ __device__ inline Team team_of_block(int size) {
   team.count = (int)gridDim.x / size;
   return team;
 }
+
 namespace team {
 
 template <class Value>
@@ -720,8 +711,21 @@ struct Warp {
 
 // The same in all lanes, so that the compiler knows it.
 __device__ inline bool is_first_warp() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) == 0; }
-"""
 
+// Statistics of groups of kGroup of kChannels channels, one warp a group: `state(c)` is what a channel has, and all channels
+// get their group's.
+template <class Crew, int kChannels, int kGroup, class Statistic, class State>
+__device__ inline void merge_groups(Statistic* to, const State& state) {
+  for (int group = Crew::warp(); group < kChannels / kGroup; group += Crew::kCrewWarps) {
+    const int begin = group * kGroup + (int)threadIdx.x % 32, end = (group + 1) * kGroup;
+    Statistic total;
+    total.clear();
+    for (int c = begin; c < end; c += 32) total.merge(state(c));
+    total = warp::from_first(warp::merge(total));
+    for (int c = begin; c < end; c += 32) to[c] = total;
+  }
+}
+"""
 
 ROWS = r"""
 // rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
@@ -792,6 +796,12 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
   return shares;
 }
 
+// Of a sweep that takes no statistics, and of one that takes nothing of channels.
+struct NoSums {
+  static constexpr int kChannels = kUnitChannels;
+};
+struct NoChannel {};
+
 // A unit in this block.
 struct Unit {
   int n;
@@ -819,7 +829,7 @@ struct Ring {
   int pending;          // copies under way, and those that a first sweep has not taken yet
   int copies;           // of this unit that are still to come
   int units;            // and units
-  Count element;        // of the next copy, in its unit
+  Count copied;         // the element of the next copy, in its unit
   long long offset;     // and in the tensors
 
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
@@ -827,18 +837,18 @@ struct Ring {
 
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
-  if (kRing == 0 || ring.units == 0) return;
-  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.column + ring.issued);
+  if (ring.units == 0) return;
+  copy_inputs(a, ring.offset, ring.copied, shares.elements, ring.column + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  ring.element += kChunk;
+  ring.copied += kChunk;
   ring.offset += kChunk;
   if (--ring.copies > 0) return;
   ring.copies = shares.chunks - shares.again;
   --ring.units;
   const Count share = (Count)ring.copies * kChunk;
-  ring.element -= share;
+  ring.copied -= share;
   ring.offset += team.count * (long long)shares.elements - share;
 }
 
@@ -849,9 +859,10 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
   asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
   ring.units = ring.copies > 0 ? rounds : 0;
-  ring.element =
+  const Count element =
       shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
-  ring.offset = team.number * (long long)shares.elements + ring.element;
+  ring.copied = element;
+  ring.offset = team.number * (long long)shares.elements + element;
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team);
   return ring;
@@ -860,11 +871,17 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
 // Where the blocks of a team put their statistics of one sweep and round: those of each channel, or of the unit.
 template <class Sums>
 struct TeamList {
-  Sums* totals;  // of the unit
-  Sums* shared;  // of this block, where the team is a cluster: one place for each channel
-  uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
-  unsigned int tag;
+  Sums* totals;      // of the unit
+  uint2* words;      // of all its blocks: one place for each pair of block and channel
+  unsigned int tag;  // beside each word
 };
+
+// Lists in turn: who writes the next but one knows that this one is read.
+template <class Sums>
+__device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
+  uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
+  return {totals, words, round + 1u};
+}
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
 // into the team's list. All of the block's warps have ended their sweep.
@@ -945,10 +962,9 @@ __device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
     Sweep::parameters(a, unit, c, channels[c]);
 }
 template <class Crew, class Sweep>
-__device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
-                                          typename Sweep::Channel* channels) {
+__device__ inline void prepare_statistics(const Unit& unit, typename Sweep::Channel* channels) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads)
-    Sweep::statistics(a, unit, c, channels[c]);
+    Sweep::statistics(unit, c, channels[c]);
 }
 
 // Where a warp is in a sweep over its share of a unit.
@@ -956,6 +972,7 @@ template <class Sweep>
 struct Walk {
   Unit unit;
   const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
+  const typename Sweep::Channel* at;        // of these, that of the walk's channel
   typename Sweep::Sums* list;               // of the block's statistics, or 0
   Count element;                            // the warp's next
   long long offset;                         // the lane's next, in the tensors
@@ -983,20 +1000,22 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
   walk.offset = unit.begin + walk.element + (Count)(threadIdx.x % 32) * kVector;
   walk.channel = Sweep::kByChannel ? shares.warp_channel : 0;
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
-  if (channels && shares.chunks > 0) walk.values = channels[walk.channel];
-  walk.sums.clear();
+  walk.at = channels + walk.channel;
+  if (channels && shares.chunks > 0) walk.values = *walk.at;
+  if constexpr (Sweep::kStatistics) walk.sums.clear();
   return walk;
 }
 
 // Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
 template <class Sweep>
 __device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
-  if (!Sweep::kStatistics) return;
-  typedef typename Sweep::Sums Sums;
-  const Sums total = warp::merge(walk.sums.settled());
-  const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
-  if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) {
+    typedef typename Sweep::Sums Sums;
+    const Sums total = warp::merge(walk.sums.settled());
+    const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
+    if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
+    walk.sums.clear();
+  }
 }
 
 template <class Sweep>
@@ -1004,7 +1023,8 @@ __device__ inline void next_channel(const Shares& shares, Walk<Sweep>& walk) {
   if (Sweep::Sums::kChannels > 1) flush(shares, walk);
   ++walk.channel;
   walk.channel_end += shares.positions;
-  if (walk.channels && walk.channel < kUnitChannels) walk.values = walk.channels[walk.channel];
+  // By a place that moves: of `channels[channel]` ptxas 13.0 makes code that takes the channel behind it.
+  if (walk.channels && walk.channel < kUnitChannels) walk.values = *++walk.at;
 }
 
 // The elements of the walk's next chunk, piece by piece.
@@ -1023,13 +1043,13 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count position = mine - (walk.channel_end - length);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-      typename Sweep::Results results[kVector];
+      real results[Sweep::kResults][kVector];
 #pragma unroll
       for (int i = 0; i < kVector; ++i)
-        results[i] = Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                                    position + piece * kPiece + i);
-      walk.sums.add(results, kAllElements, piece == 0);
-      Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
+                       position + piece * kPiece + i, results);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
+      Sweep::store(a, offset + piece * kPiece, results);
     }
     return;
   }
@@ -1041,7 +1061,7 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count piece_end = element + (piece + 1) * kPiece;
     const Count end = piece_end < shares.elements ? piece_end : shares.elements;
     while (walk.channel_end <= element + piece * kPiece) next_channel(shares, walk);
-    typename Sweep::Results results[kVector];
+    real results[Sweep::kResults][kVector];
     while (true) {
       const Count begin = walk.channel_end - length;
       unsigned int taken = 0;
@@ -1049,14 +1069,13 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
       for (int i = 0; i < kVector; ++i) {
         if (first + i < begin || first + i >= walk.channel_end) continue;
         taken |= 1u << i;
-        results[i] =
-            Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin);
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin, results);
       }
-      walk.sums.add(results, taken, true);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, taken, true);
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
-    if (first < shares.elements) Sweep::store(a, shares, walk.unit, first, offset + piece * kPiece, results);
+    if (first < shares.elements) Sweep::store(a, offset + piece * kPiece, results);
   }
 }
 
@@ -1115,12 +1134,11 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
       visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
     if (step != next_last || step < 0) continue;
     if (shares.chunks > 0) flush(shares, next);
-    give_by_block(shares, team, next.list, next_list);
+    if constexpr (First::kStatistics) give_by_block(shares, team, next.list, next_list);
   }
   if (shares.chunks > 0) flush(shares, last);
 }
 """
-
 
 ROWS_KERNEL = r"""
 // The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
@@ -1134,10 +1152,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
   const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
   Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
-  if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
-
 
 COLUMNS_TILE = r"""
 // Tiles of the kernel `columns`: which positions and channels a thread has. Before this stand the constants and Arguments.
@@ -1197,7 +1213,6 @@ __device__ inline Sites sites_of(const Arguments& a, const Place& place, Count t
 }
 """
 
-
 COLUMNS = r"""
 // columns: sweeps of a block with reductions over channels, tile by tile.
 //
@@ -1222,8 +1237,6 @@ struct Kept {
 // The tile that the block does next, where there is one.
 struct Next {
   bool any;
-  Sites sites;
-  Bases bases;
 };
 
 // Begins to bring everything that is kept.
@@ -1245,8 +1258,8 @@ __device__ inline void begin_tile(const Arguments& a, const Place& place, const 
 template <class Sweep, bool kFirst, bool kLast>
 __device__ inline void sweep(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
                              const typename Sweep::Positions (&positions)[kPositions], const Kept& kept,
-                             char* column, typename Sweep::Sums (&sums)[kPositions], const Next& next,
-                             Gathered& gathered, char* memory) {
+                             char* column, typename Sweep::Sums (&sums)[kPositions], Gathered& gathered,
+                             char* memory) {
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) sums[p].clear();
   Weight<real> weight = {};
@@ -1269,12 +1282,11 @@ __device__ inline void sweep(const Arguments& a, const Place& place, const Sites
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) {
 #pragma unroll
-      for (int e = 0; e < kElements; ++e)
-        results[p][e] = Sweep::program(a, place, sites, bases, step, positions[p], channels, inputs, p, e);
+      for (int e = 0; e < kElements; ++e) results[p][e] = Sweep::program(channels, inputs, p, e);
       sums[p].add(results[p], taken, weight);
     }
     if constexpr (Sweep::kSums > 0) Sweep::gather(sites, step, results, gathered, memory);
-    Sweep::store(a, place, sites, bases, step, results);
+    Sweep::store(a, step, results);
   }
 }
 
@@ -1303,7 +1315,6 @@ __device__ inline void merge_tile(const Place& place, Sums (&sums)[kPositions], 
 }
 """
 
-
 COLUMNS_KERNEL = r"""
 // The kernel `columns`: every block takes its tiles in turn; see device/columns.cuh. Shared memory holds the lists of
 // statistics, then the threads' columns.
@@ -1317,32 +1328,22 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
 }
 """
 
-
 FINALISE_KERNEL = r"""
 // The kernel `finalise`: statistics out of statistics, by one block.
 
 __global__ void __launch_bounds__(1024, 1) finalise(const __grid_constant__ Arguments a) { finalise_all(a); }
 """
 
-
 FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 4,
               kElements = kVector, kRing = 7, kRingBytes = 64 * kThreads, kChannels = 64, kUnitChannels = 4,
-              kSharedBytes = 768, kTail = 0, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 768, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
-
 FORWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r0;
-};
-// What its program takes that does not vary over positions.
-struct Channel0 {
-  int nothing;
-};
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = 1;
   Moments<real> s3;
@@ -1353,19 +1354,10 @@ struct Sums0 {
 struct Running0 {
   Running<Moments<real>> s3;
   __device__ void clear() { s3.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r0;
-      s3.add(values, taken, begins);
-    }
+  __device__ void add(const real (&results)[1][kElements], unsigned int taken, bool begins) {
+    s3.add(results[0], taken, begins);
   }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s3 = s3.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s3.settled()}; }
 };
 
 // What a launch hands over.
@@ -1374,7 +1366,6 @@ struct Arguments {
   Tensor<double> moments_of_groups_moments_x, moments_of_groups_moments_x_2, rstd_x;
   Tensor<float> saved_group_norm_mean, saved_group_norm_rstd;
   long long rounds, rest, positions, team, steps, again, lead;
-  unsigned int* finished;
   uint2* team_list0;
   double number1;  // 1.0 / (4 * h * w)
 };
@@ -1385,26 +1376,16 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  read_pieces(a.x.data + offset, element, elements, inputs.x);
   return inputs;
 }
 
@@ -1412,7 +1393,6 @@ __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
   real p7[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1421,87 +1401,62 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
 //   -> moments of x for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = false;
-  static constexpr bool kStatistics = true;
-  typedef Channel0 Channel;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    Results results;
-    results.r0 = element_at(inputs.x[piece], i);
-    return results;
+  typedef NoChannel Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = false, kStatistics = true;
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    results[0][i] = x;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // rstd(x)
-      const real t3 = unit.values->totals0[0].s3.second * (float)a.number1;
-      const real t5 = t3 + 1e-05f;
-      const real t7 = reciprocal_root(t5);
-      unit.values->p7[c] = t7;
-    }
+    const real p7_5 = unit.values->totals0[0].s3.second * (float)a.number1 + 1e-05f;
+    unit.values->p7[c] = reciprocal_root(p7_5);  // rstd(x)
   }
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.moments_of_groups_moments_x
-               .data[a.moments_of_groups_moments_x.offset(unit.n, unit.first_channel + c)],
+    assign(a.moments_of_groups_moments_x.at(unit.n, unit.first_channel + c),
            unit.values->totals0[0].s3.first);
-    assign(a.moments_of_groups_moments_x_2
-               .data[a.moments_of_groups_moments_x_2.offset(unit.n, unit.first_channel + c)],
+    assign(a.moments_of_groups_moments_x_2.at(unit.n, unit.first_channel + c),
            unit.values->totals0[0].s3.second);
-    assign(a.rstd_x.data[a.rstd_x.offset(unit.n, unit.first_channel + c)], unit.values->p7[c]);
-    if ((unit.first_channel + c) % 4 == 0)
-      assign(
-          a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 4)],
-          unit.values->totals0[0].s3.first);
-    if ((unit.first_channel + c) % 4 == 0)
-      assign(
-          a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 4)],
-          unit.values->p7[c]);
+    assign(a.rstd_x.at(unit.n, unit.first_channel + c), unit.values->p7[c]);
+    if ((unit.first_channel + c) % 4 == 0) {
+      assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 4),
+             unit.values->totals0[0].s3.first);
+      assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 4), unit.values->p7[c]);
+    }
   }
 }
-// Statistics of all units, worked out by one block.
-__device__ void finalise_all(const Arguments& a) {}
 // The plan's steps for the units that the team takes in turn.
 __device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                  Shared& shared, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (Channel0*)0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (NoChannel*)0, shared.list0[round % 2]);
     sweep_first<true>(a, shares, team, ring, walk);
     __syncthreads();
     if ((int)threadIdx.x / 32 == round % kWarps) {
-      give_statistics<Warp>(
-          shares, team, shared.list0[(round) % 2],
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
-      take_statistics<Warp>(
-          shares, team,
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
+      give_statistics<Warp>(shares, team, shared.list0[round % 2],
+                            team_list(unit.values->totals0, a.team_list0, team, round));
+      take_statistics<Warp>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
       finalise_1<Warp>(a, unit, team);
     }
   }
 }
 """
-
 
 FORWARD_COLUMNS_1 = r"""
 typedef float real;
@@ -1510,7 +1465,6 @@ constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElement
               kStepBytes = 8192, kListBytes = 8192, kTotalsBytes = 1024, kSums = 0, kSumsInShared = 0;
 typedef int Count;
 """
-
 
 FORWARD_COLUMNS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
@@ -1521,21 +1475,17 @@ struct Sums0 {
   ExpSum<real> s12;
   __device__ void clear() { s12.clear(); }
   __device__ void add(const Results0 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {
-    {
-      real values[kElements];
+    real values[kElements];
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) values[e] = results[e].r15;
-      s12.add(values, taken);
-    }
+    for (int e = 0; e < kElements; ++e) values[e] = results[e].r15;
+    s12.add(values, taken);
   }
   __device__ void merge_lanes() { s12.merge_lanes(); }
   __device__ void merge_all(const Sums0 (&parts)[kTeam]) {
-    {
-      ExpSum<real> own[kTeam];
+    ExpSum<real> own[kTeam];
 #pragma unroll
-      for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s12;
-      s12.merge_all(own);
-    }
+    for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s12;
+    s12.merge_all(own);
   }
 };
 
@@ -1548,11 +1498,9 @@ struct Arguments {
 };
 """
 
-
 FORWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
-  int nothing;
   long long x, at_logsumexp[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
@@ -1586,7 +1534,7 @@ __device__ inline void copy_inputs(const Arguments& a, const Place& place, const
   for (int e = 0; e < kElements; ++e) {
     const int channel = channel_of(place, step, e);
     if (sites.inside[0] && has_channel(channel))
-      thread::copy_begin(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + e * kThreads + threadIdx.x,
+      thread::copy_begin(reinterpret_cast<Vector<float>*>(column) + e * kThreads + threadIdx.x,
                          reinterpret_cast<const Vector<float>*>(a.x.data + bases.x +
                                                                 (long long)channel * (Count)a.positions));
   }
@@ -1596,35 +1544,26 @@ __device__ inline Inputs column_inputs(const char* read_only) {
   Inputs inputs;
 #pragma unroll
   for (int v = 0; v < 2; ++v)
-    inputs.x[v] =
-        load_vector(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + v * kThreads + threadIdx.x);
+    inputs.x[v] = load_vector(reinterpret_cast<Vector<float>*>(column) + v * kThreads + threadIdx.x);
   return inputs;
 }
 
 struct Gathered {};
 """
 
-
 FORWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
-struct PositionInputs {
-  int nothing;
-};
-__device__ inline PositionInputs read_positions(const Arguments& a, const Sites& sites, const Bases& bases) {
+struct PositionInputs {};
+__device__ inline PositionInputs read_positions() {
   PositionInputs inputs;
   return inputs;
 }
 // Statistics of the thread's positions.
 struct Totals {
-  int nothing;
   Sums0 sums0[kPositions];
 };
 
 // Sweep 0: load x
-//   group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
-//   tanh = tanh(group_norm)
-//   hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-//   add = hardswish + x
 //   -> max and sum of exp of add over c
 struct Sweep0 {
   typedef Results0 Results;
@@ -1634,7 +1573,7 @@ struct Sweep0 {
   struct Positions {
     int nothing;
   };
-  static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
+  static __device__ Positions positions() {
     Positions result;
     return result;
   }
@@ -1646,57 +1585,39 @@ struct Sweep0 {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i1[e] =
-          has_channel(channel)
-              ? to_real(a.group_norm_weight.data[a.group_norm_weight.offset(sites.n[0], channel)])
-              : 0;
+      channels.i1[e] = has_channel(channel) ? to_real(a.group_norm_weight.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i2[e] = has_channel(channel)
-                           ? to_real(a.group_norm_bias.data[a.group_norm_bias.offset(sites.n[0], channel)])
-                           : 0;
+      channels.i2[e] = has_channel(channel) ? to_real(a.group_norm_bias.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i7[e] = has_channel(channel)
-                           ? to_real(a.moments_of_groups_moments_x
-                                         .data[a.moments_of_groups_moments_x.offset(sites.n[0], channel)])
-                           : 0;
+      channels.i7[e] =
+          has_channel(channel) ? to_real(a.moments_of_groups_moments_x.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i9[e] =
-          has_channel(channel) ? to_real(a.rstd_x.data[a.rstd_x.offset(sites.n[0], channel)]) : 0;
+      channels.i9[e] = has_channel(channel) ? to_real(a.rstd_x.at(sites.n[0], channel)) : 0;
     }
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
-    const real t5 = element_at(inputs.x[e], p) - channels.i7[e];
-    const real t6 = channels.i9[e] * channels.i1[e];
-    const real t7 = t5 * t6;
-    const real t8 = t7 + channels.i2[e];
-    const real t9 = hyperbolic_tangent(t8);
-    const real t11 = t9 + 3.0f;
-    const real t12 = t9 * t11;
-    const real t14 = t12 * 0.16666667f;
-    const real t15 = t14 + element_at(inputs.x[e], p);
+  static __device__ Results program(const Channels& channels, const Inputs& inputs, int p, int e) {
+    const real t7 = (element_at(inputs.x[e], p) - channels.i7[e]) * (channels.i9[e] * channels.i1[e]);
+    const real t9 = hyperbolic_tangent(t7 + channels.i2[e]);
     Results results;
-    results.r15 = t15;
+    results.r15 = t9 * (t9 + 3.0f) * 0.16666667f + element_at(inputs.x[e], p);
     return results;
   }
-  static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
-                               int step, const Results0 (&results)[kPositions][kElements]) {}
+  static __device__ void store(const Arguments& a, int step,
+                               const Results0 (&results)[kPositions][kElements]) {}
 };
 // Behind sweep 0, by the first thread of each position.
-//   logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
 __device__ inline void end_0(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
-                             const PositionInputs& inputs, const Totals& totals) {
+                             const Totals& totals) {
   if (place.slot != 0) return;
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) {
@@ -1718,26 +1639,24 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
   Kept kept;
   begin_tile(a, place, sites, bases, kept, column);
   Next next = {next_tile >= 0};
-  const PositionInputs inputs = read_positions(a, sites, bases);
+  const PositionInputs inputs = read_positions();
   Totals totals;
   {
     Sweep0::Positions positions[kPositions];
 #pragma unroll
-    for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions(inputs, totals, p);
-    sweep<Sweep0, true, true>(a, place, sites, bases, positions, kept, column, totals.sums0, next, gathered,
+    for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions();
+    sweep<Sweep0, true, true>(a, place, sites, bases, positions, kept, column, totals.sums0, gathered,
                               memory);
     merge_tile(place, totals.sums0, memory, memory + kListBytes);
-    end_0(a, place, sites, bases, inputs, totals);
+    end_0(a, place, sites, bases, totals);
   }
 }
 """
-
 
 BACKWARD_FINALISE_1 = r"""
 typedef float real;
 constexpr int kVector = 1;
 """
-
 
 BACKWARD_FINALISE_2 = r"""
 // What a launch hands over.
@@ -1754,20 +1673,16 @@ __device__ void finalise_all(const Arguments& a) {
   // saved.group_norm.mean
   for (int i = threadIdx.x; i < a.number1; i += blockDim.x) {
     const int n = i / 64, c = i % 64;
-    a.saved_group_norm_mean_2.data[a.saved_group_norm_mean_2.offset(n, c)] =
-        number(a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(n, c * 16 / 64)]);
+    a.saved_group_norm_mean_2.at(n, c) = number(a.saved_group_norm_mean.at(n, c * 16 / 64));
   }
   __syncthreads();
   // saved.group_norm.rstd
   for (int i = threadIdx.x; i < a.number1; i += blockDim.x) {
     const int n = i / 64, c = i % 64;
-    a.saved_group_norm_rstd_2.data[a.saved_group_norm_rstd_2.offset(n, c)] =
-        number(a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(n, c * 16 / 64)]);
+    a.saved_group_norm_rstd_2.at(n, c) = number(a.saved_group_norm_rstd.at(n, c * 16 / 64));
   }
-  __syncthreads();
 }
 """
-
 
 BACKWARD_COLUMNS_1 = r"""
 typedef float real;
@@ -1776,7 +1691,6 @@ constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElement
               kStepBytes = 8192, kListBytes = 8192, kTotalsBytes = 1024, kSums = 0, kSumsInShared = 0;
 typedef int Count;
 """
-
 
 BACKWARD_COLUMNS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
@@ -1787,21 +1701,17 @@ struct Sums0 {
   ExpSum<real> s12;
   __device__ void clear() { s12.clear(); }
   __device__ void add(const Results0 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {
-    {
-      real values[kElements];
+    real values[kElements];
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) values[e] = results[e].r15;
-      s12.add(values, taken);
-    }
+    for (int e = 0; e < kElements; ++e) values[e] = results[e].r15;
+    s12.add(values, taken);
   }
   __device__ void merge_lanes() { s12.merge_lanes(); }
   __device__ void merge_all(const Sums0 (&parts)[kTeam]) {
-    {
-      ExpSum<real> own[kTeam];
+    ExpSum<real> own[kTeam];
 #pragma unroll
-      for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s12;
-      s12.merge_all(own);
-    }
+    for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s12;
+    s12.merge_all(own);
   }
 };
 
@@ -1814,11 +1724,9 @@ struct Arguments {
 };
 """
 
-
 BACKWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
-  int nothing;
   long long x, at_max_and_sum_of_exp_add[kPositions], at_max_and_sum_of_exp_add_2[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
@@ -1856,7 +1764,7 @@ __device__ inline void copy_inputs(const Arguments& a, const Place& place, const
   for (int e = 0; e < kElements; ++e) {
     const int channel = channel_of(place, step, e);
     if (sites.inside[0] && has_channel(channel))
-      thread::copy_begin(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + e * kThreads + threadIdx.x,
+      thread::copy_begin(reinterpret_cast<Vector<float>*>(column) + e * kThreads + threadIdx.x,
                          reinterpret_cast<const Vector<float>*>(a.x.data + bases.x +
                                                                 (long long)channel * (Count)a.positions));
   }
@@ -1866,35 +1774,26 @@ __device__ inline Inputs column_inputs(const char* read_only) {
   Inputs inputs;
 #pragma unroll
   for (int v = 0; v < 2; ++v)
-    inputs.x[v] =
-        load_vector(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + v * kThreads + threadIdx.x);
+    inputs.x[v] = load_vector(reinterpret_cast<Vector<float>*>(column) + v * kThreads + threadIdx.x);
   return inputs;
 }
 
 struct Gathered {};
 """
 
-
 BACKWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
-struct PositionInputs {
-  int nothing;
-};
-__device__ inline PositionInputs read_positions(const Arguments& a, const Sites& sites, const Bases& bases) {
+struct PositionInputs {};
+__device__ inline PositionInputs read_positions() {
   PositionInputs inputs;
   return inputs;
 }
 // Statistics of the thread's positions.
 struct Totals {
-  int nothing;
   Sums0 sums0[kPositions];
 };
 
 // Sweep 0: load x
-//   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
-//   tanh = tanh(group_norm)
-//   hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-//   add = hardswish + x
 //   -> max and sum of exp of add over c
 struct Sweep0 {
   typedef Results0 Results;
@@ -1904,7 +1803,7 @@ struct Sweep0 {
   struct Positions {
     int nothing;
   };
-  static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
+  static __device__ Positions positions() {
     Positions result;
     return result;
   }
@@ -1916,58 +1815,38 @@ struct Sweep0 {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i2[e] =
-          has_channel(channel)
-              ? to_real(a.group_norm_weight.data[a.group_norm_weight.offset(sites.n[0], channel)])
-              : 0;
+      channels.i2[e] = has_channel(channel) ? to_real(a.group_norm_weight.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i3[e] = has_channel(channel)
-                           ? to_real(a.group_norm_bias.data[a.group_norm_bias.offset(sites.n[0], channel)])
-                           : 0;
+      channels.i3[e] = has_channel(channel) ? to_real(a.group_norm_bias.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i5[e] =
-          has_channel(channel)
-              ? to_real(a.saved_group_norm_mean_2.data[a.saved_group_norm_mean_2.offset(sites.n[0], channel)])
-              : 0;
+      channels.i5[e] = has_channel(channel) ? to_real(a.saved_group_norm_mean_2.at(sites.n[0], channel)) : 0;
     }
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i7[e] =
-          has_channel(channel)
-              ? to_real(a.saved_group_norm_rstd_2.data[a.saved_group_norm_rstd_2.offset(sites.n[0], channel)])
-              : 0;
+      channels.i7[e] = has_channel(channel) ? to_real(a.saved_group_norm_rstd_2.at(sites.n[0], channel)) : 0;
     }
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
-    const real t5 = element_at(inputs.x[e], p) - channels.i5[e];
-    const real t6 = channels.i7[e] * channels.i2[e];
-    const real t7 = t5 * t6;
-    const real t8 = t7 + channels.i3[e];
-    const real t9 = hyperbolic_tangent(t8);
-    const real t11 = t9 + 3.0f;
-    const real t12 = t9 * t11;
-    const real t14 = t12 * 0.16666667f;
-    const real t15 = t14 + element_at(inputs.x[e], p);
+  static __device__ Results program(const Channels& channels, const Inputs& inputs, int p, int e) {
+    const real t7 = (element_at(inputs.x[e], p) - channels.i5[e]) * (channels.i7[e] * channels.i2[e]);
+    const real t9 = hyperbolic_tangent(t7 + channels.i3[e]);
     Results results;
-    results.r15 = t15;
+    results.r15 = t9 * (t9 + 3.0f) * 0.16666667f + element_at(inputs.x[e], p);
     return results;
   }
-  static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
-                               int step, const Results0 (&results)[kPositions][kElements]) {}
+  static __device__ void store(const Arguments& a, int step,
+                               const Results0 (&results)[kPositions][kElements]) {}
 };
 // Behind sweep 0, by the first thread of each position.
 __device__ inline void end_0(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
-                             const PositionInputs& inputs, const Totals& totals) {
+                             const Totals& totals) {
   if (place.slot != 0) return;
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) {
@@ -1985,106 +1864,52 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
   Kept kept;
   begin_tile(a, place, sites, bases, kept, column);
   Next next = {next_tile >= 0};
-  const PositionInputs inputs = read_positions(a, sites, bases);
+  const PositionInputs inputs = read_positions();
   Totals totals;
   {
     Sweep0::Positions positions[kPositions];
 #pragma unroll
-    for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions(inputs, totals, p);
-    sweep<Sweep0, true, true>(a, place, sites, bases, positions, kept, column, totals.sums0, next, gathered,
+    for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions();
+    sweep<Sweep0, true, true>(a, place, sites, bases, positions, kept, column, totals.sums0, gathered,
                               memory);
     merge_tile(place, totals.sums0, memory, memory + kListBytes);
-    end_0(a, place, sites, bases, inputs, totals);
+    end_0(a, place, sites, bases, totals);
   }
 }
 """
-
 
 BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 1,
               kElements = kVector, kRing = 37, kRingBytes = 16 * kThreads, kChannels = 64, kUnitChannels = 4,
-              kSharedBytes = 1792, kTail = 1, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 1792, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
-
 BACKWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r34, r36;
-};
-// What its program takes that does not vary over positions.
+// Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real i2, i3, i4, i5;
+  real group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd;
 };
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
   Sum<real> s21, s30;
-  __device__ void clear() {
-    s21.clear();
-    s30.clear();
-  }
-  __device__ void merge(const Sums0& other) {
-    s21.merge(other.s21);
-    s30.merge(other.s30);
-  }
-  __device__ void merge_lanes() {
-    s21.merge_lanes();
-    s30.merge_lanes();
-  }
+  __device__ void clear() { s21.clear(), s30.clear(); }
+  __device__ void merge(const Sums0& other) { s21.merge(other.s21), s30.merge(other.s30); }
+  __device__ void merge_lanes() { s21.merge_lanes(), s30.merge_lanes(); }
 };
 struct Running0 {
-  Running<Sum<real>> s21;
-  Running<Sum<real>> s30;
-  __device__ void clear() {
-    s21.clear();
-    s30.clear();
+  Running<Sum<real>> s21, s30;
+  __device__ void clear() { s21.clear(), s30.clear(); }
+  __device__ void add(const real (&results)[2][kElements], unsigned int taken, bool begins) {
+    s21.add(results[0], taken, begins), s30.add(results[1], taken, begins);
   }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r34;
-      s21.add(values, taken, begins);
-    }
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r36;
-      s30.add(values, taken, begins);
-    }
-  }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s21 = s21.settled();
-    sums.s30 = s30.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s21.settled(), s30.settled()}; }
 };
-// Sweep 1: what its sinks take of an element, and its statistics.
-struct Results1 {
-  real r43;
-};
-// What its program takes that does not vary over positions.
+// Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real i2, i3, i4, i5, i8, i9;
-};
-struct Sums1 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums1& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums1 settled() const {
-    Sums1 sums = {};
-    return sums;
-  }
+  real group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd, mean, mean2;
 };
 
 // What a launch hands over.
@@ -2092,7 +1917,7 @@ struct Arguments {
   Tensor<float> x, group_norm_weight, group_norm_bias;
   Tensor<double> saved_group_norm_mean_2, saved_group_norm_rstd_2;
   Tensor<float> d_logsumexp, max_and_sum_of_exp_add, max_and_sum_of_exp_add_2, d_x;
-  Tensor<double> sum_d_group_norm, sum_value4, sum_of_groups_sum_value4, sum_of_groups_sum_d_group_norm;
+  Tensor<double> sum_d_group_norm, sum_value4;
   Tensor<float> d_group_norm_weight, d_group_norm_bias;
   long long width, height, rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
@@ -2107,40 +1932,28 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  read_pieces(a.x.data + offset, element, elements, inputs.x);
   return inputs;
 }
 
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p23[kUnitChannels], p24[kUnitChannels];
   Sum<real> p25[kUnitChannels], p26[kUnitChannels];
-  real p28[kUnitChannels], p32[kUnitChannels], p33[kUnitChannels];
+  real p28[kUnitChannels];
   Sum<real> p34[kUnitChannels], p35[kUnitChannels];
   real p37[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   Channel1 channels1[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -2149,55 +1962,36 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 BACKWARD_ROWS_3 = r"""
 // Sweep 0: load x
-//   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
-//   tanh = tanh(group_norm)
-//   hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-//   add = hardswish + x
-//   logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
-//   d_add = d_logsumexp * exp(add - logsumexp)
-//   d_tanh = select(tanh <= -3, 0, select(tanh >= 3, d_add, d_add * ((tanh + 3 + tanh) / 6)))
-//   d_group_norm = d_tanh * (1 - tanh(group_norm) * tanh(group_norm))
-//   group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   value4 = d_group_norm * group_norm_hat
 //   -> sum of d_group_norm for each n,c
 //   -> sum of value4 for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = true;
   typedef Channel0 Channel;
+  static constexpr int kResults = 2;
+  static constexpr bool kByChannel = true, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-    channel.i3 =
-        (real)to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
-    channel.i4 = (real)to_real(
-        a.saved_group_norm_mean_2.data[a.saved_group_norm_mean_2.offset(unit.n, unit.first_channel + c)]);
-    channel.i5 = (real)to_real(
-        a.saved_group_norm_rstd_2.data[a.saved_group_norm_rstd_2.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_mean = to_real(a.saved_group_norm_mean_2.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_rstd = to_real(a.saved_group_norm_rstd_2.at(unit.n, unit.first_channel + c));
   }
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
+  static __device__ void statistics(const Unit& unit, int c, Channel& channel) {}
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
     const Position at = position_at(position, a.height, a.width);
-    const real t6 = element_at(inputs.x[piece], i) - channel.i4;
-    const real t7 = channel.i5 * channel.i2;
-    const real t8 = t6 * t7;
-    const real t9 = t8 + channel.i3;
+    const real t6 = x - channel.saved_group_norm_mean;
+    const real t9 =
+        t6 * (channel.saved_group_norm_rstd * channel.group_norm_weight) + channel.group_norm_bias;
     const real t10 = hyperbolic_tangent(t9);
     const real t12 = t10 + 3.0f;
-    const real t13 = t10 * t12;
-    const real t15 = t13 * 0.16666667f;
-    const real t16 = t15 + element_at(inputs.x[piece], i);
     const real t19 =
         absolute(to_real(a.max_and_sum_of_exp_add
                              .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)]));
-    const real t21 = t19 == (__int_as_float(0x7f800000)) ? 1 : 0;
     const real t22 = logarithm(to_real(a.max_and_sum_of_exp_add_2.data[offset_at(
         a.max_and_sum_of_exp_add_2, unit.n, unit.first_channel + c, at)]));
     const real t23 =
@@ -2205,80 +1999,51 @@ struct Sweep0 {
                     .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)]) +
         t22;
     const real t24 =
-        t21 != 0 ? to_real(a.max_and_sum_of_exp_add
-                               .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)])
-                 : t23;
-    const real t25 = t16 - t24;
-    const real t26 = exponential(t25);
+        t19 == (__int_as_float(0x7f800000))
+            ? to_real(a.max_and_sum_of_exp_add
+                          .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)])
+            : t23;
     const real t27 =
-        to_real(a.d_logsumexp.data[offset_at(a.d_logsumexp, unit.n, unit.first_channel + c, at)]) * t26;
-    const real t28 = t12 + t10;
-    const real t29 = t28 * 0.16666667f;
-    const real t30 = t27 * t29;
-    const real t32 = t10 * t10;
-    const real t33 = 1.0f - t32;
-    const real t34 = t30 * t33;
-    const real t35 = t6 * channel.i5;
-    const real t36 = t34 * t35;
-    Results results;
-    results.r34 = t34;
-    results.r36 = t36;
-    return results;
+        to_real(a.d_logsumexp.data[offset_at(a.d_logsumexp, unit.n, unit.first_channel + c, at)]) *
+        exponential(t10 * t12 * 0.16666667f + x - t24);
+    const real t34 = t27 * ((t12 + t10) * 0.16666667f) * (1.0f - t10 * t10);
+    results[0][i] = t34;
+    results[1][i] = t34 * (t6 * channel.saved_group_norm_rstd);
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
-//   group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) + group_norm.bias
-//   tanh = tanh(group_norm)
-//   hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-//   add = hardswish + x
-//   logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
-//   d_add = d_logsumexp * exp(add - logsumexp)
-//   d_tanh = select(tanh <= -3, 0, select(tanh >= 3, d_add, d_add * ((tanh + 3 + tanh) / 6)))
-//   d_group_norm = d_tanh * (1 - tanh(group_norm) * tanh(group_norm))
-//   group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   value = d_group_norm * group_norm.weight
-//   value3 = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
-//   d_x = d_add + value3
 //   -> output d_x
 struct Sweep1 {
-  typedef Results1 Results;
-  typedef Sums1 Sums;
-  typedef Running1 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel1 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-    channel.i3 =
-        (real)to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
-    channel.i4 = (real)to_real(
-        a.saved_group_norm_mean_2.data[a.saved_group_norm_mean_2.offset(unit.n, unit.first_channel + c)]);
-    channel.i5 = (real)to_real(
-        a.saved_group_norm_rstd_2.data[a.saved_group_norm_rstd_2.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_mean = to_real(a.saved_group_norm_mean_2.at(unit.n, unit.first_channel + c));
+    channel.saved_group_norm_rstd = to_real(a.saved_group_norm_rstd_2.at(unit.n, unit.first_channel + c));
   }
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i8 = (real)unit.values->p28[c];
-    channel.i9 = (real)unit.values->p37[c];
+  static __device__ void statistics(const Unit& unit, int c, Channel& channel) {
+    channel.mean = unit.values->p28[c];
+    channel.mean2 = unit.values->p37[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
+  static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, int piece,
+                                 int i, const Unit& unit, int c, Count position,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
     const Position at = position_at(position, a.height, a.width);
-    const real t6 = element_at(inputs.x[piece], i) - channel.i4;
-    const real t7 = channel.i5 * channel.i2;
-    const real t8 = t6 * t7;
-    const real t9 = t8 + channel.i3;
+    const real t6 = x - channel.saved_group_norm_mean;
+    const real t9 =
+        t6 * (channel.saved_group_norm_rstd * channel.group_norm_weight) + channel.group_norm_bias;
     const real t10 = hyperbolic_tangent(t9);
     const real t12 = t10 + 3.0f;
-    const real t13 = t10 * t12;
-    const real t15 = t13 * 0.16666667f;
-    const real t16 = t15 + element_at(inputs.x[piece], i);
     const real t19 =
         absolute(to_real(a.max_and_sum_of_exp_add
                              .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)]));
-    const real t21 = t19 == (__int_as_float(0x7f800000)) ? 1 : 0;
     const real t22 = logarithm(to_real(a.max_and_sum_of_exp_add_2.data[offset_at(
         a.max_and_sum_of_exp_add_2, unit.n, unit.first_channel + c, at)]));
     const real t23 =
@@ -2286,38 +2051,21 @@ struct Sweep1 {
                     .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)]) +
         t22;
     const real t24 =
-        t21 != 0 ? to_real(a.max_and_sum_of_exp_add
-                               .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)])
-                 : t23;
-    const real t25 = t16 - t24;
-    const real t26 = exponential(t25);
+        t19 == (__int_as_float(0x7f800000))
+            ? to_real(a.max_and_sum_of_exp_add
+                          .data[offset_at(a.max_and_sum_of_exp_add, unit.n, unit.first_channel + c, at)])
+            : t23;
     const real t27 =
-        to_real(a.d_logsumexp.data[offset_at(a.d_logsumexp, unit.n, unit.first_channel + c, at)]) * t26;
-    const real t28 = t12 + t10;
-    const real t29 = t28 * 0.16666667f;
-    const real t30 = t27 * t29;
-    const real t32 = t10 * t10;
-    const real t33 = 1.0f - t32;
-    const real t34 = t30 * t33;
-    const real t35 = t6 * channel.i5;
-    const real t36 = t34 * channel.i2;
-    const real t39 = t36 - channel.i8;
-    const real t40 = t35 * channel.i9;
-    const real t41 = t39 - t40;
-    const real t42 = channel.i5 * t41;
-    const real t43 = t27 + t42;
-    Results results;
-    results.r43 = t43;
-    return results;
+        to_real(a.d_logsumexp.data[offset_at(a.d_logsumexp, unit.n, unit.first_channel + c, at)]) *
+        exponential(t10 * t12 * 0.16666667f + x - t24);
+    const real t36 = t27 * ((t12 + t10) * 0.16666667f) * (1.0f - t10 * t10) * channel.group_norm_weight;
+    const real t42 = channel.saved_group_norm_rstd *
+                     (t36 - channel.mean - t6 * channel.saved_group_norm_rstd * channel.mean2);
+    results[0][i] = t27 + t42;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r43;
-      store_vector(a.d_x.data + offset, values);
-    }
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
+    store_vector(a.d_x.data + offset, results[0]);
   }
 };
 template <class Crew>
@@ -2325,138 +2073,55 @@ __device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& tea
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.sum_d_group_norm.data[a.sum_d_group_norm.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s21.first);
-    assign(a.sum_value4.data[a.sum_value4.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s30.first);
+    assign(a.sum_d_group_norm.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s21.first);
+    assign(a.sum_value4.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s30.first);
   }
 }
 template <class Crew>
-__device__ void finalise_3(const Arguments& a, const Unit& unit, const Team& team) {
+__device__ void finalise_3(const Arguments& a, const Unit& unit) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // part23
-      const real t2 = unit.values->totals0[c].s21.first * (float)a.number1;
-      unit.values->p23[c] = t2;
-    }
-    {  // part24
-      const real t2 =
-          unit.values->p23[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p24[c] = t2;
-    }
+    const real p23 = unit.values->totals0[c].s21.first * (float)a.number1;                   // part23
+    const real p24 = p23 * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));  // part24
+    unit.values->p25[c] = {p24};                                                             // sum(part24)
   }
-  Crew::sync();
-  // sum(part24)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p24[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p25[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part24))
-  for (int group = Crew::warp(); group < kUnitChannels / 4; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32)
-      total.merge(Sum<real>{unit.values->p25[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32) unit.values->p26[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 4>(unit.values->p26,
+                                       [&](int c) { return Sum<real>{unit.values->p25[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean
-      const real t2 = unit.values->p26[c].first * 0.25f;
-      unit.values->p28[c] = t2;
-    }
-    {  // part32
-      const real t2 = unit.values->totals0[c].s30.first * (float)a.number1;
-      unit.values->p32[c] = t2;
-    }
-    {  // part33
-      const real t2 =
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]) *
-          unit.values->p32[c];
-      unit.values->p33[c] = t2;
-    }
+    unit.values->p28[c] = unit.values->p26[c].first * 0.25f;                                 // mean
+    const real p32 = unit.values->totals0[c].s30.first * (float)a.number1;                   // part32
+    const real p33 = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c)) * p32;  // part33
+    unit.values->p34[c] = {p33};                                                             // sum(part33)
   }
-  Crew::sync();
-  // sum(part33)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p33[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p34[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part33))
-  for (int group = Crew::warp(); group < kUnitChannels / 4; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32)
-      total.merge(Sum<real>{unit.values->p34[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 4 + threadIdx.x % 32; c < (group + 1) * 4; c += 32) unit.values->p35[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 4>(unit.values->p35,
+                                       [&](int c) { return Sum<real>{unit.values->p34[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean2
-      const real t2 = unit.values->p35[c].first * 0.25f;
-      unit.values->p37[c] = t2;
-    }
+    unit.values->p37[c] = unit.values->p35[c].first * 0.25f;  // mean2
   }
 }
 // Statistics of all units, worked out by one block.
 __device__ void finalise_all(const Arguments& a) {
   // sum of groups(sum(value4))
-  for (int set = threadIdx.x / 1; set < 64; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 64; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 64 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_value4.data[a.sum_value4.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 64 * 1 + i;
-      a.sum_of_groups_sum_value4.data[a.sum_of_groups_sum_value4.offset(n, c)] = total.first;
-    }
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_value4.at(n, c)});
+    assign(a.d_group_norm_weight.at(0, c), total.first);
   }
   __syncthreads();
   // sum of groups(sum(d_group_norm))
-  for (int set = threadIdx.x / 1; set < 64; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 64; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 64 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_d_group_norm.data[a.sum_d_group_norm.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 64 * 1 + i;
-      a.sum_of_groups_sum_d_group_norm.data[a.sum_of_groups_sum_d_group_norm.offset(n, c)] = total.first;
-    }
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < 64; i += blockDim.x) {
-    const int n = i / 64, c = i % 64;
-    assign(a.d_group_norm_weight.data[a.d_group_norm_weight.offset(n, c)],
-           number(a.sum_of_groups_sum_value4.data[a.sum_of_groups_sum_value4.offset(n, c)]));
-  }
-  for (int i = threadIdx.x; i < 64; i += blockDim.x) {
-    const int n = i / 64, c = i % 64;
-    assign(a.d_group_norm_bias.data[a.d_group_norm_bias.offset(n, c)],
-           number(a.sum_of_groups_sum_d_group_norm.data[a.sum_of_groups_sum_d_group_norm.offset(n, c)]));
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_d_group_norm.at(n, c)});
+    assign(a.d_group_norm_bias.at(0, c), total.first);
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -2466,48 +2131,37 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
     constexpr int round = 0;
     const Unit unit = unit_of_round(shares, team, round, shared);
     prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
-    prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
+    prepare_statistics<Block, Sweep0>(unit, unit.values->channels0);
     __syncthreads();
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[(round) % 2],
-                  TeamList<Sums0>{unit.values->totals0, 0,
-                                  a.team_list0 + (team.number * 2 + (round) % 2) *
-                                                     (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                                  round + 1u});
+    give_by_block(shares, team, shared.list0[round % 2],
+                  team_list(unit.values->totals0, a.team_list0, team, round));
   }
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     prepare_parameters<Block, Sweep1>(a, unit, unit.values->channels1);
-    take_statistics<Block>(
-        shares, team,
-        TeamList<Sums0>{unit.values->totals0, 0,
-                        a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                           team::kWordsOf<Sums0>,
-                        round + 1u});
+    take_statistics<Block>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
     finalise_2<Block>(a, unit, team);
-    finalise_3<Block>(a, unit, team);
-    prepare_statistics<Block, Sweep1>(a, unit, unit.values->channels1);
+    finalise_3<Block>(a, unit);
+    prepare_statistics<Block, Sweep1>(unit, unit.values->channels1);
     __syncthreads();
     const bool has_next = round + 1 < rounds;
     const Unit following = unit_of_round(shares, team, round + 1, shared);
     if (has_next) {
       prepare_parameters<Block, Sweep0>(a, following, following.values->channels0);
-      prepare_statistics<Block, Sweep0>(a, following, following.values->channels0);
+      prepare_statistics<Block, Sweep0>(following, following.values->channels0);
       __syncthreads();
     }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (Sums1*)0);
+    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
     Walk<Sweep0> next =
         begin_walk<Sweep0>(shares, following, following.values->channels0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
-               TeamList<Sums0>{following.values->totals0, 0,
-                               a.team_list0 + (team.number * 2 + (round + 1) % 2) *
-                                                  (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                               round + 1 + 1u});
+               team_list(following.values->totals0, a.team_list0, team, round + 1));
   }
+  if (grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
-
 
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
@@ -2524,7 +2178,6 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
 }
 """
 
-
 KERNELS = {
     "forward_rows": (
         FORWARD_ROWS_1,
@@ -2532,7 +2185,7 @@ KERNELS = {
         FUNCTIONS,
         RUNNING,
         COPIES,
-        TEAM,
+        PIECES,
         FORWARD_ROWS_2,
         ROWS,
         FORWARD_ROWS_3,
@@ -2550,12 +2203,7 @@ KERNELS = {
         FORWARD_COLUMNS_4,
         COLUMNS_KERNEL,
     ),
-    "backward_finalise": (
-        BACKWARD_FINALISE_1,
-        TYPES,
-        BACKWARD_FINALISE_2,
-        FINALISE_KERNEL,
-    ),
+    "backward_finalise": (BACKWARD_FINALISE_1, TYPES, BACKWARD_FINALISE_2, FINALISE_KERNEL),
     "backward_columns": (
         BACKWARD_COLUMNS_1,
         TYPES,
@@ -2574,23 +2222,20 @@ KERNELS = {
         FUNCTIONS,
         RUNNING,
         COPIES,
-        TEAM,
+        PIECES,
         BACKWARD_ROWS_2,
         ROWS,
         BACKWARD_ROWS_3,
         ROWS_KERNEL,
     ),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -2660,7 +2305,7 @@ def takes(x, group_norm_weight, group_norm_bias):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 4 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -2690,33 +2335,32 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x = lay_out(x, False)
-        group_norm_weight = lay_out(group_norm_weight, False)
-        group_norm_bias = lay_out(group_norm_bias, False)
+        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, h, w = x.shape
-        logsumexp = x.new_empty((n, 1, h, w), dtype=torch.float32)
-        saved_group_norm_mean = x.new_empty((n, 16), dtype=torch.float32)
-        saved_group_norm_rstd = x.new_empty((n, 16), dtype=torch.float32)
+        logsumexp = x.new_empty((n, 1, h, w))
+        saved_group_norm_mean = x.new_empty((n, 16))
+        saved_group_norm_rstd = x.new_empty((n, 16))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 16
         chunks = (4 * h * w + 512 - 1) // 512
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 7, 32768, single=True)
-        moments_of_groups_moments_x_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        moments_of_groups_moments_x_2_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        rstd_x_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 64), (n, 64), (n, 64)]
+        moments_of_groups_moments_x_memory, moments_of_groups_moments_x_2_memory, rstd_x_memory = (
+            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        )
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
         tensors = [x, moments_of_groups_moments_x_memory, moments_of_groups_moments_x_2_memory]
         tensors += [rstd_x_memory, saved_group_norm_mean, saved_group_norm_rstd]
-        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(5, steps), 0, team_list0]
+        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(5, steps), team_list0]
         numbers += [1.0 / (4 * h * w)]
-        axes = "nchw ncdhw ncdhw ncdhw nc nc"
+        axes = "nchw nc nc nc nc nc"
         launch("forward_rows", team * teams, 512, 230144, team > 1, tensors, axes, numbers)
         sample_tiles = (h * w + 128 - 1) // 128
         tiles = n * sample_tiles
         tensors = [group_norm_weight, group_norm_bias, moments_of_groups_moments_x_memory, rstd_x_memory]
         tensors += [logsumexp, x]
         numbers = [tiles, sample_tiles, h * w]
-        axes = "c c ncdhw ncdhw nchw nchw"
+        axes = "c c nc nc nchw nchw"
         launch("forward_columns", tiles, 256, 9216, False, tensors, axes, numbers)
         ctx.save_for_backward(
             x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd
@@ -2729,45 +2373,48 @@ class Block(torch.autograd.Function):
         x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd = (
             ctx.saved_tensors
         )
-        d_logsumexp = lay_out(d_logsumexp, False)
+        d_logsumexp = lay_out(d_logsumexp)
         n, _, h, w = x.shape
-        d_x = x.new_empty((n, 64, h, w), dtype=torch.float32)
-        d_group_norm_weight = x.new_empty((64,), dtype=torch.float32)
-        d_group_norm_bias = x.new_empty((64,), dtype=torch.float32)
+        d_x = x.new_empty((n, 64, h, w))
+        d_group_norm_weight = x.new_empty((64,))
+        d_group_norm_bias = x.new_empty((64,))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        saved_group_norm_mean_2_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        saved_group_norm_rstd_2_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 64), (n, 64)]
+        saved_group_norm_mean_2_memory, saved_group_norm_rstd_2_memory = (
+            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        )
         tensors = [saved_group_norm_mean, saved_group_norm_mean_2_memory, saved_group_norm_rstd]
         tensors += [saved_group_norm_rstd_2_memory]
         numbers = [64 * n]
-        axes = "nc ncdhw nc ncdhw"
+        axes = "nc nc nc nc"
         launch("backward_finalise", 1, 1024, 0, False, tensors, axes, numbers)
         sample_tiles = (h * w + 128 - 1) // 128
         tiles = n * sample_tiles
-        max_and_sum_of_exp_add_memory = x.new_empty((n, 1, 1, h, w), dtype=torch.float32)
-        max_and_sum_of_exp_add_2_memory = x.new_empty((n, 1, 1, h, w), dtype=torch.float32)
+        shapes = [(n, 1, 1, h, w), (n, 1, 1, h, w)]
+        max_and_sum_of_exp_add_memory, max_and_sum_of_exp_add_2_memory = (
+            x.new_empty(shape, dtype=torch.float32) for shape in shapes
+        )
         tensors = [group_norm_weight, group_norm_bias, saved_group_norm_mean_2_memory]
         tensors += [saved_group_norm_rstd_2_memory, max_and_sum_of_exp_add_memory]
         tensors += [max_and_sum_of_exp_add_2_memory, x]
         numbers = [tiles, sample_tiles, h * w]
-        axes = "c c ncdhw ncdhw ncdhw ncdhw nchw"
+        axes = "c c nc nc ncdhw ncdhw nchw"
         launch("backward_columns", tiles, 256, 9216, False, tensors, axes, numbers)
         units = n * 16
         chunks = (4 * h * w + 128 - 1) // 128
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 12, 37, 6144)
-        sum_d_group_norm_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        sum_value4_memory = x.new_empty((n, 64, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_value4_memory = x.new_empty((1, 64, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 64, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 64), (n, 64)]
+        sum_d_group_norm_memory, sum_value4_memory = (
+            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        )
         finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (4 + team) * 16)
         tensors = [x, group_norm_weight, group_norm_bias, saved_group_norm_mean_2_memory]
         tensors += [saved_group_norm_rstd_2_memory, d_logsumexp, max_and_sum_of_exp_add_memory]
         tensors += [max_and_sum_of_exp_add_2_memory, d_x, sum_d_group_norm_memory, sum_value4_memory]
-        tensors += [sum_of_groups_sum_value4_memory, sum_of_groups_sum_d_group_norm_memory]
         tensors += [d_group_norm_weight, d_group_norm_bias]
         numbers = [w, h, units // teams, units % teams, h * w, team, steps, max(steps - 37, 0)]
         numbers += [min(35 - min(steps, 37), steps), finished, team_list0, 1.0 / (h * w), n]
-        axes = "nchw c c ncdhw ncdhw nchw ncdhw ncdhw nchw ncdhw ncdhw ncdhw ncdhw c c"
+        axes = "nchw c c nc nc nchw ncdhw ncdhw nchw nc nc c c"
         launch("backward_rows", team * teams, 384, 229120, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

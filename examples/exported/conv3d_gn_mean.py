@@ -11,15 +11,10 @@ Forward, 1 kernel:
        load x
        -> moments of x for each n,c
   2  finalise
-       moments of groups(moments(x))
        rstd(x) = 1 / sqrt(squares(x) / 59400 + 1e-05)
        part9 = (channel_mean(x) - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
-       sum(part9)
        mean = sum(part9) / 24
-       -> output mean
-          output saved.group_norm.mean
-          output saved.group_norm.rstd
-          output saved.x.mean
+       -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.x.mean
   never written to memory: group_norm; writing and reading it once would move 487 MB
   the example's work:
     1  rows: 1 sweep, 1 finalise step; 132 blocks of 512 threads, 202 kB of shared memory each
@@ -28,25 +23,16 @@ Backward, 1 kernel:
   1  finalise
        part8 = d_mean / 475200
        part9 = part8 * group_norm.weight
-       sum(part9)
-       sum of groups(sum(part9))
        mean2 = sum(part9) / 3
        part15 = (saved.x.mean - saved.group_norm.mean) * saved.group_norm.rstd
        part16 = part9 * part15
-       sum(part16)
-       sum of groups(sum(part16))
        mean3 = sum(part16) / 3
        part22 = part8 * part15
-       sum(part22)
-       sum of groups(sum(part22))
        part26 = sum(part22) / 128
        d_group_norm.weight = part26 * 2534400
-       sum(part8)
-       sum of groups(sum(part8))
        part31 = sum(part8) * 19800
        d_group_norm.bias = part31
-       -> output d_group_norm.weight
-          output d_group_norm.bias
+       -> output d_group_norm.weight, d_group_norm.bias
   2  sweep over [n,24,d,h,w]
        load x
        -> group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
@@ -92,18 +78,14 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
 
 __device__ inline real to_real(float x) { return x; }
-__device__ inline real to_real(double x) { return (real)x; }
 
 // An element for the arithmetic of statistics.
 __device__ inline double number(double x) { return x; }
-__device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
 __device__ inline void assign(double& to, double x) { to = x; }
 
@@ -114,16 +96,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
-};
-
-// The words that a vector of so many bytes is made of.
-template <int kBytes>
-struct WordOf {
-  typedef unsigned int type;
-};
-template <>
-struct WordOf<2> {
-  typedef unsigned short type;
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
@@ -132,10 +105,7 @@ struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  union {
-    typename WordOf<kBytes>::type words[kWords];
-    Element only;  // of a vector of one
-  };
+  unsigned int words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -149,12 +119,9 @@ template <class Element>
 __device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
   Vector<Element> packed;
   pack(packed, values);
-#pragma unroll
-  for (int i = 0; i < 1; ++i)
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
-                 "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
-                 "r"(packed.words[4 * i + 3])
-                 : "memory");
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to)),
+               "r"(packed.words[0]), "r"(packed.words[1]), "r"(packed.words[2]), "r"(packed.words[3])
+               : "memory");
 }
 
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
@@ -163,13 +130,17 @@ __device__ inline void store_vector(Element* to, const real (&values)[kVector]) 
 // 1 / sqrt(x). In float it is rsqrt.approx, within 2 ulp.
 __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
 
+// A sum by its count, rounded as a quotient is, or nearly so.
+__device__ inline float quotient(float sum, float count) {
+  const float each = __fdividef(1.0f, count), near = sum * each;
+  return fmaf(fmaf(-count, near, sum), each, near);
+}
+
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
-__device__ inline double share(double part, double whole) { return part / whole; }
 
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing
-//   add(values, taken) takes those of kElements elements whose bit of `taken` is set
 //   merge(other)       joins two parts; the order of the calls is part of the result
 //   merge_lanes()      joins the parts of a warp's lanes, which all get the result
 // Moments also add(values, taken, weight), for many statistics that take equally many elements.
@@ -201,13 +172,6 @@ struct Sum {
   Number first;
 
   __device__ void clear() { first = 0; }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
-    Number chains[kChains] = {};
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += values[i];
-    first += sum_of(chains);
-  }
   template <class Other>
   __device__ void merge(const Sum<Other>& other) {
     first += other.first;
@@ -221,22 +185,6 @@ struct Moments {
   Number first, second, count;
 
   __device__ void clear() { first = second = count = 0; }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
-    if (taken == 0) return;
-    const Number number = __popc(taken);
-    // In several chains, none of which waits for the others.
-    Number chains[kChains] = {};
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += values[i];
-    const Number mean = sum_of(chains) * share((Number)1, number);
-#pragma unroll
-    for (int i = 0; i < kChains; ++i) chains[i] = 0;
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += (values[i] - mean) * (values[i] - mean);
-    merge(Moments{mean, sum_of(chains), number});
-  }
   template <class Other>
   __device__ void merge(const Moments<Other>& other) {
     if (other.count == 0) return;
@@ -259,6 +207,7 @@ struct Moments {
 };
 
 constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -291,8 +240,8 @@ struct Running : Statistic {
   __device__ Statistic settled() const { return *this; }
 };
 
-// Sums around one of the thread's own elements: where that is far from the mean, so is the variance large of which it
-// is a part, so that nothing is lost to the difference of two large numbers.
+// Sums around one of the thread's own elements, or the mean of its first ones: where that is far from the mean of all, so
+// is the variance large of which they are a part, so that nothing is lost to the difference of two large numbers.
 template <class Number>
 struct Running<Moments<Number>> {
   Number pivot;
@@ -310,6 +259,12 @@ struct Running<Moments<Number>> {
 #pragma unroll
       for (int i = kElements - 1; i >= 0; --i)
         if (taken >> i & 1) pivot = values[i];
+      if (taken == kAllElements) {
+        Number rest = 0;
+#pragma unroll
+        for (int i = 1; i < kElements; ++i) rest += values[i] - pivot;
+        pivot += rest * ((Number)1 / kElements);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
@@ -322,7 +277,7 @@ struct Running<Moments<Number>> {
   }
   __device__ Moments<Number> settled() const {
     if (count == 0) return Moments<Number>{0, 0, 0};
-    const Number mean = sum_of(sums) * share((Number)1, (Number)count);
+    const Number mean = quotient(sum_of(sums), (Number)count);
     const Number squared = sum_of(squares) - sum_of(sums) * mean;
     return Moments<Number>{pivot + mean, squared < 0 ? (Number)0 : squared, (Number)count};
   }
@@ -333,41 +288,21 @@ struct Running<Moments<Number>> {
 
 namespace thread {
 
-// Begins to copy one vector. Those of less than four bytes are copied at once.
+// Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-  }
-}
-
-// The same by the address in shared memory, for vectors of four bytes and more.
-template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-  }
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
 // What lies at an address in shared memory.
 template <class Copied>
 __device__ inline Copied read_shared(unsigned int shared) {
-  constexpr int kBytes = 16;
   Copied copied;
-#pragma unroll
-  for (int i = 0; i < kBytes / 16; ++i)
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
-                   "=r"(copied.words[4 * i + 3])
-                 : "r"(shared + 16 * i)
-                 : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(copied.words[0]), "=r"(copied.words[1]), "=r"(copied.words[2]), "=r"(copied.words[3])
+               : "r"(shared)
+               : "memory");
   return copied;
 }
 
@@ -392,6 +327,28 @@ __device__ inline void copy_wait(int pending) {
 }
 }  // namespace thread
 
+// A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
+// `element` of a unit that has `elements`; vectors behind the unit are left out.
+
+// Begins to copy to this thread's column of shared memory, at `slot`.
+template <class Element>
+__device__ inline void copy_pieces(unsigned int slot, const Element* from, Count element, Count elements) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      thread::copy_begin_at(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                            reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
+// What was copied there.
+template <class Element>
+__device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
+                                                                (unsigned int)sizeof(Vector<Element>));
+}
+
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
 // All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
 // read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
@@ -414,6 +371,7 @@ __device__ inline Team team_of_block(int size) {
   team.count = (int)gridDim.x / size;
   return team;
 }
+
 namespace team {
 
 template <class Value>
@@ -493,8 +451,21 @@ struct Warp {
   static __device__ int warp() { return 0; }
   static __device__ void sync() { __syncwarp(); }
 };
-"""
 
+// Statistics of groups of kGroup of kChannels channels, one warp a group: `state(c)` is what a channel has, and all channels
+// get their group's.
+template <class Crew, int kChannels, int kGroup, class Statistic, class State>
+__device__ inline void merge_groups(Statistic* to, const State& state) {
+  for (int group = Crew::warp(); group < kChannels / kGroup; group += Crew::kCrewWarps) {
+    const int begin = group * kGroup + (int)threadIdx.x % 32, end = (group + 1) * kGroup;
+    Statistic total;
+    total.clear();
+    for (int c = begin; c < end; c += 32) total.merge(state(c));
+    total = warp::from_first(warp::merge(total));
+    for (int c = begin; c < end; c += 32) to[c] = total;
+  }
+}
+"""
 
 ROWS = r"""
 // rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
@@ -565,6 +536,12 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
   return shares;
 }
 
+// Of a sweep that takes no statistics, and of one that takes nothing of channels.
+struct NoSums {
+  static constexpr int kChannels = kUnitChannels;
+};
+struct NoChannel {};
+
 // A unit in this block.
 struct Unit {
   int n;
@@ -592,7 +569,7 @@ struct Ring {
   int pending;          // copies under way, and those that a first sweep has not taken yet
   int copies;           // of this unit that are still to come
   int units;            // and units
-  Count element;        // of the next copy, in its unit
+  Count copied;         // the element of the next copy, in its unit
   long long offset;     // and in the tensors
 
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
@@ -601,17 +578,17 @@ struct Ring {
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
   if (ring.units == 0) return;
-  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.column + ring.issued);
+  copy_inputs(a, ring.offset, ring.copied, shares.elements, ring.column + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  ring.element += kChunk;
+  ring.copied += kChunk;
   ring.offset += kChunk;
   if (--ring.copies > 0) return;
   ring.copies = shares.chunks - shares.again;
   --ring.units;
   const Count share = (Count)ring.copies * kChunk;
-  ring.element -= share;
+  ring.copied -= share;
   ring.offset += team.count * (long long)shares.elements - share;
 }
 
@@ -622,9 +599,10 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
   asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
   ring.units = ring.copies > 0 ? rounds : 0;
-  ring.element =
+  const Count element =
       shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
-  ring.offset = team.number * (long long)shares.elements + ring.element;
+  ring.copied = element;
+  ring.offset = team.number * (long long)shares.elements + element;
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team);
   return ring;
@@ -633,11 +611,17 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
 // Where the blocks of a team put their statistics of one sweep and round: those of each channel, or of the unit.
 template <class Sums>
 struct TeamList {
-  Sums* totals;  // of the unit
-  Sums* shared;  // of this block, where the team is a cluster: one place for each channel
-  uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
-  unsigned int tag;
+  Sums* totals;      // of the unit
+  uint2* words;      // of all its blocks: one place for each pair of block and channel
+  unsigned int tag;  // beside each word
 };
+
+// Lists in turn: who writes the next but one knows that this one is read.
+template <class Sums>
+__device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
+  uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
+  return {totals, words, round + 1u};
+}
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
 // into the team's list. All of the block's warps have ended their sweep.
@@ -700,10 +684,8 @@ __device__ inline void take_statistics(const Shares& shares, const Team& team, c
 // What a sweep takes for each channel of a unit, worked out once: what the tensors give, before the statistics are there,
 // and what these give. A thread of the crew works on the same channels in both and in the finalise steps between them.
 template <class Crew, class Sweep>
-__device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
-                                          typename Sweep::Channel* channels) {
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads)
-    Sweep::parameters(a, unit, c, channels[c]);
+__device__ inline void prepare_parameters(typename Sweep::Channel* channels) {
+  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) Sweep::parameters();
 }
 template <class Crew, class Sweep>
 __device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
@@ -715,8 +697,8 @@ __device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
 // Where a warp is in a sweep over its share of a unit.
 template <class Sweep>
 struct Walk {
-  Unit unit;
   const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
+  const typename Sweep::Channel* at;        // of these, that of the walk's channel
   typename Sweep::Sums* list;               // of the block's statistics, or 0
   Count element;                            // the warp's next
   long long offset;                         // the lane's next, in the tensors
@@ -737,27 +719,28 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
                                          const typename Sweep::Channel* channels,
                                          typename Sweep::Sums* list) {
   Walk<Sweep> walk;
-  walk.unit = unit;
   walk.channels = channels;
   walk.list = list;
   walk.element = shares.begin(shares.warp);
   walk.offset = unit.begin + walk.element + (Count)(threadIdx.x % 32) * kVector;
   walk.channel = Sweep::kByChannel ? shares.warp_channel : 0;
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
-  if (channels && shares.chunks > 0) walk.values = channels[walk.channel];
-  walk.sums.clear();
+  walk.at = channels + walk.channel;
+  if (channels && shares.chunks > 0) walk.values = *walk.at;
+  if constexpr (Sweep::kStatistics) walk.sums.clear();
   return walk;
 }
 
 // Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
 template <class Sweep>
 __device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
-  if (!Sweep::kStatistics) return;
-  typedef typename Sweep::Sums Sums;
-  const Sums total = warp::merge(walk.sums.settled());
-  const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
-  if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) {
+    typedef typename Sweep::Sums Sums;
+    const Sums total = warp::merge(walk.sums.settled());
+    const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
+    if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
+    walk.sums.clear();
+  }
 }
 
 template <class Sweep>
@@ -765,7 +748,8 @@ __device__ inline void next_channel(const Shares& shares, Walk<Sweep>& walk) {
   if (Sweep::Sums::kChannels > 1) flush(shares, walk);
   ++walk.channel;
   walk.channel_end += shares.positions;
-  if (walk.channels && walk.channel < kUnitChannels) walk.values = walk.channels[walk.channel];
+  // By a place that moves: of `channels[channel]` ptxas 13.0 makes code that takes the channel behind it.
+  if (walk.channels && walk.channel < kUnitChannels) walk.values = *++walk.at;
 }
 
 // The elements of the walk's next chunk, piece by piece.
@@ -781,16 +765,13 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     while (walk.channel_end <= element) next_channel(shares, walk);
   const Count length = stretch<Sweep>(shares);
   if (element + kChunk <= walk.channel_end) {
-    const Count position = mine - (walk.channel_end - length);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-      typename Sweep::Results results[kVector];
+      real results[Sweep::kResults][kVector];
 #pragma unroll
-      for (int i = 0; i < kVector; ++i)
-        results[i] = Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                                    position + piece * kPiece + i);
-      walk.sums.add(results, kAllElements, piece == 0);
-      Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
+      for (int i = 0; i < kVector; ++i) Sweep::program(walk.values, inputs, piece, i, results);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
+      Sweep::store(a, offset + piece * kPiece, results);
     }
     return;
   }
@@ -802,7 +783,7 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count piece_end = element + (piece + 1) * kPiece;
     const Count end = piece_end < shares.elements ? piece_end : shares.elements;
     while (walk.channel_end <= element + piece * kPiece) next_channel(shares, walk);
-    typename Sweep::Results results[kVector];
+    real results[Sweep::kResults][kVector];
     while (true) {
       const Count begin = walk.channel_end - length;
       unsigned int taken = 0;
@@ -810,14 +791,13 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
       for (int i = 0; i < kVector; ++i) {
         if (first + i < begin || first + i >= walk.channel_end) continue;
         taken |= 1u << i;
-        results[i] =
-            Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin);
+        Sweep::program(walk.values, inputs, piece, i, results);
       }
-      walk.sums.add(results, taken, true);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, taken, true);
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
-    if (first < shares.elements) Sweep::store(a, shares, walk.unit, first, offset + piece * kPiece, results);
+    if (first < shares.elements) Sweep::store(a, offset + piece * kPiece, results);
   }
 }
 
@@ -848,7 +828,6 @@ __device__ inline void sweep_first(const Arguments& a, const Shares& shares, con
 }
 """
 
-
 ROWS_KERNEL = r"""
 // The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
 // units, then the ring.
@@ -861,29 +840,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
   const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
   Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
-  if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
-
 
 FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 4,
               kElements = kVector, kRing = 6, kRingBytes = 64 * kThreads, kChannels = 24, kUnitChannels = 24,
-              kSharedBytes = 5632, kTail = 0, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 5632, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
-
 FORWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r0;
-};
-// What its program takes that does not vary over positions.
-struct Channel0 {
-  int nothing;
-};
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
   Moments<real> s3;
@@ -894,19 +863,10 @@ struct Sums0 {
 struct Running0 {
   Running<Moments<real>> s3;
   __device__ void clear() { s3.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r0;
-      s3.add(values, taken, begins);
-    }
+  __device__ void add(const real (&results)[1][kElements], unsigned int taken, bool begins) {
+    s3.add(results[0], taken, begins);
   }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s3 = s3.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s3.settled()}; }
 };
 
 // What a launch hands over.
@@ -914,7 +874,6 @@ struct Arguments {
   Tensor<float> x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean, saved_group_norm_rstd,
       saved_x_mean;
   long long rounds, rest, positions, team, steps, again, lead;
-  unsigned int* finished;
   uint2* team_list0;
   double number1;  // d * h * w
   double number2;  // 1.0 / (3 * d * h * w)
@@ -926,18 +885,11 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 
@@ -948,7 +900,6 @@ struct UnitValues {
   real p7[kUnitChannels], p9[kUnitChannels];
   Sum<real> p10[kUnitChannels];
   real p12[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -957,157 +908,91 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
 //   -> moments of x for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = true;
-  typedef Channel0 Channel;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    Results results;
-    results.r0 = element_at(inputs.x[piece], i);
-    return results;
+  typedef NoChannel Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = true;
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    results[0][i] = x;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   Crew::sync();
   // moments of groups(moments(x))
-  for (int group = Crew::warp(); group < kUnitChannels / 3; group += Crew::kCrewWarps) {
-    Moments<real> total;
-    total.clear();
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32)
-      total.merge(Moments<real>{unit.values->totals0[c].s3.first, unit.values->totals0[c].s3.second,
-                                (float)a.number1});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32) unit.values->p4[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 3>(unit.values->p4, [&](int c) {
+    return Moments<real>{unit.values->totals0[c].s3.first, unit.values->totals0[c].s3.second,
+                         (float)a.number1};
+  });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // rstd(x)
-      const real t3 = unit.values->p4[c].second * (float)a.number2;
-      const real t5 = t3 + 1e-05f;
-      const real t7 = reciprocal_root(t5);
-      unit.values->p7[c] = t7;
-    }
-    {  // part9
-      const real t2 = unit.values->totals0[c].s3.first - unit.values->p4[c].first;
-      const real t5 =
-          unit.values->p7[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      const real t6 = t2 * t5;
-      const real t8 =
-          t6 + to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p9[c] = t8;
-    }
+    const real p7_5 = unit.values->p4[c].second * (float)a.number2 + 1e-05f;
+    unit.values->p7[c] = reciprocal_root(p7_5);  // rstd(x)
+    const real p9_5 = unit.values->p7[c] * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    const real p9_8 = (unit.values->totals0[c].s3.first - unit.values->p4[c].first) * p9_5 +
+                      to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
+    unit.values->p9[c] = p9_8;  // part9
   }
   Crew::sync();
   // sum(part9)
-  for (int group = Crew::warp(); group < kUnitChannels / 24; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 24 + threadIdx.x % 32; c < (group + 1) * 24; c += 32)
-      total.merge(Sum<real>{unit.values->p9[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 24 + threadIdx.x % 32; c < (group + 1) * 24; c += 32) unit.values->p10[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 24>(unit.values->p10,
+                                        [&](int c) { return Sum<real>{unit.values->p9[c]}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean
-      const real t2 = unit.values->p10[c].first * 0.041666668f;
-      unit.values->p12[c] = t2;
-    }
+    unit.values->p12[c] = unit.values->p10[c].first * 0.041666668f;  // mean
   }
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    if ((unit.first_channel + c) % 24 == 0)
-      assign(a.mean.data[a.mean.offset(unit.n, (unit.first_channel + c) / 24)], unit.values->p12[c]);
-    if ((unit.first_channel + c) % 3 == 0)
-      assign(
-          a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 3)],
-          unit.values->p4[c].first);
-    if ((unit.first_channel + c) % 3 == 0)
-      assign(
-          a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 3)],
-          unit.values->p7[c]);
-    assign(a.saved_x_mean.data[a.saved_x_mean.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s3.first);
+    if ((unit.first_channel + c) % 24 == 0) {
+      assign(a.mean.at(unit.n, (unit.first_channel + c) / 24), unit.values->p12[c]);
+    }
+    if ((unit.first_channel + c) % 3 == 0) {
+      assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 3), unit.values->p4[c].first);
+      assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 3), unit.values->p7[c]);
+    }
+    assign(a.saved_x_mean.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s3.first);
   }
 }
-// Statistics of all units, worked out by one block.
-__device__ void finalise_all(const Arguments& a) {}
 // The plan's steps for the units that the team takes in turn.
 __device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                  Shared& shared, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (Channel0*)0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (NoChannel*)0, shared.list0[round % 2]);
     sweep_first<true>(a, shares, team, ring, walk);
     __syncthreads();
     if ((int)threadIdx.x / 32 == round % kWarps) {
-      give_statistics<Warp>(
-          shares, team, shared.list0[(round) % 2],
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
-      take_statistics<Warp>(
-          shares, team,
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
+      give_statistics<Warp>(shares, team, shared.list0[round % 2],
+                            team_list(unit.values->totals0, a.team_list0, team, round));
+      take_statistics<Warp>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
       finalise_1<Warp>(a, unit, team);
     }
   }
 }
 """
 
-
 BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 256, kWarps = kThreads / 32, kBlocks = 2, kVector = 4, kPieces = 4,
               kElements = kVector, kRing = 6, kRingBytes = 64 * kThreads, kChannels = 24, kUnitChannels = 3,
-              kSharedBytes = 1024, kTail = 1, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
+              kSharedBytes = 1024, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
-
 BACKWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r11;
-};
-// What its program takes that does not vary over positions.
+// Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real i1, i2, i3, i4, i5;
-};
-struct Sums0 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums0& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running0 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums0 settled() const {
-    Sums0 sums = {};
-    return sums;
-  }
+  real saved_group_norm_mean, saved_group_norm_rstd, part9, mean2, mean3;
 };
 
 // What a launch hands over.
@@ -1131,18 +1016,11 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 
@@ -1150,12 +1028,11 @@ __device__ inline Inputs ring_inputs(unsigned int slot) {
 struct UnitValues {
   real p8[kUnitChannels], p9[kUnitChannels];
   Sum<real> p10[kUnitChannels], p11[kUnitChannels];
-  real p13[kUnitChannels], p15[kUnitChannels], p16[kUnitChannels];
+  real p13[kUnitChannels], p15[kUnitChannels];
   Sum<real> p17[kUnitChannels], p18[kUnitChannels];
-  real p20[kUnitChannels], p22[kUnitChannels];
+  real p20[kUnitChannels];
   Sum<real> p23[kUnitChannels], p28[kUnitChannels];
   Channel0 channels0[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1163,169 +1040,74 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 BACKWARD_ROWS_3 = r"""
 // Sweep 0: load x
-//   group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-//   d_x = saved.group_norm.rstd * (part9 - mean2 - group_norm_hat * mean3)
 //   -> output d_x
 struct Sweep0 {
-  typedef Results0 Results;
-  typedef Sums0 Sums;
-  typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel0 Channel;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
+  static __device__ void parameters() {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 3)]);
-    channel.i2 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 3)]);
-    channel.i3 = (real)unit.values->p9[c];
-    channel.i4 = (real)unit.values->p13[c];
-    channel.i5 = (real)unit.values->p20[c];
+    channel.saved_group_norm_mean = to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 3));
+    channel.saved_group_norm_rstd = to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 3));
+    channel.part9 = unit.values->p9[c];
+    channel.mean2 = unit.values->p13[c];
+    channel.mean3 = unit.values->p20[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t3 = element_at(inputs.x[piece], i) - channel.i1;
-    const real t4 = t3 * channel.i2;
-    const real t8 = channel.i3 - channel.i4;
-    const real t9 = t4 * channel.i5;
-    const real t10 = t8 - t9;
-    const real t11 = channel.i2 * t10;
-    Results results;
-    results.r11 = t11;
-    return results;
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real t9 = (x - channel.saved_group_norm_mean) * channel.saved_group_norm_rstd * channel.mean3;
+    results[0][i] = channel.saved_group_norm_rstd * (channel.part9 - channel.mean2 - t9);
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r11;
-      store_vector(a.d_x.data + offset, values);
-    }
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
+    store_vector(a.d_x.data + offset, results[0]);
   }
 };
 template <class Crew>
 __device__ void finalise_0(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // part8
-      const real t2 =
-          to_real(a.d_mean.data[a.d_mean.offset(unit.n, unit.first_channel + c)]) * (float)a.number1;
-      unit.values->p8[c] = t2;
-    }
-    {  // part9
-      const real t2 =
-          unit.values->p8[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p9[c] = t2;
-    }
+    unit.values->p8[c] = to_real(a.d_mean.at(unit.n, unit.first_channel + c)) * (float)a.number1;  // part8
+    const real p9_2 = unit.values->p8[c] * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    unit.values->p9[c] = p9_2;                   // part9
+    unit.values->p10[c] = {unit.values->p9[c]};  // sum(part9)
   }
-  Crew::sync();
-  // sum(part9)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p9[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p10[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part9))
-  for (int group = Crew::warp(); group < kUnitChannels / 3; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32)
-      total.merge(Sum<real>{unit.values->p10[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32) unit.values->p11[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 3>(unit.values->p11,
+                                       [&](int c) { return Sum<real>{unit.values->p10[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean2
-      const real t2 = unit.values->p11[c].first * 0.33333334f;
-      unit.values->p13[c] = t2;
-    }
-    {  // part15
-      const real t2 =
-          to_real(a.saved_x_mean.data[a.saved_x_mean.offset(unit.n, unit.first_channel + c)]) -
-          to_real(a.saved_group_norm_mean
-                      .data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 3)]);
-      const real t4 =
-          t2 * to_real(a.saved_group_norm_rstd
-                           .data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 3)]);
-      unit.values->p15[c] = t4;
-    }
-    {  // part16
-      const real t2 = unit.values->p9[c] * unit.values->p15[c];
-      unit.values->p16[c] = t2;
-    }
+    unit.values->p13[c] = unit.values->p11[c].first * 0.33333334f;  // mean2
+    const real p15_2 = to_real(a.saved_x_mean.at(unit.n, unit.first_channel + c)) -
+                       to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 3));
+    const real p15_4 = p15_2 * to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 3));
+    unit.values->p15[c] = p15_4;                                // part15
+    const real p16 = unit.values->p9[c] * unit.values->p15[c];  // part16
+    unit.values->p17[c] = {p16};                                // sum(part16)
   }
-  Crew::sync();
-  // sum(part16)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p16[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p17[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part16))
-  for (int group = Crew::warp(); group < kUnitChannels / 3; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32)
-      total.merge(Sum<real>{unit.values->p17[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 3 + threadIdx.x % 32; c < (group + 1) * 3; c += 32) unit.values->p18[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 3>(unit.values->p18,
+                                       [&](int c) { return Sum<real>{unit.values->p17[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean3
-      const real t2 = unit.values->p18[c].first * 0.33333334f;
-      unit.values->p20[c] = t2;
-    }
-    {  // part22
-      const real t2 = unit.values->p8[c] * unit.values->p15[c];
-      unit.values->p22[c] = t2;
-    }
+    unit.values->p20[c] = unit.values->p18[c].first * 0.33333334f;  // mean3
+    const real p22 = unit.values->p8[c] * unit.values->p15[c];      // part22
+    unit.values->p23[c] = {p22};                                    // sum(part22)
+    unit.values->p28[c] = {unit.values->p8[c]};                     // sum(part8)
   }
-  Crew::sync();
-  // sum(part22)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p22[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p23[c] = total;
-  }
-  Crew::sync();
-  Crew::sync();
-  // sum(part8)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p8[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p28[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.sum_part22.data[a.sum_part22.offset(unit.n, unit.first_channel + c)], unit.values->p23[c].first);
-    if ((unit.first_channel + c) % 24 == 0)
-      assign(a.sum_part8.data[a.sum_part8.offset(unit.n, (unit.first_channel + c) / 24)],
-             unit.values->p28[c].first);
+    assign(a.sum_part22.at(unit.n, unit.first_channel + c), unit.values->p23[c].first);
+    if ((unit.first_channel + c) % 24 == 0) {
+      assign(a.sum_part8.at(unit.n, (unit.first_channel + c) / 24), unit.values->p28[c].first);
+    }
   }
 }
 // Statistics of all units, worked out by one block.
@@ -1336,31 +1118,26 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int i = threadIdx.x % 32; i < a.number2; i += 32) {
-      const int n = i / 1;
-      const int c = set % 24 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_part22.data[a.sum_part22.offset(n, c)]});
+      const int n = i;
+      const int c = set % 24;
+      total.merge(Sum<double>{a.sum_part22.at(n, c)});
     }
     total = warp::from_first(warp::merge(total));
-    for (int i = threadIdx.x % 32; i < 1; i += 32) {
-      const int n = 0;
-      const int c = set % 24 * 1 + i;
-      a.sum_of_groups_sum_part22.data[a.sum_of_groups_sum_part22.offset(n, c)] = total.first;
+    if (threadIdx.x % 32 == 0) {
+      a.sum_of_groups_sum_part22.at(0, set) = total.first;
     }
   }
   __syncthreads();
   // part26
   for (int i = threadIdx.x; i < 24; i += blockDim.x) {
     const int n = i / 24, c = i % 24;
-    const double t2 =
-        number(a.sum_of_groups_sum_part22.data[a.sum_of_groups_sum_part22.offset(n, c)]) / a.number3;
-    a.part26.data[a.part26.offset(n, c)] = t2;
+    a.part26.at(n, c) = number(a.sum_of_groups_sum_part22.at(n, c)) / a.number3;
   }
   __syncthreads();
   // d_group_norm.weight
   for (int i = threadIdx.x; i < 24; i += blockDim.x) {
     const int n = i / 24, c = i % 24;
-    const double t2 = number(a.part26.data[a.part26.offset(n, c)]) * a.number4;
-    a.d_group_norm_weight_2.data[a.d_group_norm_weight_2.offset(n, c)] = t2;
+    a.d_group_norm_weight_2.at(n, c) = number(a.part26.at(n, c)) * a.number4;
   }
   __syncthreads();
   // sum of groups(sum(part8))
@@ -1369,42 +1146,35 @@ __device__ void finalise_all(const Arguments& a) {
     total.clear();
 #pragma unroll 4
     for (int i = threadIdx.x % 32; i < a.number2; i += 32) {
-      const int n = i / 1;
-      const int c = set % 1 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_part8.data[a.sum_part8.offset(n, c)]});
+      const int n = i;
+      const int c = set % 1;
+      total.merge(Sum<double>{a.sum_part8.at(n, c)});
     }
     total = warp::from_first(warp::merge(total));
-    for (int i = threadIdx.x % 32; i < 1; i += 32) {
-      const int n = 0;
-      const int c = set % 1 * 1 + i;
-      a.sum_of_groups_sum_part8.data[a.sum_of_groups_sum_part8.offset(n, c)] = total.first;
+    if (threadIdx.x % 32 == 0) {
+      a.sum_of_groups_sum_part8.at(0, set) = total.first;
     }
   }
   __syncthreads();
   // part31
   for (int i = threadIdx.x; i < 1; i += blockDim.x) {
     const int n = i / 1, c = i % 1;
-    const double t2 =
-        number(a.sum_of_groups_sum_part8.data[a.sum_of_groups_sum_part8.offset(n, c)]) * a.number5;
-    a.part31.data[a.part31.offset(n, c)] = t2;
+    a.part31.at(n, c) = number(a.sum_of_groups_sum_part8.at(n, c)) * a.number5;
   }
   __syncthreads();
   // d_group_norm.bias
   for (int i = threadIdx.x; i < 24; i += blockDim.x) {
     const int n = i / 24, c = i % 24;
-    a.d_group_norm_bias_2.data[a.d_group_norm_bias_2.offset(n, c)] =
-        number(a.part31.data[a.part31.offset(n, c)]);
+    a.d_group_norm_bias_2.at(n, c) = number(a.part31.at(n, c));
   }
   __syncthreads();
   for (int i = threadIdx.x; i < 24; i += blockDim.x) {
     const int n = i / 24, c = i % 24;
-    assign(a.d_group_norm_weight.data[a.d_group_norm_weight.offset(n, c)],
-           number(a.d_group_norm_weight_2.data[a.d_group_norm_weight_2.offset(n, c)]));
+    assign(a.d_group_norm_weight.at(n, c), number(a.d_group_norm_weight_2.at(n, c)));
   }
   for (int i = threadIdx.x; i < 24; i += blockDim.x) {
     const int n = i / 24, c = i % 24;
-    assign(a.d_group_norm_bias.data[a.d_group_norm_bias.offset(n, c)],
-           number(a.d_group_norm_bias_2.data[a.d_group_norm_bias_2.offset(n, c)]));
+    assign(a.d_group_norm_bias.at(n, c), number(a.d_group_norm_bias_2.at(n, c)));
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1413,15 +1183,15 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     finalise_0<Block>(a, unit, team);
-    prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
+    prepare_parameters<Block, Sweep0>(unit.values->channels0);
     prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
     __syncthreads();
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, (Sums0*)0);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, (NoSums*)0);
     sweep_first<true>(a, shares, team, ring, walk);
   }
+  if (grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
-
 
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
@@ -1436,35 +1206,17 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
 }
 """
 
-
 KERNELS = {
-    "forward_rows": (
-        FORWARD_ROWS_1,
-        PRIMITIVES,
-        FORWARD_ROWS_2,
-        ROWS,
-        FORWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
-    "backward_rows": (
-        BACKWARD_ROWS_1,
-        PRIMITIVES,
-        BACKWARD_ROWS_2,
-        ROWS,
-        BACKWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
+    "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
+    "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -1534,7 +1286,7 @@ def takes(x, group_norm_weight, group_norm_bias):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 5 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -1561,14 +1313,12 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x = lay_out(x, False)
-        group_norm_weight = lay_out(group_norm_weight, False)
-        group_norm_bias = lay_out(group_norm_bias, False)
+        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, d, h, w = x.shape
-        mean = x.new_empty((n,), dtype=torch.float32)
-        saved_group_norm_mean = x.new_empty((n, 8), dtype=torch.float32)
-        saved_group_norm_rstd = x.new_empty((n, 8), dtype=torch.float32)
-        saved_x_mean = x.new_empty((n, 24), dtype=torch.float32)
+        mean = x.new_empty((n,))
+        saved_group_norm_mean = x.new_empty((n, 8))
+        saved_group_norm_rstd = x.new_empty((n, 8))
+        saved_x_mean = x.new_empty((n, 24))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n
         chunks = (24 * d * h * w + 512 - 1) // 512
@@ -1576,7 +1326,7 @@ class Block(torch.autograd.Function):
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (24 + team) * 24)
         tensors = [x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean, saved_group_norm_rstd]
         tensors += [saved_x_mean]
-        numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(4, steps), 0, team_list0]
+        numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(4, steps), team_list0]
         numbers += [float(d * h * w), 1.0 / (3 * d * h * w)]
         axes = "ncdhw c c n nc nc nc"
         launch("forward_rows", team * teams, 512, 202240, team > 1, tensors, axes, numbers)
@@ -1589,23 +1339,26 @@ class Block(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_mean):
         x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, saved_x_mean = ctx.saved_tensors
-        d_mean = lay_out(d_mean, False)
+        d_mean = lay_out(d_mean)
         n, _, d, h, w = x.shape
-        d_x = x.new_empty((n, 24, d, h, w), dtype=torch.float32)
-        d_group_norm_weight = x.new_empty((24,), dtype=torch.float32)
-        d_group_norm_bias = x.new_empty((24,), dtype=torch.float32)
+        d_x = x.new_empty((n, 24, d, h, w))
+        d_group_norm_weight = x.new_empty((24,))
+        d_group_norm_bias = x.new_empty((24,))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 8
         chunks = (3 * d * h * w + 512 - 1) // 512
         team, teams, steps = divide_rows(units, chunks, multiprocessors * 2, 8, 6, 32768, single=True)
-        sum_part22_memory = x.new_empty((n, 24, 1, 1, 1), dtype=torch.float64)
-        sum_part8_memory = x.new_empty((n, 1, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_part22_memory = x.new_empty((1, 24, 1, 1, 1), dtype=torch.float64)
-        part26_memory = x.new_empty((1, 24, 1, 1, 1), dtype=torch.float64)
-        d_group_norm_weight_2_memory = x.new_empty((1, 24, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_part8_memory = x.new_empty((1, 1, 1, 1, 1), dtype=torch.float64)
-        part31_memory = x.new_empty((1, 1, 1, 1, 1), dtype=torch.float64)
-        d_group_norm_bias_2_memory = x.new_empty((1, 24, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 24), (n,), (1, 24), (1, 24), (1, 24), (1,), (1,), (1, 24)]
+        (
+            sum_part22_memory,
+            sum_part8_memory,
+            sum_of_groups_sum_part22_memory,
+            part26_memory,
+            d_group_norm_weight_2_memory,
+            sum_of_groups_sum_part8_memory,
+            part31_memory,
+            d_group_norm_bias_2_memory,
+        ) = (x.new_empty(shape, dtype=torch.float64) for shape in shapes)
         (finished,) = zeros(x, 4)
         tensors = [x, saved_group_norm_mean, saved_group_norm_rstd, d_x, d_mean, group_norm_weight]
         tensors += [saved_x_mean, sum_part22_memory, sum_part8_memory, sum_of_groups_sum_part22_memory]
@@ -1613,7 +1366,7 @@ class Block(torch.autograd.Function):
         tensors += [part31_memory, d_group_norm_bias_2_memory, d_group_norm_weight, d_group_norm_bias]
         numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(4, steps), finished]
         numbers += [1.0 / (24 * d * h * w), n, float(n), float(n * d * h * w), float(d * h * w)]
-        axes = "ncdhw nc nc ncdhw n c nc ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw c c"
+        axes = "ncdhw nc nc ncdhw n c nc nc n nc nc nc n n nc c c"
         launch("backward_rows", team * teams, 256, 99328, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

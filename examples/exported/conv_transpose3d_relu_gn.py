@@ -12,13 +12,11 @@ Forward, 1 kernel:
        -> relu = select(x <= 0, 0, x)
        -> moments of relu for each n,c
   2  finalise
-       moments of groups(moments(relu))
        rstd(relu) = 1 / sqrt(squares(relu) / 628864 + 1e-05)
-       -> output saved.group_norm.mean
-          output saved.group_norm.rstd
+       -> output saved.group_norm.mean, saved.group_norm.rstd
   3  sweep over [n,128,d,h,w]
        load x
-       -> relu = select(x <= 0, 0, x)
+       -> relu as before
           group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
        -> output group_norm
   never written to memory: relu; writing and reading it once would move 644 MB
@@ -27,33 +25,24 @@ Forward, 1 kernel:
          units of 16 channels of a sample, 128 in all; teams of 11 blocks, 12 of them at work
          of 14 steps of a warp 14 stay in shared memory for later sweeps
 Backward, 1 kernel:
-  1  finalise
-  2  sweep over [n,128,d,h,w]
+  1  sweep over [n,128,d,h,w]
        load d_group_norm, x
        -> relu = select(x <= 0, 0, x)
           group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
           value4 = d_group_norm * group_norm_hat
        -> sum of d_group_norm for each n,c
           sum of value4 for each n,c
-  3  finalise
+  2  finalise
        part12 = channel_sum(d_group_norm) / 39304
        part13 = part12 * group_norm.weight
-       sum(part13)
-       sum of groups(sum(part13))
        mean = sum(part13) / 16
        part21 = channel_sum(value4) / 39304
        part22 = group_norm.weight * part21
-       sum(part22)
-       sum of groups(sum(part22))
        mean2 = sum(part22) / 16
-       sum of groups(sum(value4))
-       sum of groups(sum(d_group_norm))
-       -> output d_group_norm.weight
-          output d_group_norm.bias
-  4  sweep over [n,128,d,h,w]
+       -> output d_group_norm.weight, d_group_norm.bias
+  3  sweep over [n,128,d,h,w]
        load x, d_group_norm
-       -> relu = select(x <= 0, 0, x)
-          group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
+       -> relu, group_norm_hat as before
           value = d_group_norm * group_norm.weight
           d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
           d_x = select(x <= 0, 0, d_relu)
@@ -65,8 +54,8 @@ Backward, 1 kernel:
          units of 16 channels of a sample, 128 in all; teams of 22 blocks, 6 of them at work
          of 19 steps of a warp 18 stay in shared memory for later sweeps, the others are read again, from L2
 
-The kernels take any extents along n, d, h, w with 16 * d * h * w <= multiprocessors * 57344 and 16 * d *
-h * w < 1000000000.
+The kernels take any extents along n, d, h, w with 16 * d * h * w <= multiprocessors * 57344 and
+16 * d * h * w < 1000000000.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
 of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
@@ -99,18 +88,11 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
 
 __device__ inline real to_real(float x) { return x; }
-__device__ inline real to_real(double x) { return (real)x; }
-
-// An element for the arithmetic of statistics.
-__device__ inline double number(double x) { return x; }
-__device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
 __device__ inline void assign(double& to, double x) { to = x; }
 
@@ -121,16 +103,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
-};
-
-// The words that a vector of so many bytes is made of.
-template <int kBytes>
-struct WordOf {
-  typedef unsigned int type;
-};
-template <>
-struct WordOf<2> {
-  typedef unsigned short type;
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
@@ -139,10 +112,7 @@ struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  union {
-    typename WordOf<kBytes>::type words[kWords];
-    Element only;  // of a vector of one
-  };
+  unsigned int words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -155,14 +125,12 @@ __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 template <class Element>
 __device__ inline Vector<Element> load_vector(const Vector<Element>* from) {
   Vector<Element> to;
-#pragma unroll
-  for (int i = 0; i < 1; ++i) {
-    const uint4 piece = reinterpret_cast<const uint4*>(from)[i];
-    to.words[4 * i] = piece.x;
-    to.words[4 * i + 1] = piece.y;
-    to.words[4 * i + 2] = piece.z;
-    to.words[4 * i + 3] = piece.w;
-  }
+  const uint4 piece = reinterpret_cast<const uint4*>(from)[0];
+  to.words[0] = piece.x;
+  to.words[1] = piece.y;
+  to.words[2] = piece.z;
+  to.words[3] = piece.w;
+
   return to;
 }
 
@@ -170,12 +138,9 @@ template <class Element>
 __device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
   Vector<Element> packed;
   pack(packed, values);
-#pragma unroll
-  for (int i = 0; i < 1; ++i)
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
-                 "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
-                 "r"(packed.words[4 * i + 3])
-                 : "memory");
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to)),
+               "r"(packed.words[0]), "r"(packed.words[1]), "r"(packed.words[2]), "r"(packed.words[3])
+               : "memory");
 }
 
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
@@ -184,9 +149,14 @@ __device__ inline void store_vector(Element* to, const real (&values)[kVector]) 
 // 1 / sqrt(x). In float it is rsqrt.approx, within 2 ulp.
 __device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
 
+// A sum by its count, rounded as a quotient is, or nearly so.
+__device__ inline float quotient(float sum, float count) {
+  const float each = __fdividef(1.0f, count), near = sum * each;
+  return fmaf(fmaf(-count, near, sum), each, near);
+}
+
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
-__device__ inline double share(double part, double whole) { return part / whole; }
 
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing
@@ -242,22 +212,6 @@ struct Moments {
   Number first, second, count;
 
   __device__ void clear() { first = second = count = 0; }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
-    if (taken == 0) return;
-    const Number number = __popc(taken);
-    // In several chains, none of which waits for the others.
-    Number chains[kChains] = {};
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += values[i];
-    const Number mean = sum_of(chains) * share((Number)1, number);
-#pragma unroll
-    for (int i = 0; i < kChains; ++i) chains[i] = 0;
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += (values[i] - mean) * (values[i] - mean);
-    merge(Moments{mean, sum_of(chains), number});
-  }
   template <class Other>
   __device__ void merge(const Moments<Other>& other) {
     if (other.count == 0) return;
@@ -280,6 +234,7 @@ struct Moments {
 };
 
 constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -312,8 +267,8 @@ struct Running : Statistic {
   __device__ Statistic settled() const { return *this; }
 };
 
-// Sums around one of the thread's own elements: where that is far from the mean, so is the variance large of which it
-// is a part, so that nothing is lost to the difference of two large numbers.
+// Sums around one of the thread's own elements, or the mean of its first ones: where that is far from the mean of all, so
+// is the variance large of which they are a part, so that nothing is lost to the difference of two large numbers.
 template <class Number>
 struct Running<Moments<Number>> {
   Number pivot;
@@ -331,6 +286,12 @@ struct Running<Moments<Number>> {
 #pragma unroll
       for (int i = kElements - 1; i >= 0; --i)
         if (taken >> i & 1) pivot = values[i];
+      if (taken == kAllElements) {
+        Number rest = 0;
+#pragma unroll
+        for (int i = 1; i < kElements; ++i) rest += values[i] - pivot;
+        pivot += rest * ((Number)1 / kElements);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kElements; ++i) {
@@ -343,7 +304,7 @@ struct Running<Moments<Number>> {
   }
   __device__ Moments<Number> settled() const {
     if (count == 0) return Moments<Number>{0, 0, 0};
-    const Number mean = sum_of(sums) * share((Number)1, (Number)count);
+    const Number mean = quotient(sum_of(sums), (Number)count);
     const Number squared = sum_of(squares) - sum_of(sums) * mean;
     return Moments<Number>{pivot + mean, squared < 0 ? (Number)0 : squared, (Number)count};
   }
@@ -354,41 +315,21 @@ struct Running<Moments<Number>> {
 
 namespace thread {
 
-// Begins to copy one vector. Those of less than four bytes are copied at once.
+// Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-  }
-}
-
-// The same by the address in shared memory, for vectors of four bytes and more.
-template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-  }
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
 // What lies at an address in shared memory.
 template <class Copied>
 __device__ inline Copied read_shared(unsigned int shared) {
-  constexpr int kBytes = 16;
   Copied copied;
-#pragma unroll
-  for (int i = 0; i < kBytes / 16; ++i)
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(copied.words[4 * i]), "=r"(copied.words[4 * i + 1]), "=r"(copied.words[4 * i + 2]),
-                   "=r"(copied.words[4 * i + 3])
-                 : "r"(shared + 16 * i)
-                 : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(copied.words[0]), "=r"(copied.words[1]), "=r"(copied.words[2]), "=r"(copied.words[3])
+               : "r"(shared)
+               : "memory");
   return copied;
 }
 
@@ -413,6 +354,38 @@ __device__ inline void copy_wait(int pending) {
 }
 }  // namespace thread
 
+// A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
+// `element` of a unit that has `elements`; vectors behind the unit are left out.
+
+// Begins to copy to this thread's column of shared memory, at `slot`.
+template <class Element>
+__device__ inline void copy_pieces(unsigned int slot, const Element* from, Count element, Count elements) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      thread::copy_begin_at(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
+                            reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
+// What was copied there.
+template <class Element>
+__device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
+                                                                (unsigned int)sizeof(Vector<Element>));
+}
+
+// The same from memory.
+template <class Element>
+__device__ inline void read_pieces(const Element* from, Count element, Count elements,
+                                   Vector<Element> (&pieces)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i)
+    if (element + i * 32 * kVector < elements)
+      pieces[i] = load_vector(reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
+}
+
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
 // All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
 // read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
@@ -435,6 +408,7 @@ __device__ inline Team team_of_block(int size) {
   team.count = (int)gridDim.x / size;
   return team;
 }
+
 namespace team {
 
 template <class Value>
@@ -517,8 +491,21 @@ struct Warp {
 
 // The same in all lanes, so that the compiler knows it.
 __device__ inline bool is_first_warp() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) == 0; }
-"""
 
+// Statistics of groups of kGroup of kChannels channels, one warp a group: `state(c)` is what a channel has, and all channels
+// get their group's.
+template <class Crew, int kChannels, int kGroup, class Statistic, class State>
+__device__ inline void merge_groups(Statistic* to, const State& state) {
+  for (int group = Crew::warp(); group < kChannels / kGroup; group += Crew::kCrewWarps) {
+    const int begin = group * kGroup + (int)threadIdx.x % 32, end = (group + 1) * kGroup;
+    Statistic total;
+    total.clear();
+    for (int c = begin; c < end; c += 32) total.merge(state(c));
+    total = warp::from_first(warp::merge(total));
+    for (int c = begin; c < end; c += 32) to[c] = total;
+  }
+}
+"""
 
 ROWS = r"""
 // rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
@@ -589,6 +576,12 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team) {
   return shares;
 }
 
+// Of a sweep that takes no statistics, and of one that takes nothing of channels.
+struct NoSums {
+  static constexpr int kChannels = kUnitChannels;
+};
+struct NoChannel {};
+
 // A unit in this block.
 struct Unit {
   int n;
@@ -616,7 +609,7 @@ struct Ring {
   int pending;          // copies under way, and those that a first sweep has not taken yet
   int copies;           // of this unit that are still to come
   int units;            // and units
-  Count element;        // of the next copy, in its unit
+  Count copied;         // the element of the next copy, in its unit
   long long offset;     // and in the tensors
 
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
@@ -624,18 +617,18 @@ struct Ring {
 
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
-  if (kRing == 0 || ring.units == 0) return;
-  copy_inputs(a, ring.offset, ring.element, shares.elements, ring.column + ring.issued);
+  if (ring.units == 0) return;
+  copy_inputs(a, ring.offset, ring.copied, shares.elements, ring.column + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  ring.element += kChunk;
+  ring.copied += kChunk;
   ring.offset += kChunk;
   if (--ring.copies > 0) return;
   ring.copies = shares.chunks - shares.again;
   --ring.units;
   const Count share = (Count)ring.copies * kChunk;
-  ring.element -= share;
+  ring.copied -= share;
   ring.offset += team.count * (long long)shares.elements - share;
 }
 
@@ -646,9 +639,10 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
   asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
   ring.units = ring.copies > 0 ? rounds : 0;
-  ring.element =
+  const Count element =
       shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
-  ring.offset = team.number * (long long)shares.elements + ring.element;
+  ring.copied = element;
+  ring.offset = team.number * (long long)shares.elements + element;
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team);
   return ring;
@@ -657,11 +651,17 @@ __device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, 
 // Where the blocks of a team put their statistics of one sweep and round: those of each channel, or of the unit.
 template <class Sums>
 struct TeamList {
-  Sums* totals;  // of the unit
-  Sums* shared;  // of this block, where the team is a cluster: one place for each channel
-  uint2* words;  // of all its blocks, where it is not: one place for each pair of block and channel
-  unsigned int tag;
+  Sums* totals;      // of the unit
+  uint2* words;      // of all its blocks: one place for each pair of block and channel
+  unsigned int tag;  // beside each word
 };
+
+// Lists in turn: who writes the next but one knows that this one is read.
+template <class Sums>
+__device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
+  uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
+  return {totals, words, round + 1u};
+}
 
 // The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
 // into the team's list. All of the block's warps have ended their sweep.
@@ -751,8 +751,8 @@ __device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
 // Where a warp is in a sweep over its share of a unit.
 template <class Sweep>
 struct Walk {
-  Unit unit;
   const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
+  const typename Sweep::Channel* at;        // of these, that of the walk's channel
   typename Sweep::Sums* list;               // of the block's statistics, or 0
   Count element;                            // the warp's next
   long long offset;                         // the lane's next, in the tensors
@@ -773,27 +773,28 @@ __device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
                                          const typename Sweep::Channel* channels,
                                          typename Sweep::Sums* list) {
   Walk<Sweep> walk;
-  walk.unit = unit;
   walk.channels = channels;
   walk.list = list;
   walk.element = shares.begin(shares.warp);
   walk.offset = unit.begin + walk.element + (Count)(threadIdx.x % 32) * kVector;
   walk.channel = Sweep::kByChannel ? shares.warp_channel : 0;
   walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
-  if (channels && shares.chunks > 0) walk.values = channels[walk.channel];
-  walk.sums.clear();
+  walk.at = channels + walk.channel;
+  if (channels && shares.chunks > 0) walk.values = *walk.at;
+  if constexpr (Sweep::kStatistics) walk.sums.clear();
   return walk;
 }
 
 // Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
 template <class Sweep>
 __device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
-  if (!Sweep::kStatistics) return;
-  typedef typename Sweep::Sums Sums;
-  const Sums total = warp::merge(walk.sums.settled());
-  const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
-  if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
-  walk.sums.clear();
+  if constexpr (Sweep::kStatistics) {
+    typedef typename Sweep::Sums Sums;
+    const Sums total = warp::merge(walk.sums.settled());
+    const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
+    if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
+    walk.sums.clear();
+  }
 }
 
 template <class Sweep>
@@ -801,7 +802,8 @@ __device__ inline void next_channel(const Shares& shares, Walk<Sweep>& walk) {
   if (Sweep::Sums::kChannels > 1) flush(shares, walk);
   ++walk.channel;
   walk.channel_end += shares.positions;
-  if (walk.channels && walk.channel < kUnitChannels) walk.values = walk.channels[walk.channel];
+  // By a place that moves: of `channels[channel]` ptxas 13.0 makes code that takes the channel behind it.
+  if (walk.channels && walk.channel < kUnitChannels) walk.values = *++walk.at;
 }
 
 // The elements of the walk's next chunk, piece by piece.
@@ -817,16 +819,13 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     while (walk.channel_end <= element) next_channel(shares, walk);
   const Count length = stretch<Sweep>(shares);
   if (element + kChunk <= walk.channel_end) {
-    const Count position = mine - (walk.channel_end - length);
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
-      typename Sweep::Results results[kVector];
+      real results[Sweep::kResults][kVector];
 #pragma unroll
-      for (int i = 0; i < kVector; ++i)
-        results[i] = Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
-                                    position + piece * kPiece + i);
-      walk.sums.add(results, kAllElements, piece == 0);
-      Sweep::store(a, shares, walk.unit, mine + piece * kPiece, offset + piece * kPiece, results);
+      for (int i = 0; i < kVector; ++i) Sweep::program(walk.values, inputs, piece, i, results);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
+      Sweep::store(a, offset + piece * kPiece, results);
     }
     return;
   }
@@ -838,7 +837,7 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
     const Count piece_end = element + (piece + 1) * kPiece;
     const Count end = piece_end < shares.elements ? piece_end : shares.elements;
     while (walk.channel_end <= element + piece * kPiece) next_channel(shares, walk);
-    typename Sweep::Results results[kVector];
+    real results[Sweep::kResults][kVector];
     while (true) {
       const Count begin = walk.channel_end - length;
       unsigned int taken = 0;
@@ -846,14 +845,13 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
       for (int i = 0; i < kVector; ++i) {
         if (first + i < begin || first + i >= walk.channel_end) continue;
         taken |= 1u << i;
-        results[i] =
-            Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel, first + i - begin);
+        Sweep::program(walk.values, inputs, piece, i, results);
       }
-      walk.sums.add(results, taken, true);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, taken, true);
       if (walk.channel_end >= end) break;
       next_channel(shares, walk);
     }
-    if (first < shares.elements) Sweep::store(a, shares, walk.unit, first, offset + piece * kPiece, results);
+    if (first < shares.elements) Sweep::store(a, offset + piece * kPiece, results);
   }
 }
 
@@ -912,12 +910,11 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
       visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
     if (step != next_last || step < 0) continue;
     if (shares.chunks > 0) flush(shares, next);
-    give_by_block(shares, team, next.list, next_list);
+    if constexpr (First::kStatistics) give_by_block(shares, team, next.list, next_list);
   }
   if (shares.chunks > 0) flush(shares, last);
 }
 """
-
 
 ROWS_KERNEL = r"""
 // The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
@@ -931,30 +928,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
   const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
   Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
-  if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
-
 
 FORWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
               kElements = kVector, kRing = 14, kRingBytes = 32 * kThreads, kChannels = 128,
-              kUnitChannels = 16, kSharedBytes = 1664, kTail = 0, kAgain = 0, kFirstDistance = 1,
-              kEndDistance = 32;
+              kUnitChannels = 16, kSharedBytes = 1664, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
-
 FORWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r3;
-};
-// What its program takes that does not vary over positions.
-struct Channel0 {
-  int nothing;
-};
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = 1;
   Moments<real> s4;
@@ -965,43 +951,14 @@ struct Sums0 {
 struct Running0 {
   Running<Moments<real>> s4;
   __device__ void clear() { s4.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r3;
-      s4.add(values, taken, begins);
-    }
+  __device__ void add(const real (&results)[1][kElements], unsigned int taken, bool begins) {
+    s4.add(results[0], taken, begins);
   }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s4 = s4.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s4.settled()}; }
 };
-// Sweep 1: what its sinks take of an element, and its statistics.
-struct Results1 {
-  real r11;
-};
-// What its program takes that does not vary over positions.
+// Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real i1, i2, i3, i4;
-};
-struct Sums1 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums1& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums1 settled() const {
-    Sums1 sums = {};
-    return sums;
-  }
+  real group_norm_weight, group_norm_bias, mean_relu, rstd_relu;
 };
 
 // What a launch hands over.
@@ -1009,7 +966,6 @@ struct Arguments {
   Tensor<float> x, group_norm_weight, group_norm_bias, group_norm, saved_group_norm_mean,
       saved_group_norm_rstd;
   long long rounds, rest, positions, team, steps, again, lead;
-  unsigned int* finished;
   uint2* team_list0;
   double number1;  // 1.0 / (16 * d * h * w)
 };
@@ -1020,26 +976,16 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-                         reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.x);
   return inputs;
 }
 __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  read_pieces(a.x.data + offset, element, elements, inputs.x);
   return inputs;
 }
 
@@ -1048,7 +994,6 @@ struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
   real p8[kUnitChannels];
   Channel1 channels1[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1057,238 +1002,137 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 FORWARD_ROWS_3 = r"""
 // Sweep 0: load x
-//   relu = select(x <= 0, 0, x)
 //   -> moments of relu for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = false;
-  static constexpr bool kStatistics = true;
-  typedef Channel0 Channel;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t2 = element_at(inputs.x[piece], i) <= 0.0f ? 1 : 0;
-    const real t3 = t2 != 0 ? 0.0f : element_at(inputs.x[piece], i);
-    Results results;
-    results.r3 = t3;
-    return results;
+  typedef NoChannel Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = false, kStatistics = true;
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    results[0][i] = x <= 0.0f ? 0.0f : x;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x
-//   relu = select(x <= 0, 0, x)
-//   group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
 //   -> output group_norm
 struct Sweep1 {
-  typedef Results1 Results;
-  typedef Sums1 Sums;
-  typedef Running1 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel1 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i1 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-    channel.i2 =
-        (real)to_real(a.group_norm_bias.data[a.group_norm_bias.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
+    channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i3 = (real)unit.values->totals0[0].s4.first;
-    channel.i4 = (real)unit.values->p8[c];
+    channel.mean_relu = unit.values->totals0[0].s4.first;
+    channel.rstd_relu = unit.values->p8[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t4 = element_at(inputs.x[piece], i) <= 0.0f ? 1 : 0;
-    const real t5 = t4 != 0 ? 0.0f : element_at(inputs.x[piece], i);
-    const real t8 = t5 - channel.i3;
-    const real t9 = channel.i4 * channel.i1;
-    const real t10 = t8 * t9;
-    const real t11 = t10 + channel.i2;
-    Results results;
-    results.r11 = t11;
-    return results;
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real t10 =
+        ((x <= 0.0f ? 0.0f : x) - channel.mean_relu) * (channel.rstd_relu * channel.group_norm_weight);
+    results[0][i] = t10 + channel.group_norm_bias;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r11;
-      store_vector(a.group_norm.data + offset, values);
-    }
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
+    store_vector(a.group_norm.data + offset, results[0]);
   }
 };
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // rstd(relu)
-      const real t3 = unit.values->totals0[0].s4.second * (float)a.number1;
-      const real t5 = t3 + 1e-05f;
-      const real t7 = reciprocal_root(t5);
-      unit.values->p8[c] = t7;
-    }
+    const real p8_5 = unit.values->totals0[0].s4.second * (float)a.number1 + 1e-05f;
+    unit.values->p8[c] = reciprocal_root(p8_5);  // rstd(relu)
   }
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    if ((unit.first_channel + c) % 16 == 0)
-      assign(
-          a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 16)],
-          unit.values->totals0[0].s4.first);
-    if ((unit.first_channel + c) % 16 == 0)
-      assign(
-          a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 16)],
-          unit.values->p8[c]);
+    if ((unit.first_channel + c) % 16 == 0) {
+      assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16),
+             unit.values->totals0[0].s4.first);
+      assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16), unit.values->p8[c]);
+    }
   }
 }
-// Statistics of all units, worked out by one block.
-__device__ void finalise_all(const Arguments& a) {}
 // The plan's steps for the units that the team takes in turn.
 __device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
                                  Shared& shared, int rounds) {
   {
     constexpr int round = 0;
     const Unit unit = unit_of_round(shares, team, round, shared);
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (Channel0*)0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (NoChannel*)0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[(round) % 2],
-                  TeamList<Sums0>{unit.values->totals0, 0,
-                                  a.team_list0 + (team.number * 2 + (round) % 2) *
-                                                     (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                                  round + 1u});
-    if (is_first_warp()) {
-      prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
-    }
+    give_by_block(shares, team, shared.list0[round % 2],
+                  team_list(unit.values->totals0, a.team_list0, team, round));
+    if (is_first_warp()) prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
   }
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     if (is_first_warp()) {
-      take_statistics<Warp>(
-          shares, team,
-          TeamList<Sums0>{unit.values->totals0, 0,
-                          a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                             team::kWordsOf<Sums0>,
-                          round + 1u});
+      take_statistics<Warp>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
       finalise_1<Warp>(a, unit, team);
       prepare_statistics<Warp, Sweep1>(a, unit, unit.values->channels1);
     }
     __syncthreads();
     const bool has_next = round + 1 < rounds;
     const Unit following = unit_of_round(shares, team, round + 1, shared);
-    if (has_next && is_first_warp()) {
+    if (has_next && is_first_warp())
       prepare_parameters<Warp, Sweep1>(a, following, following.values->channels1);
-    }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (Sums1*)0);
-    Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (Channel0*)0, shared.list0[(round + 1) % 2]);
+    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
+    Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (NoChannel*)0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
-               TeamList<Sums0>{following.values->totals0, 0,
-                               a.team_list0 + (team.number * 2 + (round + 1) % 2) *
-                                                  (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                               round + 1 + 1u});
+               team_list(following.values->totals0, a.team_list0, team, round + 1));
   }
 }
 """
-
 
 BACKWARD_ROWS_1 = r"""
 typedef float real;
 constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 1,
               kElements = kVector, kRing = 18, kRingBytes = 32 * kThreads, kChannels = 128,
-              kUnitChannels = 16, kSharedBytes = 5120, kTail = 1, kAgain = 1, kFirstDistance = 1,
-              kEndDistance = 32;
+              kUnitChannels = 16, kSharedBytes = 5120, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
-
 BACKWARD_ROWS_2 = r"""
-// Sweep 0: what its sinks take of an element, and its statistics.
-struct Results0 {
-  real r0, r9;
-};
-// What its program takes that does not vary over positions.
+// Sweep 0: what its program takes that does not vary over positions.
 struct Channel0 {
-  real i2, i3;
+  real saved_group_norm_mean, saved_group_norm_rstd;
 };
+// Sweep 0: its statistics, and these while a thread adds elements to them.
 struct Sums0 {
   static constexpr int kChannels = kUnitChannels;
   Sum<real> s10, s19;
-  __device__ void clear() {
-    s10.clear();
-    s19.clear();
-  }
-  __device__ void merge(const Sums0& other) {
-    s10.merge(other.s10);
-    s19.merge(other.s19);
-  }
-  __device__ void merge_lanes() {
-    s10.merge_lanes();
-    s19.merge_lanes();
-  }
+  __device__ void clear() { s10.clear(), s19.clear(); }
+  __device__ void merge(const Sums0& other) { s10.merge(other.s10), s19.merge(other.s19); }
+  __device__ void merge_lanes() { s10.merge_lanes(), s19.merge_lanes(); }
 };
 struct Running0 {
-  Running<Sum<real>> s10;
-  Running<Sum<real>> s19;
-  __device__ void clear() {
-    s10.clear();
-    s19.clear();
+  Running<Sum<real>> s10, s19;
+  __device__ void clear() { s10.clear(), s19.clear(); }
+  __device__ void add(const real (&results)[2][kElements], unsigned int taken, bool begins) {
+    s10.add(results[0], taken, begins), s19.add(results[1], taken, begins);
   }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, bool begins) {
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r0;
-      s10.add(values, taken, begins);
-    }
-    {
-      real values[kElements];
-#pragma unroll
-      for (int i = 0; i < kElements; ++i) values[i] = results[i].r9;
-      s19.add(values, taken, begins);
-    }
-  }
-  __device__ Sums0 settled() const {
-    Sums0 sums;
-    sums.s10 = s10.settled();
-    sums.s19 = s19.settled();
-    return sums;
-  }
+  __device__ Sums0 settled() const { return {s10.settled(), s19.settled()}; }
 };
-// Sweep 1: what its sinks take of an element, and its statistics.
-struct Results1 {
-  real r17;
-};
-// What its program takes that does not vary over positions.
+// Sweep 1: what its program takes that does not vary over positions.
 struct Channel1 {
-  real i2, i3, i4, i5, i6;
-};
-struct Sums1 {
-  static constexpr int kChannels = kUnitChannels;
-  int nothing;
-  __device__ void clear() {}
-  __device__ void merge(const Sums1& other) {}
-  __device__ void merge_lanes() {}
-};
-struct Running1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, bool begins) {}
-  __device__ Sums1 settled() const {
-    Sums1 sums = {};
-    return sums;
-  }
+  real group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, mean, mean2;
 };
 
 // What a launch hands over.
 struct Arguments {
   Tensor<float> d_group_norm, x, saved_group_norm_mean, saved_group_norm_rstd, group_norm_weight, d_x;
-  Tensor<double> sum_d_group_norm, sum_value4, sum_of_groups_sum_value4, sum_of_groups_sum_d_group_norm;
+  Tensor<double> sum_d_group_norm, sum_value4;
   Tensor<float> d_group_norm_weight, d_group_norm_bias;
   long long rounds, rest, positions, team, steps, again, lead;
   unsigned int* finished;
@@ -1303,56 +1147,31 @@ struct Inputs {
 };
 __device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
                                    unsigned int slot) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(
-          slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-          reinterpret_cast<const Vector<float>*>(a.d_group_norm.data + offset + i * 32 * kVector));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin(
-          slot + 16 * kThreads + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>),
-          reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  copy_pieces(slot, a.d_group_norm.data + offset, element, elements);
+  copy_pieces(slot + 16 * kThreads, a.x.data + offset, element, elements);
 }
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.d_group_norm[i] = thread::read_shared<Vector<float>>(
-        slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    inputs.x[i] = thread::read_shared<Vector<float>>(
-        slot + 16 * kThreads + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<float>));
+  ring_pieces(slot, inputs.d_group_norm);
+  ring_pieces(slot + 16 * kThreads, inputs.x);
   return inputs;
 }
 __device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
   Inputs inputs;
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      inputs.d_group_norm[i] = load_vector(
-          reinterpret_cast<const Vector<float>*>(a.d_group_norm.data + offset + i * 32 * kVector));
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      inputs.x[i] = load_vector(reinterpret_cast<const Vector<float>*>(a.x.data + offset + i * 32 * kVector));
+  read_pieces(a.d_group_norm.data + offset, element, elements, inputs.d_group_norm);
+  read_pieces(a.x.data + offset, element, elements, inputs.x);
   return inputs;
 }
 
 // Statistics of one unit, one number for each of its channels.
 struct UnitValues {
   Sums0 totals0[Sums0::kChannels];
-  real p12[kUnitChannels], p13[kUnitChannels];
   Sum<real> p14[kUnitChannels], p15[kUnitChannels];
-  real p17[kUnitChannels], p21[kUnitChannels], p22[kUnitChannels];
+  real p17[kUnitChannels];
   Sum<real> p23[kUnitChannels], p24[kUnitChannels];
   real p26[kUnitChannels];
   Channel0 channels0[kUnitChannels];
   Channel1 channels1[kUnitChannels];
-  int nothing;
 };
 struct Shared {
   UnitValues values[2];
@@ -1361,234 +1180,121 @@ struct Shared {
 static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
 """
 
-
 BACKWARD_ROWS_3 = r"""
 // Sweep 0: load d_group_norm, x
-//   relu = select(x <= 0, 0, x)
-//   group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
-//   value4 = d_group_norm * group_norm_hat
 //   -> sum of d_group_norm for each n,c
 //   -> sum of value4 for each n,c
 struct Sweep0 {
-  typedef Results0 Results;
   typedef Sums0 Sums;
   typedef Running0 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = true;
   typedef Channel0 Channel;
+  static constexpr int kResults = 2;
+  static constexpr bool kByChannel = true, kStatistics = true;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 16)]);
-    channel.i3 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 16)]);
+    channel.saved_group_norm_mean =
+        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16));
+    channel.saved_group_norm_rstd =
+        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16));
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t3 = element_at(inputs.x[piece], i) <= 0.0f ? 1 : 0;
-    const real t4 = t3 != 0 ? 0.0f : element_at(inputs.x[piece], i);
-    const real t7 = t4 - channel.i2;
-    const real t8 = t7 * channel.i3;
-    const real t9 = element_at(inputs.d_group_norm[piece], i) * t8;
-    Results results;
-    results.r0 = element_at(inputs.d_group_norm[piece], i);
-    results.r9 = t9;
-    return results;
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
+                                 real (&results)[kResults][kVector]) {
+    const real d_group_norm = element_at(inputs.d_group_norm[piece], i);
+    const real x = element_at(inputs.x[piece], i);
+    const real t8 = ((x <= 0.0f ? 0.0f : x) - channel.saved_group_norm_mean) * channel.saved_group_norm_rstd;
+    results[0][i] = d_group_norm;
+    results[1][i] = d_group_norm * t8;
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {}
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {}
 };
 // Sweep 1: load x, d_group_norm
-//   relu = select(x <= 0, 0, x)
-//   group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
-//   value = d_group_norm * group_norm.weight
-//   d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
-//   d_x = select(x <= 0, 0, d_relu)
 //   -> output d_x
 struct Sweep1 {
-  typedef Results1 Results;
-  typedef Sums1 Sums;
-  typedef Running1 Running;
-  static constexpr bool kByChannel = true;
-  static constexpr bool kStatistics = false;
+  typedef NoSums Sums;
+  typedef NoSums Running;
   typedef Channel1 Channel;
+  static constexpr int kResults = 1;
+  static constexpr bool kByChannel = true, kStatistics = false;
   static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i2 =
-        (real)to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
+    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
   }
   static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.i3 = (real)to_real(
-        a.saved_group_norm_mean.data[a.saved_group_norm_mean.offset(unit.n, (unit.first_channel + c) / 16)]);
-    channel.i4 = (real)to_real(
-        a.saved_group_norm_rstd.data[a.saved_group_norm_rstd.offset(unit.n, (unit.first_channel + c) / 16)]);
-    channel.i5 = (real)unit.values->p17[c];
-    channel.i6 = (real)unit.values->p26[c];
+    channel.saved_group_norm_mean =
+        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16));
+    channel.saved_group_norm_rstd =
+        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16));
+    channel.mean = unit.values->p17[c];
+    channel.mean2 = unit.values->p26[c];
   }
-  static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs,
-                                    int piece, int i, const Unit& unit, int c, Count position) {
-    const real t4 = element_at(inputs.x[piece], i) <= 0.0f ? 1 : 0;
-    const real t5 = t4 != 0 ? 0.0f : element_at(inputs.x[piece], i);
-    const real t8 = t5 - channel.i3;
-    const real t9 = t8 * channel.i4;
-    const real t10 = element_at(inputs.d_group_norm[piece], i) * channel.i2;
-    const real t13 = t10 - channel.i5;
-    const real t14 = t9 * channel.i6;
-    const real t15 = t13 - t14;
-    const real t16 = channel.i4 * t15;
-    const real t17 = t4 != 0 ? 0.0f : t16;
-    Results results;
-    results.r17 = t17;
-    return results;
+  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
+                                 real (&results)[kResults][kVector]) {
+    const real x = element_at(inputs.x[piece], i);
+    const real d_group_norm = element_at(inputs.d_group_norm[piece], i);
+    const real t4 = x <= 0.0f ? 1 : 0;
+    const real t9 = ((t4 != 0 ? 0.0f : x) - channel.saved_group_norm_mean) * channel.saved_group_norm_rstd;
+    const real t15 = d_group_norm * channel.group_norm_weight - channel.mean - t9 * channel.mean2;
+    results[0][i] = t4 != 0 ? 0.0f : (channel.saved_group_norm_rstd * t15);
   }
-  static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count element,
-                               long long offset, const Results (&results)[kElements]) {
-    {
-      real values[kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[i] = results[i].r17;
-      store_vector(a.d_x.data + offset, values);
-    }
+  static __device__ void store(const Arguments& a, long long offset,
+                               const real (&results)[kResults][kVector]) {
+    store_vector(a.d_x.data + offset, results[0]);
   }
 };
-template <class Crew>
-__device__ void finalise_0(const Arguments& a, const Unit& unit, const Team& team) {}
 template <class Crew>
 __device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
   Crew::sync();
   if (team.member != 0) return;
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.sum_d_group_norm.data[a.sum_d_group_norm.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s10.first);
-    assign(a.sum_value4.data[a.sum_value4.offset(unit.n, unit.first_channel + c)],
-           unit.values->totals0[c].s19.first);
+    assign(a.sum_d_group_norm.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s10.first);
+    assign(a.sum_value4.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s19.first);
   }
 }
 template <class Crew>
-__device__ void finalise_2(const Arguments& a, const Unit& unit, const Team& team) {
+__device__ void finalise_2(const Arguments& a, const Unit& unit) {
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // part12
-      const real t2 = unit.values->totals0[c].s10.first * (float)a.number1;
-      unit.values->p12[c] = t2;
-    }
-    {  // part13
-      const real t2 =
-          unit.values->p12[c] *
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]);
-      unit.values->p13[c] = t2;
-    }
+    const real p12 = unit.values->totals0[c].s10.first * (float)a.number1;                   // part12
+    const real p13 = p12 * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));  // part13
+    unit.values->p14[c] = {p13};                                                             // sum(part13)
   }
-  Crew::sync();
-  // sum(part13)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p13[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p14[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part13))
-  for (int group = Crew::warp(); group < kUnitChannels / 16; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 16 + threadIdx.x % 32; c < (group + 1) * 16; c += 32)
-      total.merge(Sum<real>{unit.values->p14[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 16 + threadIdx.x % 32; c < (group + 1) * 16; c += 32) unit.values->p15[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 16>(unit.values->p15,
+                                        [&](int c) { return Sum<real>{unit.values->p14[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean
-      const real t2 = unit.values->p15[c].first * 0.0625f;
-      unit.values->p17[c] = t2;
-    }
-    {  // part21
-      const real t2 = unit.values->totals0[c].s19.first * (float)a.number1;
-      unit.values->p21[c] = t2;
-    }
-    {  // part22
-      const real t2 =
-          to_real(a.group_norm_weight.data[a.group_norm_weight.offset(unit.n, unit.first_channel + c)]) *
-          unit.values->p21[c];
-      unit.values->p22[c] = t2;
-    }
+    unit.values->p17[c] = unit.values->p15[c].first * 0.0625f;                               // mean
+    const real p21 = unit.values->totals0[c].s19.first * (float)a.number1;                   // part21
+    const real p22 = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c)) * p21;  // part22
+    unit.values->p23[c] = {p22};                                                             // sum(part22)
   }
-  Crew::sync();
-  // sum(part22)
-  for (int group = Crew::warp(); group < kUnitChannels / 1; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32)
-      total.merge(Sum<real>{unit.values->p22[c]});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 1 + threadIdx.x % 32; c < (group + 1) * 1; c += 32) unit.values->p23[c] = total;
-  }
-  Crew::sync();
   Crew::sync();
   // sum of groups(sum(part22))
-  for (int group = Crew::warp(); group < kUnitChannels / 16; group += Crew::kCrewWarps) {
-    Sum<real> total;
-    total.clear();
-    for (int c = group * 16 + threadIdx.x % 32; c < (group + 1) * 16; c += 32)
-      total.merge(Sum<real>{unit.values->p23[c].first});
-    total = warp::from_first(warp::merge(total));
-    for (int c = group * 16 + threadIdx.x % 32; c < (group + 1) * 16; c += 32) unit.values->p24[c] = total;
-  }
+  merge_groups<Crew, kUnitChannels, 16>(unit.values->p24,
+                                        [&](int c) { return Sum<real>{unit.values->p23[c].first}; });
   Crew::sync();
   for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    {  // mean2
-      const real t2 = unit.values->p24[c].first * 0.0625f;
-      unit.values->p26[c] = t2;
-    }
+    unit.values->p26[c] = unit.values->p24[c].first * 0.0625f;  // mean2
   }
 }
 // Statistics of all units, worked out by one block.
 __device__ void finalise_all(const Arguments& a) {
   // sum of groups(sum(value4))
-  for (int set = threadIdx.x / 1; set < 128; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 128; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 128 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_value4.data[a.sum_value4.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 128 * 1 + i;
-      a.sum_of_groups_sum_value4.data[a.sum_of_groups_sum_value4.offset(n, c)] = total.first;
-    }
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_value4.at(n, c)});
+    assign(a.d_group_norm_weight.at(0, c), total.first);
   }
   __syncthreads();
   // sum of groups(sum(d_group_norm))
-  for (int set = threadIdx.x / 1; set < 128; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 128; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 128 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_d_group_norm.data[a.sum_d_group_norm.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 128 * 1 + i;
-      a.sum_of_groups_sum_d_group_norm.data[a.sum_of_groups_sum_d_group_norm.offset(n, c)] = total.first;
-    }
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < 128; i += blockDim.x) {
-    const int n = i / 128, c = i % 128;
-    assign(a.d_group_norm_weight.data[a.d_group_norm_weight.offset(n, c)],
-           number(a.sum_of_groups_sum_value4.data[a.sum_of_groups_sum_value4.offset(n, c)]));
-  }
-  for (int i = threadIdx.x; i < 128; i += blockDim.x) {
-    const int n = i / 128, c = i % 128;
-    assign(a.d_group_norm_bias.data[a.d_group_norm_bias.offset(n, c)],
-           number(a.sum_of_groups_sum_d_group_norm.data[a.sum_of_groups_sum_d_group_norm.offset(n, c)]));
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_d_group_norm.at(n, c)});
+    assign(a.d_group_norm_bias.at(0, c), total.first);
   }
 }
 // The plan's steps for the units that the team takes in turn.
@@ -1597,51 +1303,38 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
   {
     constexpr int round = 0;
     const Unit unit = unit_of_round(shares, team, round, shared);
-    finalise_0<Block>(a, unit, team);
     prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
     prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
     __syncthreads();
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[(round) % 2]);
+    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[round % 2]);
     sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[(round) % 2],
-                  TeamList<Sums0>{unit.values->totals0, 0,
-                                  a.team_list0 + (team.number * 2 + (round) % 2) *
-                                                     (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                                  round + 1u});
+    give_by_block(shares, team, shared.list0[round % 2],
+                  team_list(unit.values->totals0, a.team_list0, team, round));
   }
   for (int round = 0; round < rounds; ++round) {
     const Unit unit = unit_of_round(shares, team, round, shared);
     prepare_parameters<Block, Sweep1>(a, unit, unit.values->channels1);
-    take_statistics<Block>(
-        shares, team,
-        TeamList<Sums0>{unit.values->totals0, 0,
-                        a.team_list0 + (team.number * 2 + (round) % 2) * (Sums0::kChannels + team.size) *
-                                           team::kWordsOf<Sums0>,
-                        round + 1u});
+    take_statistics<Block>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
     finalise_1<Block>(a, unit, team);
-    finalise_2<Block>(a, unit, team);
+    finalise_2<Block>(a, unit);
     prepare_statistics<Block, Sweep1>(a, unit, unit.values->channels1);
     __syncthreads();
     const bool has_next = round + 1 < rounds;
     const Unit following = unit_of_round(shares, team, round + 1, shared);
     if (has_next) {
-      finalise_0<Block>(a, following, team);
       prepare_parameters<Block, Sweep0>(a, following, following.values->channels0);
       prepare_statistics<Block, Sweep0>(a, following, following.values->channels0);
       __syncthreads();
     }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (Sums1*)0);
+    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
     Walk<Sweep0> next =
         begin_walk<Sweep0>(shares, following, following.values->channels0, shared.list0[(round + 1) % 2]);
     sweep_last(a, shares, team, ring, walk, next, has_next,
-               TeamList<Sums0>{following.values->totals0, 0,
-                               a.team_list0 + (team.number * 2 + (round + 1) % 2) *
-                                                  (Sums0::kChannels + team.size) * team::kWordsOf<Sums0>,
-                               round + 1 + 1u});
+               team_list(following.values->totals0, a.team_list0, team, round + 1));
   }
+  if (grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
-
 
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
@@ -1656,35 +1349,17 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
 }
 """
 
-
 KERNELS = {
-    "forward_rows": (
-        FORWARD_ROWS_1,
-        PRIMITIVES,
-        FORWARD_ROWS_2,
-        ROWS,
-        FORWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
-    "backward_rows": (
-        BACKWARD_ROWS_1,
-        PRIMITIVES,
-        BACKWARD_ROWS_2,
-        ROWS,
-        BACKWARD_ROWS_3,
-        ROWS_KERNEL,
-    ),
+    "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
+    "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -1754,7 +1429,7 @@ def takes(x, group_norm_weight, group_norm_bias):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 5 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -1781,13 +1456,11 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x = lay_out(x, False)
-        group_norm_weight = lay_out(group_norm_weight, False)
-        group_norm_bias = lay_out(group_norm_bias, False)
+        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, d, h, w = x.shape
-        group_norm = x.new_empty((n, 128, d, h, w), dtype=torch.float32)
-        saved_group_norm_mean = x.new_empty((n, 8), dtype=torch.float32)
-        saved_group_norm_rstd = x.new_empty((n, 8), dtype=torch.float32)
+        group_norm = x.new_empty((n, 128, d, h, w))
+        saved_group_norm_mean = x.new_empty((n, 8))
+        saved_group_norm_rstd = x.new_empty((n, 8))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 8
         chunks = (16 * d * h * w + 256 - 1) // 256
@@ -1796,7 +1469,7 @@ class Block(torch.autograd.Function):
         tensors = [x, group_norm_weight, group_norm_bias, group_norm, saved_group_norm_mean]
         tensors += [saved_group_norm_rstd]
         numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
-        numbers += [0, team_list0, 1.0 / (16 * d * h * w)]
+        numbers += [team_list0, 1.0 / (16 * d * h * w)]
         axes = "ncdhw c c ncdhw nc nc"
         launch("forward_rows", team * teams, 512, 231040, team > 1, tensors, axes, numbers)
         ctx.save_for_backward(x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd)
@@ -1806,26 +1479,25 @@ class Block(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_group_norm):
         x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd = ctx.saved_tensors
-        d_group_norm = lay_out(d_group_norm, False)
+        d_group_norm = lay_out(d_group_norm)
         n, _, d, h, w = x.shape
-        d_x = x.new_empty((n, 128, d, h, w), dtype=torch.float32)
-        d_group_norm_weight = x.new_empty((128,), dtype=torch.float32)
-        d_group_norm_bias = x.new_empty((128,), dtype=torch.float32)
+        d_x = x.new_empty((n, 128, d, h, w))
+        d_group_norm_weight = x.new_empty((128,))
+        d_group_norm_bias = x.new_empty((128,))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 8
         chunks = (16 * d * h * w + 128 - 1) // 128
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 12, 18, 12288)
-        sum_d_group_norm_memory = x.new_empty((n, 128, 1, 1, 1), dtype=torch.float64)
-        sum_value4_memory = x.new_empty((n, 128, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_value4_memory = x.new_empty((1, 128, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_d_group_norm_memory = x.new_empty((1, 128, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 128), (n, 128)]
+        sum_d_group_norm_memory, sum_value4_memory = (
+            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        )
         finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (16 + team) * 16)
         tensors = [d_group_norm, x, saved_group_norm_mean, saved_group_norm_rstd, group_norm_weight, d_x]
-        tensors += [sum_d_group_norm_memory, sum_value4_memory, sum_of_groups_sum_value4_memory]
-        tensors += [sum_of_groups_sum_d_group_norm_memory, d_group_norm_weight, d_group_norm_bias]
+        tensors += [sum_d_group_norm_memory, sum_value4_memory, d_group_norm_weight, d_group_norm_bias]
         numbers = [units // teams, units % teams, d * h * w, team, steps, max(steps - 18, 0)]
         numbers += [min(16 - min(steps, 18), steps), finished, team_list0, 1.0 / (d * h * w), n]
-        axes = "ncdhw ncdhw nc nc c ncdhw ncdhw ncdhw ncdhw ncdhw c c"
+        axes = "ncdhw ncdhw nc nc c ncdhw nc nc c c"
         launch("backward_rows", team * teams, 384, 226304, team > 1, tensors, axes, numbers)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

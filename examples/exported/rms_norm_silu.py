@@ -45,19 +45,10 @@ Backward, 1 kernel:
        -> sum of value2 for each n,c
           sum of value5 over c
   2  finalise
-       sum(sum)
-       sum of groups(sum(sum))
        -> output d_gamma
   3  sweep over [n,96,d,h,w]
        load x, d_silu
-       -> part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12,
-           sqrt(saved.l2_normalize.square_sum))
-          l2_normalize = x / part4
-          mul = l2_normalize * 9.797958971132712
-          mul2 = mul * gamma
-          d_mul2 = d_silu * (sigmoid(mul2) + mul2 * (sigmoid(mul2) * (1 - sigmoid(mul2))))
-          d_mul = d_mul2 * gamma
-          d_l2_normalize = d_mul * 9.797958971132712
+       -> part4, l2_normalize, mul, mul2, d_mul2, d_mul, d_l2_normalize as before
           value3 = sqrt(saved.l2_normalize.square_sum)
           value4 = select(value3 < 1e-12, 1e-12, value3)
           d_x = d_l2_normalize / value4 - select(value3 < 1e-12, 0, x / value3 * (sum4 / value4))
@@ -106,20 +97,15 @@ def get_init_inputs():
 
 
 # Device code, the same for all kernels; each is compiled with its own constants in front.
-
-
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
 
 __device__ inline real to_real(float x) { return x; }
-__device__ inline real to_real(double x) { return (real)x; }
 
 // An element for the arithmetic of statistics.
 __device__ inline double number(double x) { return x; }
-__device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
-__device__ inline void assign(double& to, double x) { to = x; }
 
 // A tensor at the border of a kernel: elements `n`, `c`, `d`, `h`, `w` apart along the axes, 0 where it does not vary.
 template <class Element>
@@ -128,16 +114,7 @@ struct Tensor {
   long long n, c, d, h, w;
 
   __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
-};
-
-// The words that a vector of so many bytes is made of.
-template <int kBytes>
-struct WordOf {
-  typedef unsigned int type;
-};
-template <>
-struct WordOf<2> {
-  typedef unsigned short type;
+  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
 };
 
 // kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
@@ -146,10 +123,7 @@ struct alignas(16) Vector {
   static constexpr int kBytes = 16;
   static constexpr int kWords = kBytes / 4;
 
-  union {
-    typename WordOf<kBytes>::type words[kWords];
-    Element only;  // of a vector of one
-  };
+  unsigned int words[kWords];
 };
 __device__ inline real element_at(const Vector<float>& vector, int i) {
   return __uint_as_float(vector.words[i]);
@@ -162,14 +136,12 @@ __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 template <class Element>
 __device__ inline Vector<Element> load_vector(const Vector<Element>* from) {
   Vector<Element> to;
-#pragma unroll
-  for (int i = 0; i < 1; ++i) {
-    const uint4 piece = reinterpret_cast<const uint4*>(from)[i];
-    to.words[4 * i] = piece.x;
-    to.words[4 * i + 1] = piece.y;
-    to.words[4 * i + 2] = piece.z;
-    to.words[4 * i + 3] = piece.w;
-  }
+  const uint4 piece = reinterpret_cast<const uint4*>(from)[0];
+  to.words[0] = piece.x;
+  to.words[1] = piece.y;
+  to.words[2] = piece.z;
+  to.words[3] = piece.w;
+
   return to;
 }
 
@@ -177,19 +149,15 @@ template <class Element>
 __device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
   Vector<Element> packed;
   pack(packed, values);
-#pragma unroll
-  for (int i = 0; i < 1; ++i)
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to) + 16 * i),
-                 "r"(packed.words[4 * i]), "r"(packed.words[4 * i + 1]), "r"(packed.words[4 * i + 2]),
-                 "r"(packed.words[4 * i + 3])
-                 : "memory");
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to)),
+               "r"(packed.words[0]), "r"(packed.words[1]), "r"(packed.words[2]), "r"(packed.words[3])
+               : "memory");
 }
 
 // The primitives of formulas that are not operators of the language. Those without a name of their own in the
 // compiler's library are spelled out; all are within a few ulp over the whole range, with exact limits.
 
 __device__ inline float square_root(float x) { return sqrtf(x); }
-__device__ inline double square_root(double x) { return sqrt(x); }
 
 // 1 / (1 + exp(-x)). The quotient is rcp.approx, within 1 ulp. Where results are rounded to 16 bits, exp is ex2.approx of a
 // rounded product, whose error grows to 1e-5 of the value at the ends of the range, and what is below 1e-38 is 0.
@@ -198,11 +166,9 @@ __device__ inline float sigmoid(float x) {
   asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(1.0f + expf(-x)));
   return y;
 }
-__device__ inline double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 // The quotient of two counts, for weights of means.
 __device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
-__device__ inline double share(double part, double whole) { return part / whole; }
 
 // Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
 //   clear()            the statistic of nothing
@@ -278,7 +244,8 @@ struct Weight {
   }
 };
 
-constexpr unsigned int kAllElements = kElements == 32 ? 0xffffffffu : (1u << kElements % 32) - 1;
+constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
+
 namespace warp {
 
 // The statistics of all lanes, in each of them.
@@ -294,27 +261,17 @@ __device__ inline Sums merge(Sums sums) {
 
 namespace thread {
 
-// Begins to copy one vector. Those of less than four bytes are copied at once.
+// Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const unsigned int to = (unsigned int)__cvta_generic_to_shared(shared);
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
-  }
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 
-// The same by the address in shared memory, for vectors of four bytes and more.
+// The same, by a pointer. Vectors of less than four bytes are copied at once.
 template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
-  constexpr int kPiece = 16;
-  const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < 16; i += kPiece) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared + i), "l"(from + i) : "memory");
-  }
+__device__ inline void copy_begin(Copied* shared, const Copied* memory) {
+  copy_begin_at((unsigned int)__cvta_generic_to_shared(shared), memory);
 }
 
 // Ends a group of copies.
@@ -338,7 +295,6 @@ __device__ inline void copy_wait(int pending) {
 }
 }  // namespace thread
 """
-
 
 COLUMNS_TILE = r"""
 // Tiles of the kernel `columns`: which positions and channels a thread has. Before this stand the constants and Arguments.
@@ -405,7 +361,6 @@ __device__ inline Sites sites_of(const Arguments& a, const Place& place, Count t
 }
 """
 
-
 COLUMNS = r"""
 // columns: sweeps of a block with reductions over channels, tile by tile.
 //
@@ -421,6 +376,13 @@ COLUMNS = r"""
 // (vectors of one step) and Gathered (sums over positions, device/columns_sums.cuh, or nothing); behind it the program of
 // each sweep and `run_tile`, which calls what is here in the plan's order; last the kernel, device/columns.cu or
 // device/columns_gathering.cu.
+
+// Of a sweep that takes no statistics.
+struct NoSums {
+  __device__ void clear() {}
+  template <class Results>
+  __device__ void add(const Results& results, unsigned int taken) {}
+};
 
 // What a thread keeps in registers.
 struct Kept {
@@ -454,7 +416,7 @@ template <class Sweep, bool kFirst, bool kLast>
 __device__ inline void sweep(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
                              const typename Sweep::Positions (&positions)[kPositions], const Kept& kept,
                              char* column, typename Sweep::Sums (&sums)[kPositions], const Next& next,
-                             Gathered& gathered, char* memory) {
+                             char* memory) {
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) sums[p].clear();
   Weight<real> weight = {};
@@ -482,10 +444,10 @@ __device__ inline void sweep(const Arguments& a, const Place& place, const Sites
     for (int p = 0; p < kPositions; ++p) {
 #pragma unroll
       for (int e = 0; e < kElements; ++e)
-        results[p][e] = Sweep::program(a, place, sites, bases, step, positions[p], channels, inputs, p, e);
-      sums[p].add(results[p], taken, weight);
+        results[p][e] = Sweep::program(positions[p], channels, inputs, p, e);
+      sums[p].add(results[p], taken);
     }
-    if constexpr (Sweep::kSums > 0) Sweep::gather(sites, step, results, gathered, memory);
+    if constexpr (Sweep::kSums > 0) Sweep::gather(sites, step, results, memory);
     Sweep::store(a, place, sites, bases, step, results);
   }
 }
@@ -519,7 +481,6 @@ __device__ inline void merge_tile(const Place& place, Sums (&sums)[kPositions], 
 }
 """
 
-
 COLUMNS_KERNEL = r"""
 // The kernel `columns`: every block takes its tiles in turn; see device/columns.cuh. Shared memory holds the lists of
 // statistics, then the threads' columns.
@@ -527,12 +488,10 @@ COLUMNS_KERNEL = r"""
 __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_constant__ Arguments a) {
   extern __shared__ __align__(128) char memory[];
   const Place place = place_of_thread();
-  Gathered nothing;
   for (Count tile = blockIdx.x; tile < (Count)a.tiles; tile += gridDim.x)
-    run_tile(a, place, tile, -1, memory, nothing);
+    run_tile(a, place, tile, -1, memory);
 }
 """
-
 
 TEAM = r"""
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
@@ -561,7 +520,6 @@ __device__ inline bool is_last_of(unsigned int* finished, unsigned int count) {
 }  // namespace grid
 """
 
-
 COLUMNS_SUMS = r"""
 // Gathered sums of the kernel `columns`: kSums sums over positions for each channel, taken along by its sweeps.
 //
@@ -578,17 +536,12 @@ COLUMNS_SUMS = r"""
 constexpr int kThreadChannels = kSteps * kElements;
 constexpr int kSumWords = kThreadChannels * kSums;  // numbers of a thread
 
-// What a thread keeps in registers.
-struct Gathered {
-  real sums[1];
-};
-
 // The thread's column of shared memory: its numbers are kThreads apart.
 __device__ inline real* sums_column(char* memory) {
   return reinterpret_cast<real*>(memory + kSumsOffset) + threadIdx.x;
 }
 
-__device__ inline void clear_sums(Gathered& gathered, real* column) {
+__device__ inline void clear_sums(real* column) {
 #pragma unroll
   for (int i = 0; i < kSumWords; ++i) {
     column[i * kThreads] = 0;
@@ -599,7 +552,7 @@ __device__ inline void clear_sums(Gathered& gathered, real* column) {
 template <class Sweep>
 __device__ inline void gather_step(const Sites& sites, int step,
                                    const typename Sweep::Results (&results)[kPositions][kElements],
-                                   Gathered& gathered, real* column) {
+                                   real* column) {
 #pragma unroll
   for (int e = 0; e < kElements; ++e) {
     real sums[Sweep::kSums];
@@ -636,7 +589,7 @@ __device__ inline long long sums_place(Count span, int member, int number, int c
 
 // Merges the sums of a span over the threads of this block, and clears them.
 __device__ inline void end_span(const Arguments& a, const Place& place, const Spans& spans, Count span,
-                                Gathered& gathered, char* memory) {
+                                char* memory) {
   real* column = sums_column(memory);
 #pragma unroll
   for (int half = kPlaces / 2; half > 0; half /= 2) {
@@ -663,7 +616,7 @@ __device__ inline void end_span(const Arguments& a, const Place& place, const Sp
     }
   }
   __syncthreads();
-  clear_sums(gathered, column);
+  clear_sums(column);
 }
 
 // The sum of a channel over members of the list that have a share of the span.
@@ -721,7 +674,6 @@ __device__ inline void end_sums(const Arguments& a, const Spans& spans) {
 }
 """
 
-
 COLUMNS_GATHERING_KERNEL = r"""
 // The kernel `columns` where sums are gathered (device/columns_sums.cuh): a block's tiles are neighbours. Shared memory
 // holds the lists of statistics, then the threads' columns.
@@ -730,8 +682,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
   extern __shared__ __align__(128) char memory[];
   const Place place = place_of_thread();
   const Spans spans = spans_of(a);
-  Gathered gathered;
-  clear_sums(gathered, sums_column(memory));
+  clear_sums(sums_column(memory));
   const Count first = (Count)blockIdx.x * spans.block_tiles;
   const Count end = first + spans.block_tiles < (Count)a.tiles ? first + spans.block_tiles : (Count)a.tiles;
   const Sites sites = sites_of(a, place, first);
@@ -740,16 +691,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks) columns(const __grid_consta
   Count span = first / spans.span_tiles;
   Count span_end = (span + 1) * spans.span_tiles;
   for (Count tile = first; tile < end; ++tile) {
-    run_tile(a, place, tile, tile + 1 < end ? tile + 1 : -1, memory, gathered);
+    run_tile(a, place, tile, tile + 1 < end ? tile + 1 : -1, memory);
     if (tile + 1 != span_end && tile + 1 != end) continue;
-    end_span(a, place, spans, span, gathered, memory);
+    end_span(a, place, spans, span, memory);
     ++span;
     span_end += spans.span_tiles;
   }
   end_sums(a, spans);
 }
 """
-
 
 FORWARD_COLUMNS_1 = r"""
 typedef float real;
@@ -760,7 +710,6 @@ constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElement
 typedef int Count;
 """
 
-
 FORWARD_COLUMNS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
 struct Results0 {
@@ -769,34 +718,23 @@ struct Results0 {
 struct Sums0 {
   Sum<real> s3;
   __device__ void clear() { s3.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {
-    {
-      real values[kElements];
+  __device__ void add(const Results0 (&results)[kElements], unsigned int taken) {
+    real values[kElements];
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) values[e] = results[e].r1;
-      s3.add(values, taken);
-    }
+    for (int e = 0; e < kElements; ++e) values[e] = results[e].r1;
+    s3.add(values, taken);
   }
   __device__ void merge_lanes() { s3.merge_lanes(); }
   __device__ void merge_all(const Sums0 (&parts)[kTeam]) {
-    {
-      Sum<real> own[kTeam];
+    Sum<real> own[kTeam];
 #pragma unroll
-      for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s3;
-      s3.merge_all(own);
-    }
+    for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s3;
+    s3.merge_all(own);
   }
 };
 // Sweep 1: what its sinks take of an element, and its statistics.
 struct Results1 {
   real r12;
-};
-struct Sums1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {}
-  __device__ void merge_lanes() {}
-  __device__ void merge_all(const Sums1 (&parts)[kTeam]) {}
 };
 
 // What a launch hands over.
@@ -806,11 +744,9 @@ struct Arguments {
 };
 """
 
-
 FORWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
-  int nothing;
   long long x, silu, at_saved_l2_normalize_square_sum[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
@@ -847,7 +783,7 @@ __device__ inline void copy_inputs(const Arguments& a, const Place& place, const
   for (int e = 0; e < kElements; ++e) {
     const int channel = channel_of(place, step, e);
     if (sites.inside[0] && has_channel(channel))
-      thread::copy_begin(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + e * kThreads + threadIdx.x,
+      thread::copy_begin(reinterpret_cast<Vector<float>*>(column) + e * kThreads + threadIdx.x,
                          reinterpret_cast<const Vector<float>*>(a.x.data + bases.x +
                                                                 (long long)channel * (Count)a.positions));
   }
@@ -857,32 +793,24 @@ __device__ inline Inputs column_inputs(const char* read_only) {
   Inputs inputs;
 #pragma unroll
   for (int v = 0; v < 4; ++v)
-    inputs.x[v] =
-        load_vector(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + v * kThreads + threadIdx.x);
+    inputs.x[v] = load_vector(reinterpret_cast<Vector<float>*>(column) + v * kThreads + threadIdx.x);
   return inputs;
 }
-
-struct Gathered {};
 """
-
 
 FORWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
-struct PositionInputs {
-  int nothing;
-};
+struct PositionInputs {};
 __device__ inline PositionInputs read_positions(const Arguments& a, const Sites& sites, const Bases& bases) {
   PositionInputs inputs;
   return inputs;
 }
 // Statistics of the thread's positions.
 struct Totals {
-  int nothing;
   Sums0 sums0[kPositions];
 };
 
 // Sweep 0: load x
-//   part2 = x * x
 //   -> sum of part2 over c
 struct Sweep0 {
   typedef Results0 Results;
@@ -903,39 +831,29 @@ struct Sweep0 {
     Channels channels;
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
-    const real t1 = element_at(inputs.x[e], p) * element_at(inputs.x[e], p);
+  static __device__ Results program(const Positions& position, const Channels& channels, const Inputs& inputs,
+                                    int p, int e) {
     Results results;
-    results.r1 = t1;
+    results.r1 = element_at(inputs.x[e], p) * element_at(inputs.x[e], p);
     return results;
   }
   static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
                                int step, const Results0 (&results)[kPositions][kElements]) {}
 };
 // Sweep 1: load x
-//   part5 = select(sqrt(sum(part2)) < 1e-12, 1e-12, sqrt(sum(part2)))
-//   l2_normalize = x / part5
-//   mul = l2_normalize * 9.797958971132712
-//   mul2 = mul * gamma
-//   silu = mul2 * sigmoid(mul2)
 //   -> output silu
 struct Sweep1 {
   typedef Results1 Results;
-  typedef Sums1 Sums;
+  typedef NoSums Sums;
   static constexpr int kFirstSum = 0, kSums = 0;
   // What is the same for all channels.
   struct Positions {
-    int nothing;
     real q0;
   };
   static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
     Positions result;
     const real t1 = square_root(totals.sums0[p].s3.first);
-    const real t3 = t1 < 1e-12f ? 1 : 0;
-    const real t4 = t3 != 0 ? 1e-12f : t1;
-    result.q0 = t4;
+    result.q0 = t1 < 1e-12f ? 1e-12f : t1;
     return result;
   }
   struct Channels {
@@ -946,20 +864,15 @@ struct Sweep1 {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.data[a.gamma.offset(sites.n[0], channel)]) : 0;
+      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.at(sites.n[0], channel)) : 0;
     }
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
-    const real t4 = element_at(inputs.x[e], p) / position.q0;
-    const real t6 = t4 * 9.797959f;
-    const real t7 = t6 * channels.i1[e];
-    const real t8 = sigmoid(t7);
-    const real t9 = t7 * t8;
+  static __device__ Results program(const Positions& position, const Channels& channels, const Inputs& inputs,
+                                    int p, int e) {
+    const real t7 = element_at(inputs.x[e], p) / position.q0 * 9.797959f * channels.i1[e];
     Results results;
-    results.r12 = t9;
+    results.r12 = t7 * sigmoid(t7);
     return results;
   }
   static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
@@ -978,7 +891,7 @@ struct Sweep1 {
 };
 // Behind sweep 0, by the first thread of each position.
 __device__ inline void end_0(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
-                             const PositionInputs& inputs, const Totals& totals) {
+                             const Totals& totals) {
   if (place.slot != 0) return;
 #pragma unroll
   for (int p = 0; p < kPositions; ++p) {
@@ -989,7 +902,7 @@ __device__ inline void end_0(const Arguments& a, const Place& place, const Sites
 }
 // The plan's sweeps on one tile.
 __device__ inline void run_tile(const Arguments& a, const Place& place, Count tile, Count next_tile,
-                                char* memory, Gathered& gathered) {
+                                char* memory) {
   const Sites sites = sites_of(a, place, tile);
   const Bases bases = bases_of(a, sites);
   char* column = memory + kListBytes + kTotalsBytes;
@@ -1002,22 +915,19 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
     Sweep0::Positions positions[kPositions];
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions(inputs, totals, p);
-    sweep<Sweep0, true, false>(a, place, sites, bases, positions, kept, column, totals.sums0, next, gathered,
-                               memory);
+    sweep<Sweep0, true, false>(a, place, sites, bases, positions, kept, column, totals.sums0, next, memory);
     merge_tile(place, totals.sums0, memory, memory + kListBytes);
-    end_0(a, place, sites, bases, inputs, totals);
+    end_0(a, place, sites, bases, totals);
   }
   {
     Sweep1::Positions positions[kPositions];
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) positions[p] = Sweep1::positions(inputs, totals, p);
-    Sums1 nothing[kPositions];
-    sweep<Sweep1, false, true>(a, place, sites, bases, positions, kept, column, nothing, next, gathered,
-                               memory);
+    NoSums nothing[kPositions];
+    sweep<Sweep1, false, true>(a, place, sites, bases, positions, kept, column, nothing, next, memory);
   }
 }
 """
-
 
 BACKWARD_COLUMNS_1 = r"""
 typedef float real;
@@ -1028,7 +938,6 @@ constexpr int kThreads = 256, kBlocks = 2, kVector = 4, kPositions = 4, kElement
 typedef int Count;
 """
 
-
 BACKWARD_COLUMNS_2 = r"""
 // Sweep 0: what its sinks take of an element, and its statistics.
 struct Results0 {
@@ -1037,40 +946,29 @@ struct Results0 {
 struct Sums0 {
   Sum<real> s20;
   __device__ void clear() { s20.clear(); }
-  __device__ void add(const Results0 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {
-    {
-      real values[kElements];
+  __device__ void add(const Results0 (&results)[kElements], unsigned int taken) {
+    real values[kElements];
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) values[e] = results[e].r22;
-      s20.add(values, taken);
-    }
+    for (int e = 0; e < kElements; ++e) values[e] = results[e].r22;
+    s20.add(values, taken);
   }
   __device__ void merge_lanes() { s20.merge_lanes(); }
   __device__ void merge_all(const Sums0 (&parts)[kTeam]) {
-    {
-      Sum<real> own[kTeam];
+    Sum<real> own[kTeam];
 #pragma unroll
-      for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s20;
-      s20.merge_all(own);
-    }
+    for (int i = 0; i < kTeam; ++i) own[i] = parts[i].s20;
+    s20.merge_all(own);
   }
 };
 // Sweep 1: what its sinks take of an element, and its statistics.
 struct Results1 {
   real r28;
 };
-struct Sums1 {
-  int nothing;
-  __device__ void clear() {}
-  __device__ void add(const Results1 (&results)[kElements], unsigned int taken, const Weight<real>& weight) {}
-  __device__ void merge_lanes() {}
-  __device__ void merge_all(const Sums1 (&parts)[kTeam]) {}
-};
 
 // What a launch hands over.
 struct Arguments {
   Tensor<float> gamma, d_x, x, d_silu, saved_l2_normalize_square_sum;
-  Tensor<double> sum_value2, sum_sum, sum_of_groups_sum_sum;
+  Tensor<double> sum_value2, sum_sum;
   Tensor<float> d_gamma;
   long long tiles, sample_tiles, positions, block_tiles, bundle;
   real* block_sums;
@@ -1081,11 +979,9 @@ struct Arguments {
 };
 """
 
-
 BACKWARD_COLUMNS_3 = r"""
 // Where the thread's elements begin in each tensor, and its positions in those without channels.
 struct Bases {
-  int nothing;
   long long x, d_silu, d_x, at_saved_l2_normalize_square_sum[kPositions];
 };
 __device__ inline Bases bases_of(const Arguments& a, const Sites& sites) {
@@ -1130,7 +1026,7 @@ __device__ inline void copy_inputs(const Arguments& a, const Place& place, const
   for (int e = 0; e < kElements; ++e) {
     const int channel = channel_of(place, step, e);
     if (sites.inside[0] && has_channel(channel))
-      thread::copy_begin(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + e * kThreads + threadIdx.x,
+      thread::copy_begin(reinterpret_cast<Vector<float>*>(column) + e * kThreads + threadIdx.x,
                          reinterpret_cast<const Vector<float>*>(a.x.data + bases.x +
                                                                 (long long)channel * (Count)a.positions));
   }
@@ -1149,8 +1045,7 @@ __device__ inline Inputs column_inputs(const char* read_only) {
   Inputs inputs;
 #pragma unroll
   for (int v = 0; v < 2; ++v)
-    inputs.x[v] =
-        load_vector(reinterpret_cast<Vector<float>*>(column + 0 * kThreads) + v * kThreads + threadIdx.x);
+    inputs.x[v] = load_vector(reinterpret_cast<Vector<float>*>(column) + v * kThreads + threadIdx.x);
 #pragma unroll
   for (int v = 0; v < 2; ++v)
     inputs.d_silu[v] =
@@ -1167,52 +1062,31 @@ __device__ inline void put_total(const Arguments& a, Count span, int channel, in
 // Statistics of all units, worked out by one block.
 __device__ void finalise_all(const Arguments& a) {
   // sum(sum)
-  for (int set = threadIdx.x / 1; set < a.number1; set += blockDim.x / 1) {
+  for (int set = threadIdx.x; set < a.number1; set += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < 1; i += 1) {
-      const int n = set / 96;
-      const int c = set % 96 * 1 + i % 1;
-      total.merge(Sum<double>{number(a.sum_value2.data[a.sum_value2.offset(n, c)])});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = set / 96;
-      const int c = set % 96 * 1 + i;
-      a.sum_sum.data[a.sum_sum.offset(n, c)] = total.first;
-    }
+    const int n = set / 96;
+    const int c = set % 96;
+    total.merge(Sum<double>{number(a.sum_value2.at(n, c))});
+
+    a.sum_sum.at(set / 96, set % 96) = total.first;
   }
   __syncthreads();
   // sum of groups(sum(sum))
-  for (int set = threadIdx.x / 1; set < 96; set += blockDim.x / 1) {
+  for (int c = threadIdx.x; c < 96; c += blockDim.x) {
     Sum<double> total;
     total.clear();
 #pragma unroll 4
-    for (int i = 0; i < a.number2; i += 1) {
-      const int n = i / 1;
-      const int c = set % 96 * 1 + i % 1;
-      total.merge(Sum<double>{a.sum_sum.data[a.sum_sum.offset(n, c)]});
-    }
-    for (int i = 0; i < 1; i += 1) {
-      const int n = 0;
-      const int c = set % 96 * 1 + i;
-      a.sum_of_groups_sum_sum.data[a.sum_of_groups_sum_sum.offset(n, c)] = total.first;
-    }
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < 96; i += blockDim.x) {
-    const int n = i / 96, c = i % 96;
-    assign(a.d_gamma.data[a.d_gamma.offset(n, c)],
-           number(a.sum_of_groups_sum_sum.data[a.sum_of_groups_sum_sum.offset(n, c)]));
+    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_sum.at(n, c)});
+    assign(a.d_gamma.at(0, c), total.first);
   }
 }
 """
 
-
 BACKWARD_COLUMNS_4 = r"""
 // What does not vary over channels.
 struct PositionInputs {
-  int nothing;
   real i3[kPositions];
 };
 __device__ inline PositionInputs read_positions(const Arguments& a, const Sites& sites, const Bases& bases) {
@@ -1227,20 +1101,10 @@ __device__ inline PositionInputs read_positions(const Arguments& a, const Sites&
 }
 // Statistics of the thread's positions.
 struct Totals {
-  int nothing;
   Sums0 sums0[kPositions];
 };
 
 // Sweep 0: load x, d_silu
-//   part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12, sqrt(saved.l2_normalize.square_sum))
-//   l2_normalize = x / part4
-//   mul = l2_normalize * 9.797958971132712
-//   mul2 = mul * gamma
-//   d_mul2 = d_silu * (sigmoid(mul2) + mul2 * (sigmoid(mul2) * (1 - sigmoid(mul2))))
-//   d_mul = d_mul2 * gamma
-//   value2 = d_mul2 * mul
-//   d_l2_normalize = d_mul * 9.797958971132712
-//   value5 = d_l2_normalize * l2_normalize
 //   -> sum of value2 for each n,c
 //   -> sum of value5 over c
 struct Sweep0 {
@@ -1249,20 +1113,17 @@ struct Sweep0 {
   static constexpr int kFirstSum = 0, kSums = 1;
   static __device__ void add_sums(const Results& results, real (&sums)[kSums]) { sums[0] += results.r19; }
   static __device__ void gather(const Sites& sites, int step, const Results (&results)[kPositions][kElements],
-                                Gathered& gathered, char* memory) {
-    gather_step<Sweep0>(sites, step, results, gathered, sums_column(memory));
+                                char* memory) {
+    gather_step<Sweep0>(sites, step, results, sums_column(memory));
   }
   // What is the same for all channels.
   struct Positions {
-    int nothing;
     real q0;
   };
   static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
     Positions result;
     const real t1 = square_root(inputs.i3[p]);
-    const real t3 = t1 < 1e-12f ? 1 : 0;
-    const real t4 = t3 != 0 ? 1e-12f : t1;
-    result.q0 = t4;
+    result.q0 = t1 < 1e-12f ? 1e-12f : t1;
     return result;
   }
   struct Channels {
@@ -1273,53 +1134,33 @@ struct Sweep0 {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.data[a.gamma.offset(sites.n[0], channel)]) : 0;
+      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.at(sites.n[0], channel)) : 0;
     }
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
+  static __device__ Results program(const Positions& position, const Channels& channels, const Inputs& inputs,
+                                    int p, int e) {
     const real t5 = element_at(inputs.x[e], p) / position.q0;
     const real t7 = t5 * 9.797959f;
     const real t8 = t7 * channels.i1[e];
     const real t9 = sigmoid(t8);
-    const real t11 = 1.0f - t9;
-    const real t12 = t9 * t11;
-    const real t13 = t8 * t12;
-    const real t14 = t9 + t13;
-    const real t15 = element_at(inputs.d_silu[e], p) * t14;
-    const real t16 = t15 * t7;
-    const real t17 = t15 * channels.i1[e];
-    const real t18 = t17 * 9.797959f;
-    const real t19 = t18 * t5;
+    const real t15 = element_at(inputs.d_silu[e], p) * (t9 + t8 * (t9 * (1.0f - t9)));
     Results results;
-    results.r19 = t16;
-    results.r22 = t19;
+    results.r19 = t15 * t7;
+    results.r22 = t15 * channels.i1[e] * 9.797959f * t5;
     return results;
   }
   static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
                                int step, const Results0 (&results)[kPositions][kElements]) {}
 };
 // Sweep 1: load x, d_silu
-//   part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12, sqrt(saved.l2_normalize.square_sum))
-//   l2_normalize = x / part4
-//   mul = l2_normalize * 9.797958971132712
-//   mul2 = mul * gamma
-//   d_mul2 = d_silu * (sigmoid(mul2) + mul2 * (sigmoid(mul2) * (1 - sigmoid(mul2))))
-//   d_mul = d_mul2 * gamma
-//   d_l2_normalize = d_mul * 9.797958971132712
-//   value3 = sqrt(saved.l2_normalize.square_sum)
-//   value4 = select(value3 < 1e-12, 1e-12, value3)
-//   d_x = d_l2_normalize / value4 - select(value3 < 1e-12, 0, x / value3 * (sum4 / value4))
 //   -> output d_x
 struct Sweep1 {
   typedef Results1 Results;
-  typedef Sums1 Sums;
+  typedef NoSums Sums;
   static constexpr int kFirstSum = 1, kSums = 0;
   // What is the same for all channels.
   struct Positions {
-    int nothing;
     real q0, q1, q2, q3;
   };
   static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {
@@ -1327,11 +1168,10 @@ struct Sweep1 {
     const real t1 = square_root(inputs.i3[p]);
     const real t3 = t1 < 1e-12f ? 1 : 0;
     const real t4 = t3 != 0 ? 1e-12f : t1;
-    const real t9 = totals.sums0[p].s20.first / t4;
     result.q0 = t1;
     result.q1 = t3;
     result.q2 = t4;
-    result.q3 = t9;
+    result.q3 = totals.sums0[p].s20.first / t4;
     return result;
   }
   struct Channels {
@@ -1342,31 +1182,18 @@ struct Sweep1 {
 #pragma unroll
     for (int e = 0; e < kElements; ++e) {
       const int channel = channel_of(place, step, e);
-      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.data[a.gamma.offset(sites.n[0], channel)]) : 0;
+      channels.i1[e] = has_channel(channel) ? to_real(a.gamma.at(sites.n[0], channel)) : 0;
     }
     return channels;
   }
-  static __device__ Results program(const Arguments& a, const Place& place, const Sites& sites,
-                                    const Bases& bases, int step, const Positions& position,
-                                    const Channels& channels, const Inputs& inputs, int p, int e) {
-    const real t7 = element_at(inputs.x[e], p) / position.q2;
-    const real t9 = t7 * 9.797959f;
-    const real t10 = t9 * channels.i1[e];
+  static __device__ Results program(const Positions& position, const Channels& channels, const Inputs& inputs,
+                                    int p, int e) {
+    const real t10 = element_at(inputs.x[e], p) / position.q2 * 9.797959f * channels.i1[e];
     const real t11 = sigmoid(t10);
-    const real t13 = 1.0f - t11;
-    const real t14 = t11 * t13;
-    const real t15 = t10 * t14;
-    const real t16 = t11 + t15;
-    const real t17 = element_at(inputs.d_silu[e], p) * t16;
-    const real t18 = t17 * channels.i1[e];
-    const real t19 = t18 * 9.797959f;
-    const real t20 = t19 / position.q2;
-    const real t22 = element_at(inputs.x[e], p) / position.q0;
-    const real t24 = t22 * position.q3;
-    const real t25 = position.q1 != 0 ? 0.0f : t24;
-    const real t26 = t20 - t25;
+    const real t18 = element_at(inputs.d_silu[e], p) * (t11 + t10 * (t11 * (1.0f - t11))) * channels.i1[e];
+    const real t25 = position.q1 != 0 ? 0.0f : (element_at(inputs.x[e], p) / position.q0 * position.q3);
     Results results;
-    results.r28 = t26;
+    results.r28 = t18 * 9.797959f / position.q2 - t25;
     return results;
   }
   static __device__ void store(const Arguments& a, const Place& place, const Sites& sites, const Bases& bases,
@@ -1385,7 +1212,7 @@ struct Sweep1 {
 };
 // The plan's sweeps on one tile.
 __device__ inline void run_tile(const Arguments& a, const Place& place, Count tile, Count next_tile,
-                                char* memory, Gathered& gathered) {
+                                char* memory) {
   const Sites sites = sites_of(a, place, tile);
   const Bases bases = bases_of(a, sites);
   char* column = memory + kListBytes + kTotalsBytes;
@@ -1401,21 +1228,18 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
     Sweep0::Positions positions[kPositions];
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) positions[p] = Sweep0::positions(inputs, totals, p);
-    sweep<Sweep0, true, false>(a, place, sites, bases, positions, kept, column, totals.sums0, next, gathered,
-                               memory);
+    sweep<Sweep0, true, false>(a, place, sites, bases, positions, kept, column, totals.sums0, next, memory);
     merge_tile(place, totals.sums0, memory, memory + kListBytes);
   }
   {
     Sweep1::Positions positions[kPositions];
 #pragma unroll
     for (int p = 0; p < kPositions; ++p) positions[p] = Sweep1::positions(inputs, totals, p);
-    Sums1 nothing[kPositions];
-    sweep<Sweep1, false, true>(a, place, sites, bases, positions, kept, column, nothing, next, gathered,
-                               memory);
+    NoSums nothing[kPositions];
+    sweep<Sweep1, false, true>(a, place, sites, bases, positions, kept, column, nothing, next, memory);
   }
 }
 """
-
 
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
@@ -1430,7 +1254,6 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
   return cudaLaunchCooperativeKernel(entry, blocks, threads, &arguments, shared_bytes, stream);
 }
 """
-
 
 KERNELS = {
     "forward_columns": (
@@ -1456,16 +1279,13 @@ KERNELS = {
         COLUMNS_GATHERING_KERNEL,
     ),
 }
-
-
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
 
-def lay_out(tensor, channels_last):
+def lay_out(tensor):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
-    tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
+    tensor = tensor.contiguous()
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
@@ -1520,7 +1340,7 @@ def takes(x, gamma):
         return False
     if any(t.device != x.device for t in tensors) or x.dim() != 5 or not x.numel():
         return False
-    if [t.dtype for t in tensors] != [torch.float32, torch.float32]:
+    if any(t.dtype != torch.float32 for t in tensors):
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -1547,11 +1367,10 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, gamma):
-        x = lay_out(x, False)
-        gamma = lay_out(gamma, False)
+        x, gamma = map(lay_out, (x, gamma))
         n, _, d, h, w = x.shape
-        silu = x.new_empty((n, 96, d, h, w), dtype=torch.float32)
-        saved_l2_normalize_square_sum = x.new_empty((n, 1, d, h, w), dtype=torch.float32)
+        silu = x.new_empty((n, 96, d, h, w))
+        saved_l2_normalize_square_sum = x.new_empty((n, 1, d, h, w))
         sample_tiles = (d * h * w + 128 - 1) // 128
         tiles = n * sample_tiles
         tensors = [gamma, silu, saved_l2_normalize_square_sum, x]
@@ -1565,27 +1384,26 @@ class Block(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_silu):
         x, gamma, saved_l2_normalize_square_sum = ctx.saved_tensors
-        d_silu = lay_out(d_silu, False)
+        d_silu = lay_out(d_silu)
         n, _, d, h, w = x.shape
-        d_x = x.new_empty((n, 96, d, h, w), dtype=torch.float32)
-        d_gamma = x.new_empty((96, 1, 1, 1), dtype=torch.float32)
+        d_x = x.new_empty((n, 96, d, h, w))
+        d_gamma = x.new_empty((96, 1, 1, 1))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         sample_tiles = (d * h * w + 64 - 1) // 64
         tiles = n * sample_tiles
         block_tiles, bundle = divide_tiles(tiles, multiprocessors * 2)
         blocks = (tiles + block_tiles - 1) // block_tiles
         bundles = (blocks + bundle - 1) // bundle
-        sum_value2_memory = x.new_empty((n, 96, 1, 1, 1), dtype=torch.float64)
-        sum_sum_memory = x.new_empty((n, 96, 1, 1, 1), dtype=torch.float64)
-        sum_of_groups_sum_sum_memory = x.new_empty((1, 96, 1, 1, 1), dtype=torch.float64)
+        shapes = [(n, 96), (n, 96)]
+        sum_value2_memory, sum_sum_memory = (x.new_empty(shape, dtype=torch.float64) for shape in shapes)
         (finished,) = zeros(x, (1 + bundles) * 4)
         block_sums = x.new_empty((n + blocks) * 96 * 4, dtype=torch.uint8)
         bundle_sums = x.new_empty((n + bundles) * 96 * 8, dtype=torch.uint8)
         tensors = [gamma, d_x, x, d_silu, saved_l2_normalize_square_sum, sum_value2_memory, sum_sum_memory]
-        tensors += [sum_of_groups_sum_sum_memory, d_gamma]
+        tensors += [d_gamma]
         numbers = [tiles, sample_tiles, d * h * w, block_tiles, bundle, block_sums, bundle_sums, finished]
         numbers += [96 * n, n]
-        axes = "cdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw ncdhw cdhw"
+        axes = "cdhw ncdhw ncdhw ncdhw ncdhw nc nc cdhw"
         launch("backward_columns", blocks, 256, 57600, False, tensors, axes, numbers)
         return d_x, d_gamma
 

@@ -45,7 +45,7 @@ const std::vector<Variant>& variants() {
   const std::string modulated = "layer_norm(c, affine=false) | mul(scale) | add(shift)";
   static const std::vector<Variant> kVariants = {
       {"rows_ring", "rows", {"kAgain = 0;"}, "group_norm(32) | silu", "[2,320,64,64]", {}},
-      {"rows_ring_tail", "rows", {"kTail = 1;"}, "group_norm(32) | silu", "[2,320,64,64]", {}, true},
+      {"rows_ring_tail", "rows", {"finalise_all(a);"}, "group_norm(32) | silu", "[2,320,64,64]", {}, true},
       {"rows_ring_again", "rows", {"kAgain = 1;"}, "group_norm(1)", "[1,64,1024,1024]", {}},
       {"rows_ring_mean", "rows", {}, "hardswish | group_norm(4) | mean(d,h,w)", "[64,16,13,29,29]", {}, true},
       {"rows_any_views",

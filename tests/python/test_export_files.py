@@ -16,12 +16,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import export_renew
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+import torch.utils.cpp_extension
 from export_support import CASES, CHECKOUT, EXAMPLES, PROBLEMS, compile_each, load_file
 from fuseblock._capi import Plan
 from fuseblock.export import DEVICES, divide, export_module, export_text, load_problem, plan_model
@@ -151,7 +153,70 @@ def test_whole_files_build(problem: str, tmp_path: Path) -> None:
         "TORCH_CUDA_ARCH_LIST": "9.0",
         "TORCH_EXTENSIONS_DIR": str(tmp_path),
     }
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+    # Two at once: one builds, the other waits for it.
+    started = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
+    assert [process.wait() for process in started] == [0, 0]
+
+
+class _OnGpu:
+    """A tensor that says it is on a GPU."""
+
+    is_cuda = True
+
+    def __init__(self, *extents: int, dtype: torch.dtype = torch.float32) -> None:
+        self._tensor = torch.empty(extents, dtype=dtype, device="meta")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tensor, name)
+
+
+@pytest.mark.parametrize(
+    ("major", "shared_bytes", "x", "expected"),
+    [
+        (9, 233472, _OnGpu(1, 512, 16, 16), True),
+        (9, 233472, _OnGpu(7, 512, 32, 8), True),
+        (7, 233472, _OnGpu(1, 512, 16, 16), False),
+        (8, 102400, _OnGpu(1, 512, 16, 16), False),
+        (9, 233472, _OnGpu(1, 512, 16, 16, dtype=torch.bfloat16), False),
+        (9, 233472, _OnGpu(1, 512, 5, 7), False),
+        (9, 233472, _OnGpu(1, 256, 16, 16), False),
+        (9, 233472, _OnGpu(0, 512, 16, 16), False),
+        (9, 233472, _OnGpu(1, 512, 256), False),
+    ],
+)
+def test_what_the_kernels_take(
+    major: int, shared_bytes: int, x: _OnGpu, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported = load_file(EXAMPLES / "group_norm_silu.py")
+    gpu = SimpleNamespace(
+        major=major, shared_memory_per_multiprocessor=shared_bytes, multi_processor_count=132
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    assert exported.takes(x, _OnGpu(512), _OnGpu(512)) is expected
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_torchs_headers_are_left_out_where_that_is_known(
+    knows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported = load_file(EXAMPLES / "group_norm_silu.py")
+    asked: list[dict[str, Any]] = []
+
+    def newer(*_: Any, no_implicit_headers: bool = False, **options: Any) -> str:
+        asked.append({**options, "no_implicit_headers": no_implicit_headers})
+        return "kernels.so"
+
+    def older(*_: Any, is_python_module: bool = True) -> str:
+        asked.append({"is_python_module": is_python_module})
+        return "kernels.so"
+
+    monkeypatch.setattr(torch.utils.cpp_extension, "load_inline", newer if knows else older)
+    monkeypatch.setattr(
+        exported.ctypes, "CDLL", lambda path: SimpleNamespace(launch=SimpleNamespace(), at=path)
+    )
+    assert exported.library().at == "kernels.so"
+    expected = {"is_python_module": False} | ({"no_implicit_headers": True} if knows else {})
+    assert asked == [expected]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

@@ -14,7 +14,7 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +216,7 @@ def _explanation(
 def _steps(plan: Plan) -> list[str]:
     """The steps of a plan without their estimates, and what is never written."""
     text = plan.explain().partition("\nplan for ")[2].partition("\n\n")[0]
-    steps = []
+    steps: list[str] = []
     for line in text.splitlines()[1:]:
         line = re.sub(r", about \d.*", "", line)
         # What a finalise step hands on as it is, and totals, say nothing that its outputs do not say.
@@ -224,8 +224,42 @@ def _steps(plan: Plan) -> list[str]:
             continue
         if line.strip().startswith("saved for backward"):
             continue
-        steps.append(line if line.startswith(" ") else f"  {line}")
-    return steps
+        # Sums and moments stand in the formulas that take them.
+        if re.fullmatch(r" {5,}(sum|moments|largest|smallest|exp_sum)( of groups)?\(.*\)", line):
+            continue
+        line = line if line.startswith(" ") else f"  {line}"
+        if (found := re.fullmatch(r" {5,}output (.*)", line)) and "-> output" in steps[-1]:
+            steps[-1] += f", {found[1]}"
+            continue
+        steps.append(line)
+    return _once(line for line in steps if line.strip())
+
+
+def _once(lines: Iterable[str]) -> list[str]:
+    """The lines of a plan's steps with each formula where it stands first, and no step that says nothing."""
+    seen: set[str] = set()
+    kept: list[str] = []
+    again: list[str] = []  # names of values that are computed again
+    for line in [*lines, ""]:
+        formula = line.strip().removeprefix("-> ")
+        if " = " in formula and formula in seen and line.startswith("     "):
+            again.append(formula.partition(" = ")[0])
+            continue
+        if again:
+            kept.append(f"       -> {', '.join(again)} as before")
+            again = []
+            if " = " in formula:
+                line = line.replace("-> ", "   ")
+        seen.add(formula)
+        if not line.startswith("   ") and kept and re.fullmatch(r"  \d+  finalise", kept[-1]):
+            kept.pop()
+        kept.append(line)
+    number = 0
+    for i, line in enumerate(kept):
+        if re.match(r"  \d+  ", line):
+            number += 1
+            kept[i] = re.sub(r"\d+", str(number), line, count=1)
+    return kept[:-1]
 
 
 def _divisions(plan: Plan) -> list[str]:

@@ -37,6 +37,7 @@ class _Member:
     names: set[str]
     words: set[str]
     signature: set[str]
+    arity: int  # how many parameters it has
 
 
 @dataclass
@@ -81,13 +82,19 @@ class Piece:
 
     def text(self, kept: set[int]) -> str:
         """What is left with these declarations, by their ids; namespaces without any are dropped."""
+        text = self.whole(kept)
+        return text if self.file else _joined(text)
+
+    def whole(self, kept: set[int]) -> str:
+        """The same with each member and constant in a declaration of its own, as it was parsed."""
         lines: list[str] = []
         for part in self.parts:
             if isinstance(part, str):
-                if part.startswith("}") and lines and lines[-1].startswith("namespace"):
+                if part.startswith("}") and lines and lines[-1].lstrip().startswith("namespace"):
                     lines.pop()
                     continue
-                lines.append(part.strip() if part.startswith("namespace") else part)
+                apart = "\n" if lines and part.lstrip().startswith("namespace") else ""
+                lines.append(apart + (part.strip() if part.startswith("namespace") else part))
             elif id(part) in kept:
                 lines.append(part.kept_text(kept))
         # Of functions that a head lists, those that are there.
@@ -95,11 +102,13 @@ class Piece:
         listed = re.compile(r"^//   (\w+)\(")
         rows = [row for row in self.head.split("\n") if not (found := listed.match(row)) or found[1] in there]
         head = "\n".join(rows)
-        body = "\n".join(lines) if self.file else _joined("\n".join(lines))
+        body = "\n".join(lines)
         return re.sub(r"\n{3,}", "\n\n", f"{head}{body}".strip("\n")) + "\n" if body.strip() else ""
 
 
-_PLAIN = re.compile(r"^([ \t]*)(constexpr int|typedef int|real|long long|int|\w+<\w+>) ([^;(){}]+);$")
+_PLAIN = re.compile(
+    r"^([ \t]*)(constexpr int|typedef int|real|long long|int|\w+<\w+(?:<\w+>)?>) ([^;(){}]+);$"
+)
 
 
 def _joined(text: str) -> str:
@@ -230,7 +239,9 @@ def _cut_struct(declaration: _Declaration, front: str, text: str, body: int) -> 
         if "__device__" in own:
             signature = set(_WORD.findall(own if brace < 0 else own[:brace]))
             names = _declared(own)
-            parts.append(_Member(text[place:stop], names, set(_WORD.findall(own)) - names, signature))
+            words_of = set(_WORD.findall(own)) - names
+            arity = next((count for name, count in calls(own) if name in names), 0)
+            parts.append(_Member(text[place:stop], names, words_of, signature, arity))
         else:
             parts.append(text[place:stop])
             words |= set(_WORD.findall(own))
@@ -240,6 +251,48 @@ def _cut_struct(declaration: _Declaration, front: str, text: str, body: int) -> 
         return
     declaration.parts = parts
     declaration.words = words - declaration.names
+
+
+def calls(code: str) -> list[tuple[str, int]]:
+    """The functions that a text names with arguments behind them, and how many; a definition is one, too."""
+    found = []
+    for match in re.finditer(r"((?:\w+::)?\w+)\s*(?:<[\w\s,:]*>)?\(", code):
+        depth, count = 0, 0
+        for i in range(match.end() - 1, len(code)):
+            depth += (code[i] in "([{") - (code[i] in ")]}")
+            if depth == 0:
+                count += bool(code[match.end() : i].strip())
+                break
+            count += depth == 1 and code[i] == ","
+        found.append((match[1], count))
+    return found
+
+
+def _called(one: _Declaration | _Member, every: str) -> set[tuple[str, int]]:
+    """What a declaration calls.
+
+    A function of its base, which is a parameter of its template, is that of the structs that the template is
+    used with.
+    """
+    if isinstance(one, _Declaration) and one.parts:
+        text = "".join(part if isinstance(part, str) else "" for part in one.parts)
+    else:
+        text = one.text
+    found = set()
+    named = calls(_code(text))
+    own = next((i for i, (name, _) in enumerate(named) if name in one.names), -1)
+    for i, (name, count) in enumerate(named):
+        if i == own:  # its definition
+            continue
+        base, _, function = name.rpartition("::")
+        derived = re.search(rf"struct (\w+) : {base} ", every) if base else None
+        if derived is None:
+            found.add((function, count))
+            continue
+        special = set(re.findall(rf"struct {derived[1]}<(\w+)", every))
+        used = set(re.findall(rf"\b{derived[1]}<(\w+)", every)) - special
+        found |= {(f"{struct}::{function}", count) for struct in used}
+    return found
 
 
 def vector_elements(emitted: Iterable[str]) -> set[str]:
@@ -276,8 +329,10 @@ def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> s
         for name in each.names:
             by_name.setdefault(name, []).append(each)
     structs = {name for each in declarations if re.search(r"\bstruct\b", each.text) for name in each.names}
+    every = "\n".join(_code(each.text) for each in declarations)
     kept: set[int] = set()
     seen: set[str] = set()  # the words of all that is kept
+    called: set[tuple[str, int]] = set()  # by it, with how many arguments
     waiting: list[_Declaration | _Member] = [each for each in by_name[entry] if "__global__" in each.words]
     waiting += [part for each in declarations for part in each.all_parts() if id(part) in also]
     while waiting:
@@ -285,6 +340,7 @@ def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> s
         if id(one) not in kept:
             kept.add(id(one))
             seen |= one.words
+            called |= _called(one, every)
             for word in one.words:
                 waiting.extend(other for other in by_name.get(word, ()) if fits(other))
         if waiting:
@@ -293,13 +349,66 @@ def pruned(pieces: Sequence[Piece], entry: str, also: Collection[int] = ()) -> s
         for each in declarations:
             for function in each.functions() if id(each) in kept else ():
                 takes = (function.signature & structs) - each.names
-                if id(function) not in kept and function.names & seen and takes <= seen:
+                wanted = {(name, function.arity) for name in function.names}
+                wanted |= {(f"{struct}::{name}", count) for struct in each.names for name, count in wanted}
+                if id(function) not in kept and wanted & called and takes <= seen:
                     waiting.append(function)
+    kept -= _not_needed(
+        declarations, kept, {id(each) for piece in pieces if not piece.file for each in piece.declarations()}
+    )
     for each in declarations:
         known = {word for word in each.words if word in by_name}
         if not each.names and all(id(other) in kept for word in known for other in by_name[word][:1]):
             kept.add(id(each))
     return kept
+
+
+def _not_needed(declarations: Sequence[_Declaration], kept: set[int], emitted: set[int]) -> set[int]:
+    """Of functions with a form for each element type, the forms that no call takes.
+
+    What takes an element of a tensor is known by the tensor's type. Forms for double beside one for float are
+    for the arithmetic of statistics: emitted code that has doubles, and structs that are used with them.
+    """
+    own = "\n".join(_code(each.text) for each in declarations if id(each) in emitted and id(each) in kept)
+    tensors = {
+        name: kind
+        for kind, names in re.findall(r"Tensor<(\w+)> ([\w, ]+);", own)
+        for name in names.split(", ")
+    }
+    forms: dict[str, list[tuple[str, _Declaration]]] = {}
+    for each in declarations:
+        found = re.match(
+            r"\s*__device__ inline \w+ (\w+)\((float|double|bf16|f16)&? ", _code(each.text).lstrip("\n")
+        )
+        if found and id(each) in kept:
+            forms.setdefault(found[1], []).append((found[2], each))
+    dropped: set[int] = set()
+    for name, all_forms in forms.items():
+        callers = [
+            (each, part)
+            for each in declarations
+            for part in each.all_parts()
+            if id(part) in kept and name not in part.names and re.search(rf"\b{name}\(", _code(part.text))
+        ]
+        calls_of = [
+            call for _, part in callers for call in re.findall(rf"\b{name}\(([\w.]*)", _code(part.text))
+        ]
+        taken = {
+            tensors.get(call.removeprefix("a.").partition(".")[0], "") if call.startswith("a.") else ""
+            for call in calls_of
+        }
+        if "" not in taken:
+            dropped |= {id(each) for kind, each in all_forms if kind not in taken}
+        elif {kind for kind, _ in all_forms} == {"float", "double"} and "typedef float real" in own:
+            doubles = any(
+                "double" in _code(part.text)
+                if not isinstance(part, _Member)
+                else any(f"{struct}<double>" in own for struct in each.names)
+                for each, part in callers
+            )
+            if not doubles:
+                dropped |= {id(each) for kind, each in all_forms if kind == "double"}
+    return dropped
 
 
 @functools.cache

@@ -7,9 +7,9 @@ is left out. Constants keep their names wherever else they stand.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["constants", "fold", "with_sizes", "without_comments"]
+__all__ = ["block_end", "constants", "fold", "statement_end", "with_sizes", "without_comments"]
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _HIDDEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
@@ -51,6 +51,8 @@ def with_sizes(text: str, elements: Collection[str], known: Mapping[str, int]) -
         ("sizeof(Copied)", vector),
     ):
         text = text.replace(name, bytes_)
+    if int(vector) >= 4:
+        text = text.replace("typename WordOf<kBytes>::type", "unsigned int")
     # What a function takes from them is then a number, too.
     for name, value in re.findall(r"^ +(?:static )?constexpr int (k\w+) = (\d[^;]*);", text, re.MULTILINE):
         number = _value(_fold_choice(value, {}) or value, {})
@@ -72,6 +74,25 @@ def _value(expression: str, known: Mapping[str, int]) -> int | None:
         return None
 
 
+class Known(dict[str, int]):
+    """Constants, and those of each kernel that has a text."""
+
+    def __init__(self, known: Mapping[str, int], variants: Sequence[Mapping[str, int]]) -> None:
+        """The first are the same in all of them."""
+        super().__init__(known)
+        self.variants = variants
+
+
+def _truth(condition: str, known: Mapping[str, int]) -> bool | None:
+    """Whether a condition holds; None where that is not known, or not the same for all kernels."""
+    value = _value(condition, known)
+    if value is not None:
+        return bool(value)
+    variants = known.variants if isinstance(known, Known) else ()
+    truths = {None if (value := _value(condition, each)) is None else bool(value) for each in variants}
+    return truths.pop() if len(truths) == 1 else None
+
+
 def _split(code: str, joint: str) -> list[str]:
     """The parts of an expression that are joined so, outside of brackets."""
     parts, depth, begin = [], 0, 0
@@ -89,7 +110,7 @@ def _decide(condition: str, known: Mapping[str, int]) -> bool | str:
     for part in _split(condition, "||"):
         both = []
         for atom in _split(part, "&&"):
-            value = _value(atom.strip(), known)
+            value = _truth(atom.strip(), known)
             if value is None:
                 both.append(atom.strip())
             elif not value:
@@ -122,16 +143,16 @@ def _skip(code: str, i: int) -> int:
         return i
 
 
-def _statement_end(code: str, start: int) -> int:
+def statement_end(code: str, start: int) -> int:
     """Behind the statement that begins there."""
     start = _skip(code, start)
     if code[start] == "{":
         return _closing(code, start) + 1
     if match := re.compile(r"(if|for|while|switch)\b[^(]*\(").match(code, start):
-        end = _statement_end(code, _closing(code, match.end() - 1) + 1)
+        end = statement_end(code, _closing(code, match.end() - 1) + 1)
         follow = _skip(code, end)
         if match[1] == "if" and re.compile(r"else\b").match(code, follow):
-            return _statement_end(code, follow + 4)
+            return statement_end(code, follow + 4)
         return end
     while code[start] != ";":
         start = _closing(code, start) + 1 if code[start] in _PAIRS else start + 1
@@ -158,10 +179,10 @@ def _fold_if(text: str, known: Mapping[str, int]) -> str | None:
                 return text[: match.end()] + decided + text[close:]
             continue
         start = match.start()
-        then_end = _statement_end(code, close + 1)
+        then_end = statement_end(code, close + 1)
         follow = _skip(code, then_end)
         has_else = re.compile(r"else\b").match(code, follow) is not None
-        end = _statement_end(code, follow + 4) if has_else else then_end
+        end = statement_end(code, follow + 4) if has_else else then_end
         body = text[close + 1 : then_end] if decided else text[follow + 4 : end] if has_else else ""
         before = _before(code, start)
         behind_else = code[: before + 1].endswith("else")
@@ -177,7 +198,7 @@ def _fold_if(text: str, known: Mapping[str, int]) -> str | None:
         if bare and inner[len(leads) :].lstrip().startswith("{"):
             inner = leads + inner[len(leads) :].strip()[1:-1].strip("\n")
         if bare and _ends(inner):
-            end = _block_end(code, end)
+            end = block_end(code, end)
         return text[:start] + inner.strip(" ").rstrip() + text[end:]
     return None
 
@@ -195,7 +216,7 @@ def _ends(body: str) -> bool:
     return code.endswith(";") and last[begin:].strip().split(" ")[0].split("(")[0] in _ENDS
 
 
-def _block_end(code: str, start: int) -> int:
+def block_end(code: str, start: int) -> int:
     """The bracket that closes the block around a place."""
     depth = 0
     for i in range(start, len(code)):
@@ -271,21 +292,26 @@ def _drop_unused(text: str) -> str | None:
     """The text without the first number that nothing takes; None where there is none."""
     code = without_comments(text)
     for match in _LOCAL.finditer(code):
-        if not re.search(rf"\b{match[1]}\b", code[match.end() : _block_end(code, match.end())]):
+        if not re.search(rf"\b{match[1]}\b", code[match.end() : block_end(code, match.end())]):
             return text[: match.start()] + text[match.end() :]
     return None
 
 
-def fold(text: str, known: Mapping[str, int]) -> str:
-    """The text with all conditions decided that these constants decide."""
+def fold(text: str, known: Mapping[str, int], variants: Sequence[Mapping[str, int]] = ()) -> str:
+    """The text with all conditions decided that these constants decide.
+
+    `variants`: all constants of each kernel that has the text; what they all decide alike is decided.
+    """
     own = re.findall(r"^[ \t]+(?:static )?constexpr \w+ (k\w+) = ([^;]*);", text, re.MULTILINE)
     known = {name: value for name, value in known.items() if name not in dict(own)}
     for name in dict(own):
         values = {value for other, value in own if other == name}
         if len(values) == 1 and (value := values.pop()).isdigit():
             known[name] = int(value)
+    alike = [{name: value for name, value in each.items() if name not in dict(own)} for each in variants]
+    known = Known(known, alike)
     while True:
         changed = _fold_choice(text, known) or _fold_if(text, known) or _drop_unused(text)
         if changed is None:
-            return re.sub(r"\b0 \* k\w+ \+ ", "", text)
+            return re.sub(r"\b0 \* k\w+ \+ | \+ 0 \* k\w+\b", "", text)
         text = changed

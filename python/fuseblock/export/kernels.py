@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fuseblock.export import device_text, fold
+from fuseblock.export import device_text, fold, tidy
 from fuseblock.export.shapes import General, Term
 
 __all__ = ["Kernels", "tensor_name"]
@@ -97,20 +97,30 @@ class Kernels:
                 for each in self.kernels
             )
         )
-        for kernel in self.kernels:
-            for file, text in kernel.texts:
+        files: dict[str, str] = {}
+        emitted: dict[tuple[int, int], str] = {}
+        for k, kernel in enumerate(self.kernels):
+            for i, (file, text) in enumerate(kernel.texts):
                 if not file:
-                    kernel.pieces.append(device_text.parse("", fold.fold(text, known[id(kernel)])))
-                elif file not in self._files:
+                    emitted[k, i] = fold.fold(_FORMULA.sub("", text), known[id(kernel)])
+                elif file not in files:
                     # Several kernels may have the file: constants that are the same in all of them.
                     users = [known[id(each)] for each in self.kernels if file in dict(each.texts)]
                     common = dict(set.intersection(*(set(each.items()) for each in users)))
-                    text = fold.with_sizes(text, elements, common)
-                    self._files[file] = device_text.parse(file, fold.fold(text, common))
-                if file:
-                    kernel.pieces.append(self._files[file])
-            kernel.kept = device_text.pruned(kernel.pieces, kernel.launch["entry"])
-        self._share()
+                    files[file] = fold.fold(fold.with_sizes(text, elements, common), common, users)
+        # What is left out leaves more that nothing takes.
+        while True:
+            self._parse(files, emitted)
+            before = (dict(files), dict(emitted))
+            kept = set().union(*(kernel.kept for kernel in self.kernels))
+            files = {file: self._files[file].whole(kept) for file in files}
+            for k, i in emitted:
+                emitted[k, i] = self.kernels[k].pieces[i].whole(self.kernels[k].kept)
+            texts = tidy.tidied([*files.values(), *emitted.values()])
+            files = dict(zip(files, texts, strict=False))
+            emitted = dict(zip(emitted, texts[len(files) :], strict=True))
+            if before == (files, emitted):
+                break
         for kernel in self.kernels:
             used = set()
             for piece in kernel.pieces:
@@ -120,6 +130,17 @@ class Kernels:
                     if declaration.names == {"Arguments"}:
                         declaration.text = _with_members(declaration.text, kernel.numbers, used)
                         kernel.members = _members([declaration.text])
+
+    def _parse(self, files: Mapping[str, str], emitted: Mapping[tuple[int, int], str]) -> None:
+        """Cuts the texts into declarations and finds those that the kernels reach."""
+        self._files = {file: device_text.parse(file, text) for file, text in files.items()}
+        for k, kernel in enumerate(self.kernels):
+            kernel.pieces = [
+                self._files[file] if file else device_text.parse("", emitted[k, i])
+                for i, (file, _) in enumerate(kernel.texts)
+            ]
+            kernel.kept = device_text.pruned(kernel.pieces, kernel.launch["entry"])
+        self._share()
 
     def lines(self, name: str) -> list[str]:
         """The lines of Python that launch a plan's kernels, behind those that allocate inputs and outputs."""
@@ -198,6 +219,9 @@ class Kernels:
         )
         return device_text.format_cpp(_LAUNCH.replace("ENTRIES", entries))
 
+
+# A line of the comment on a sweep; the head of the file has the formulas.
+_FORMULA = re.compile(r"^//   (?!->)\w.* = .*\n", re.MULTILINE)
 
 _LAUNCH = """
 // Launches one of the kernels; returns CUDA's error, 0 for none.
@@ -284,19 +308,22 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
     lines = [f"{value['name']} = {local(value['text'])}" for value in launch["values"]]
     tensors: list[str] = []
     axes_of: list[str] = []
+    made: dict[int, Mapping[str, Any]] = {}  # slots that are this launch's first
     for name, number in zip(_members([text for _, text in kernel.texts]), launch["tensors"], strict=False):
         slot = general.plan["slots"][number]
         axes = AXES
         if slot["kind"] in ("input", "output"):
             tensor = general.plan[slot["kind"] + "s"][slot["number"]]
             places[number], axes = tensor_name(tensor["name"]), tensor["axes"]
-        elif number not in places:
-            places[number] = f"{name}_memory"
-            extents = ", ".join(_text(extent) for extent in slot["extents"])
-            lines.append(f"{places[number]} = x.new_empty(({extents}), dtype=torch.{DTYPES[slot['dtype']]})")
+        else:
+            axes = _varying(slot["extents"])
+            if number not in places and name in kernel.members:
+                places[number] = f"{name}_memory"
+                made[number] = slot
         if name in kernel.members:
             tensors.append(places[number])
             axes_of.append(axes)
+    lines += _buffers(made, places)
     zeroed = [each for each in launch["counters"] if each["name"] in kernel.members]
     if zeroed:
         names = ", ".join(each["name"] for each in zeroed) + ("," if len(zeroed) == 1 else "")
@@ -320,6 +347,31 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
         f'launch("{kernel.namespace}", {local(launch["blocks"])}, {launch["threads"]}, '
         f"{launch['shared_bytes']}, {local(launch['cooperative'])}, tensors, axes, numbers)"
     )
+    return lines
+
+
+def _varying(extents: Sequence[int | Term]) -> str:
+    """The axes of a slot up to the last that varies."""
+    last = max((i for i, extent in enumerate(extents) if extent != 1), default=0)
+    return AXES[: last + 1]
+
+
+def _buffers(slots: Mapping[int, Mapping[str, Any]], places: Mapping[int, str]) -> list[str]:
+    """The lines that allocate memory beside the tensors, those of one dtype at once."""
+    lines = []
+    for dtype in dict.fromkeys(slot["dtype"] for slot in slots.values()):
+        own = {number: slot for number, slot in slots.items() if slot["dtype"] == dtype}
+        shapes = []
+        for slot in own.values():
+            extents = [_text(extent) for extent in slot["extents"][: len(_varying(slot["extents"]))]]
+            shapes.append(f"({', '.join(extents)}{',' if len(extents) == 1 else ''})")
+        names = ", ".join(places[number] for number in own)
+        make = f"x.new_empty({{}}, dtype=torch.{DTYPES[dtype]})"
+        if len(own) == 1:
+            lines.append(f"{names} = {make.format(shapes[0])}")
+        else:
+            lines.append(f"shapes = [{', '.join(shapes)}]")
+            lines.append(f"{names} = ({make.format('shape')} for shape in shapes)")
     return lines
 
 

@@ -63,20 +63,29 @@ class PlannedBlock:
         return [self.forward] + ([self.backward] if self.backward else [])
 
 
-_RUNTIME = '''
-def lay_out(tensor, channels_last):
+_LAY_OUT_DENSE = '''
+def lay_out(tensor):
+    """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+'''
+
+_LAY_OUT = '''
+def lay_out(tensor, channels_last=False):
     """The tensor as the kernels take it: dense, and aligned to 16 bytes. Other views are copied."""
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim()) if channels_last else None
     tensor = tensor.contiguous(memory_format=last or torch.contiguous_format)
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+'''
 
-
+_ZEROS = '''
 def zeros(x, *sizes):
     """Memory of so many bytes each, all of them zero."""
     sizes = [(size + 15) // 16 * 16 for size in sizes]
     return x.new_zeros(sum(sizes), dtype=torch.uint8).split(sizes)
+'''
 
-
+_RUNTIME = '''
 @functools.cache
 def library():
     """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
@@ -121,7 +130,10 @@ def _quoted(name: str, text: str) -> str:
 
 
 def _wrapped(text: str, width: int = 106) -> str:
-    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+    """The text in lines; products stay whole."""
+    whole = text.replace(" * ", "\0*\0")
+    lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
 
 
 _NOTATION = (
@@ -210,9 +222,10 @@ def _shape(extents: Sequence[int | Term]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
-def _empty(tensor: dict[str, Any]) -> str:
+def _empty(tensor: dict[str, Any], dtype: str) -> str:
     text = f"x.new_empty({_shape(tensor['extents'])}"
-    text += f", dtype=torch.{DTYPES[tensor['dtype']]}"
+    if tensor["dtype"] != dtype or tensor["type"].endswith(":cl"):
+        text += f", dtype=torch.{DTYPES[tensor['dtype']]}"
     if tensor["type"].endswith(":cl"):
         text += f", memory_format=torch.channels_last{'_3d' if len(tensor['extents']) == 5 else ''}"
         return (
@@ -231,6 +244,12 @@ def _unpack(each: PlannedBlock, lines: Sequence[str]) -> list[str]:
     return [f"        {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape"]
 
 
+def _dtypes_differ(dtypes: Sequence[str]) -> str:
+    if len(set(dtypes)) == 1:
+        return f"any(t.dtype != {dtypes[0]} for t in tensors)"
+    return f"[t.dtype for t in tensors] != [{', '.join(dtypes)}]"
+
+
 def _takes(each: PlannedBlock) -> str:
     names = list(each.identifiers().values())
     dtypes = [f"torch.{DTYPES[tensor['dtype']]}" for tensor in each.inputs]
@@ -242,7 +261,7 @@ def _takes(each: PlannedBlock) -> str:
         "        return False",
         f"    if any(t.device != x.device for t in tensors) or x.dim() != {len(each.axes)} or not x.numel():",
         "        return False",
-        f"    if [t.dtype for t in tensors] != [{', '.join(dtypes)}]:",
+        f"    if {_dtypes_differ(dtypes)}:",
         "        return False",
     ]
     if each.backward is None:
@@ -280,7 +299,8 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
         f"    def forward(ctx, {', '.join(names)}):",
     ]
     lines += _laid_out(forward["inputs"])
-    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor)}" for tensor in forward["outputs"]]
+    dtype = each.inputs[0]["dtype"]
+    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor, dtype)}" for tensor in forward["outputs"]]
     run += kernels.lines(each.name("forward"))
     lines += [*_unpack(each, run), *(f"        {line}" for line in run)]
     result = ", ".join(outputs[:own])
@@ -288,7 +308,7 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
         return "\n".join([*lines, f"        return {result}"]) + "\n"
     backward = each.backward.plan
     known = set(names) | set(outputs)
-    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor)}" for tensor in backward["outputs"]]
+    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor, dtype)}" for tensor in backward["outputs"]]
     run += kernels.lines(each.name("backward"))
     used = set(re.findall(r"\w+", " ".join(run)))
     saved = [tensor_name(t["name"]) for t in backward["inputs"] if tensor_name(t["name"]) in known & used]
@@ -312,9 +332,17 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
 
 def _laid_out(tensors: Sequence[dict[str, Any]]) -> list[str]:
     lines = []
+    dense = []
     for tensor in tensors:
         name = tensor_name(tensor["name"])
-        lines.append(f"        {name} = lay_out({name}, {tensor['type'].endswith(':cl')})")
+        if tensor["type"].endswith(":cl"):
+            lines.append(f"        {name} = lay_out({name}, True)")
+        else:
+            dense.append(name)
+    if len(dense) == 1:
+        lines.append(f"        {dense[0]} = lay_out({dense[0]})")
+    elif dense:
+        lines.append(f"        {', '.join(dense)} = map(lay_out, ({', '.join(dense)}))")
     return lines
 
 
@@ -422,7 +450,7 @@ def write_file(
     parts.append(
         "# Device code, the same for all kernels; each is compiled with its own constants in front.\n"
     )
-    parts += [_quoted(name, text) for name, text in files.items()]
+    texts = [_quoted(name, text) for name, text in files.items()]
     table = []
     for namespace, pieces in namespaces:
         listed = []
@@ -431,12 +459,17 @@ def write_file(
             if not constant:
                 number += 1
                 constant = f"{namespace.upper()}_{number}"
-                parts.append(_quoted(constant, text))
+                texts.append(_quoted(constant, text))
             listed.append(constant)
-        table.append(f'    "{namespace}": ({", ".join(listed)},),\n')
-    parts.append(_quoted("HOST", kernels.host()))
-    parts.append("KERNELS = {\n" + "".join(table) + "}\n")
-    parts.append(_ASSEMBLY)
+        only = "," if len(listed) == 1 else ""
+        table.append(f'    "{namespace}": ({", ".join(listed)}{only}),\n')
+    texts.append(_quoted("HOST", kernels.host()))
+    texts.append("KERNELS = {\n" + "".join(table) + "}\n" + _ASSEMBLY)
+    parts[-1] += "\n".join(texts)
+    mixed = any(", True)" in text for text in body)
+    parts.append((_LAY_OUT if mixed else _LAY_OUT_DENSE).strip("\n") + "\n")
+    if any("zeros(" in text for text in body):
+        parts.append(_ZEROS.strip("\n") + "\n")
     parts.append(_RUNTIME.strip("\n") + "\n")
     parts += [_division(name) for name in sorted(kernels.functions)]
     if any(name in part for part in parts for name in ("math.isqrt",)):

@@ -13,6 +13,13 @@
 // each sweep and `run_tile`, which calls what is here in the plan's order; last the kernel, device/columns.cu or
 // device/columns_gathering.cu.
 
+// Of a sweep that takes no statistics.
+struct NoSums {
+  __device__ void clear() {}
+  template <class Results>
+  __device__ void add(const Results& results, unsigned int taken, const Weight<real>& weight) {}
+};
+
 // What a thread keeps in registers.
 struct Kept {
   Inputs steps[kResidency == kInRegisters ? kSteps : 1];

@@ -5,7 +5,7 @@ namespace thread {
 
 // Begins to copy one vector of four bytes and more to an address in shared memory.
 template <class Copied>
-__device__ inline void copy_begin(unsigned int shared, const Copied* memory) {
+__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
   constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
   const char* from = reinterpret_cast<const char*>(memory);
 #pragma unroll
@@ -25,7 +25,7 @@ __device__ inline void copy_begin(Copied* shared, const Copied* memory) {
   if (sizeof(Copied) < 4)
     *shared = *memory;
   else
-    copy_begin((unsigned int)__cvta_generic_to_shared(shared), memory);
+    copy_begin_at((unsigned int)__cvta_generic_to_shared(shared), memory);
 }
 
 // What lies at an address in shared memory.

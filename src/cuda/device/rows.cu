@@ -9,10 +9,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __gri
   const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
   Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
-  if constexpr (kCluster > 1) {
-    // Others may still read this block's shared memory.
-    cluster::arrive();
-    cluster::wait();
-  }
-  if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }

@@ -78,6 +78,13 @@ __device__ inline void wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// Behind the last of all: others may still read this block's shared memory.
+template <class Nothing = void>
+__device__ inline void leave() {
+  arrive();
+  wait();
+}
+
 // What lies in another block's shared memory where `mine` lies in this one's.
 template <class Value>
 __device__ inline Value read(const Value* mine, int member) {

@@ -132,8 +132,8 @@ class ColumnsWriter : ColumnsSumsWriter {
     if (steps.empty()) text.line("int nothing;");
     for (int step : steps) text.line("real r" + number_text(step) + ";");
     text.close("};");
+    if (taken.empty()) return;
     text.open("struct Sums" + number_text(i) + " {");
-    if (taken.empty()) text.line("int nothing;");
     int numbers = 0;
     for (const Sink* sink : taken) {
       const Statistic statistic = part(sink->part).statistic;
@@ -147,14 +147,14 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.open("__device__ void add(const Results" + number_text(i) +
               " (&results)[kElements], unsigned int taken, const Weight<real>& weight) {");
     for (const Sink* sink : taken) {
-      text.open("{");
+      if (taken.size() > 1) text.open("{");
       text.line("real values[kElements];");
       text.line("#pragma unroll");
       text.line("for (int e = 0; e < kElements; ++e) values[e] = results[e].r" + number_text(sink->step) +
                 ";");
       const bool weighted = part(sink->part).statistic == Statistic::kMoments;
       text.line(name(*sink) + (weighted ? ".add(values, taken, weight);" : ".add(values, taken);"));
-      text.close();
+      if (taken.size() > 1) text.close();
     }
     text.close();
     text.open("__device__ void merge_lanes() {");
@@ -162,12 +162,12 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.close();
     text.open("__device__ void merge_all(const Sums" + number_text(i) + " (&parts)[kTeam]) {");
     for (const Sink* sink : taken) {
-      text.open("{");
+      if (taken.size() > 1) text.open("{");
       text.line(statistic_type(sink->part, "real") + " own[kTeam];");
       text.line("#pragma unroll");
       text.line("for (int i = 0; i < kTeam; ++i) own[i] = parts[i]." + name(*sink) + ";");
       text.line(name(*sink) + ".merge_all(own);");
-      text.close();
+      if (taken.size() > 1) text.close();
     }
     text.close();
     text.close("};");
@@ -227,7 +227,7 @@ class ColumnsWriter : ColumnsSumsWriter {
     for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
     text.open("struct Sweep" + number_text(i) + " {");
     text.line("typedef Results" + number_text(i) + " Results;");
-    text.line("typedef Sums" + number_text(i) + " Sums;");
+    text.line("typedef " + (has_statistics(i) ? "Sums" + number_text(i) : std::string("NoSums")) + " Sums;");
     write_gathered(text, i);
 
     text.line("// What is the same for all channels.");
@@ -238,9 +238,10 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.open(
         "static __device__ Positions positions(const PositionInputs& inputs, const Totals& totals, int p) {");
     text.line("Positions result;");
-    std::vector<std::string> names = write_statements(
-        text, split.position, [&](int input) { return position_text(which.inputs[at(input)]); }, "real",
-        single_, {rounded_at(rounded, split.position_places), !writes_16_bit()});
+    const std::vector<std::int32_t> kept(split.results.begin(), split.results.end());
+    std::vector<std::string> names =
+        write_nested(text, split.position, [&](int input) { return position_text(which.inputs[at(input)]); },
+                     "real", single_, kept, {rounded_at(rounded, split.position_places), !writes_16_bit()});
     for (std::size_t k = 0; k < split.results.size(); ++k)
       text.line("result.q" + std::to_string(k) + " = " + names[at(split.results[k])] + ";");
     text.line("return result;");
@@ -253,13 +254,15 @@ class ColumnsWriter : ColumnsSumsWriter {
     text.line(
         "                                  int step, const Positions& position, const Channels& channels,");
     text.line("                                  const Inputs& inputs, int p, int e) {");
-    names = write_statements(text, split.element,
-                             [&](int input) -> std::string {
-                               if (input >= split.first_result)
-                                 return "position.q" + number_text(input - split.first_result);
-                               return element_text(which.inputs[at(input)]);
-                             },
-                             "real", single_, {rounded_at(rounded, split.places), !writes_16_bit()});
+    std::vector<std::int32_t> wanted;
+    for (std::int32_t step : taken) wanted.push_back(split.places[at(step)]);
+    names = write_nested(text, split.element,
+                         [&](int input) -> std::string {
+                           if (input >= split.first_result)
+                             return "position.q" + number_text(input - split.first_result);
+                           return element_text(which.inputs[at(input)]);
+                         },
+                         "real", single_, wanted, {rounded_at(rounded, split.places), !writes_16_bit()});
     text.line("Results results;");
     for (std::int32_t step : taken)
       text.line("results.r" + number_text(step) + " = " + names[at(split.places[at(step)])] + ";");
@@ -289,8 +292,7 @@ class ColumnsWriter : ColumnsSumsWriter {
       if (!along_channels()) {
         open_loop(text, "e", "kElements");
         text.line("const int channel = channel_of(place, step, e);");
-        text.line(member + "[e] = has_channel(channel) ? to_real(" + from + ".data[" + from +
-                  ".offset(sites.n[0], channel)]) : 0;");
+        text.line(member + "[e] = has_channel(channel) ? to_real(" + from + ".at(sites.n[0], channel)) : 0;");
         text.close();
         continue;
       }
@@ -420,7 +422,7 @@ class ColumnsWriter : ColumnsSumsWriter {
       text.line("#pragma unroll");
       text.line("for (int p = 0; p < kPositions; ++p) positions[p] = Sweep" + name +
                 "::positions(inputs, totals, p);");
-      if (!has_statistics(i)) text.line("Sums" + name + " nothing[kPositions];");
+      if (!has_statistics(i)) text.line("NoSums nothing[kPositions];");
       text.line("sweep<Sweep" + name + ", " + (i == 0 ? "true" : "false") + ", " +
                 (i + 1 == sweep_count() ? "true" : "false") +
                 ">(a, place, sites, bases, positions, kept, column, " + sums + ", next, gathered, memory);");

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "cuda/emit/nesting.h"
 #include "fuseblock/error.h"
 
 namespace fuseblock::cuda {
@@ -116,9 +117,9 @@ std::int32_t summand_of_one(std::span<const Formula::Step> steps, const Formula:
 // Statements for the steps of a program, one after the other.
 class StatementWriter {
  public:
-  StatementWriter(Text& text, std::span<const Formula::Step> steps, const std::string& type, bool single,
-                  const Rounding& rounding)
-      : text_(text), steps_(steps), type_(type), single_(single), rounding_(rounding) {
+  StatementWriter(std::span<const Formula::Step> steps, bool single, const Rounding& rounding,
+                  std::string prefix = "t")
+      : steps_(steps), single_(single), rounding_(rounding), prefix_(std::move(prefix)) {
     rounded_ = rounding.products;
     rounded_.resize(steps.size(), false);
     if (!rounding.exact_sums || !single) return;
@@ -126,6 +127,7 @@ class StatementWriter {
       if (const std::int32_t summand = summand_of_one(steps, step); summand >= 0) mark(steps[at(summand)].a);
   }
 
+  // The name or the constant that stands for each step.
   std::vector<std::string> write(const std::function<std::string(int)>& input) {
     for (const Formula::Step& step : steps_) {
       if (step.primitive == Primitive::kInput) {
@@ -133,14 +135,15 @@ class StatementWriter {
       } else if (step.primitive == Primitive::kConstant) {
         names_.push_back(literal(step.constant, single_));
       } else {
-        const std::string value = value_of(step);
-        const std::string name = "t" + std::to_string(names_.size());
-        text_.line("const " + type_ + " " + name + " = " + value + ";");
-        names_.push_back(name);
+        std::string value = value_of(step);
+        names_.push_back(prefix_ + std::to_string(names_.size()));
+        statements_.push_back({names_.back(), std::move(value), true});
       }
     }
     return std::move(names_);
   }
+
+  const std::vector<Statement>& statements() const { return statements_; }
 
  private:
   const std::string& name(std::int32_t id) const { return names_[at(id)]; }
@@ -185,12 +188,12 @@ class StatementWriter {
       if (!b_rest.empty()) value += " + " + a + " * " + b_rest;
     } else {
       const std::string part = "part" + std::to_string(number);
-      text_.line("const " + type_ + " " + part + " = " + own + " - " + a + ";");
+      statements_.push_back({part, own + " - " + a, false});
       value = "(" + a + " - (" + own + " - " + part + ")) + (" + b + " - " + part + ")";
       if (!a_rest.empty()) value += " + " + a_rest;
       if (!b_rest.empty()) value += " + " + b_rest;
     }
-    text_.line("const " + type_ + " " + result + " = " + value + ";");
+    statements_.push_back({result, value, false});
     rests_.push_back(number);
     return result;
   }
@@ -245,11 +248,11 @@ class StatementWriter {
            ")";
   }
 
-  Text& text_;
   std::span<const Formula::Step> steps_;
-  const std::string& type_;
+  std::vector<Statement> statements_;
   bool single_;
   const Rounding& rounding_;
+  std::string prefix_;  // of names
   std::vector<bool> rounded_;
   std::vector<std::string> names_;
   std::vector<std::int32_t> rests_;  // steps whose rest has a name
@@ -260,7 +263,25 @@ class StatementWriter {
 std::vector<std::string> write_statements(Text& text, std::span<const Formula::Step> steps,
                                           const std::function<std::string(int)>& input,
                                           const std::string& type, bool single, const Rounding& rounding) {
-  return StatementWriter(text, steps, type, single, rounding).write(input);
+  StatementWriter writer(steps, single, rounding);
+  std::vector<std::string> names = writer.write(input);
+  for (const Statement& each : writer.statements())
+    text.line("const " + type + " " + each.name + " = " + each.value + ";");
+  return names;
+}
+
+std::vector<std::string> write_nested(Text& text, std::span<const Formula::Step> steps,
+                                      const std::function<std::string(int)>& input, const std::string& type,
+                                      bool single, const std::vector<std::int32_t>& wanted,
+                                      const Rounding& rounding, const std::string& prefix) {
+  StatementWriter writer(steps, single, rounding, prefix);
+  std::vector<std::string> names = writer.write(input);
+  std::vector<std::string> results;
+  for (const std::int32_t step : wanted) results.push_back(names[at(step)]);
+  for (const Statement& each : nested(writer.statements(), results))
+    text.line("const " + type + " " + each.name + " = " + each.value + ";");
+  for (std::size_t i = 0; i < wanted.size(); ++i) names[at(wanted[i])] = results[i];
+  return names;
 }
 
 }  // namespace fuseblock::cuda

@@ -34,4 +34,11 @@ std::vector<std::string> write_statements(Text& text, std::span<const Formula::S
                                           const std::string& type, bool single,
                                           const Rounding& rounding = {});
 
+// The same with values that are taken once standing where they are taken. Of what is returned, the steps that are `wanted`
+// may be used, each once. Names begin with `prefix`.
+std::vector<std::string> write_nested(Text& text, std::span<const Formula::Step> steps,
+                                      const std::function<std::string(int)>& input, const std::string& type,
+                                      bool single, const std::vector<std::int32_t>& wanted,
+                                      const Rounding& rounding = {}, const std::string& prefix = "t");
+
 }  // namespace fuseblock::cuda

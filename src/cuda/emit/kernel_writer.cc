@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <functional>
 #include <set>
 
 #include "cuda/conv_sum.h"
@@ -29,7 +30,8 @@ constexpr auto kLanguageWords = std::to_array<const char*>(
      "union",        "unsigned", "using",     "virtual",  "void",      "volatile",
      "wchar_t",      "while",    "xor",       "xor_eq"});
 constexpr auto kDeviceNames = std::to_array<const char*>(
-    {"a",       "again",        "arrived",      "block_sums", "block_tiles", "bundle",      "bundle_sums",
+    {"a",       "at",           "channel",      "i",          "inputs",      "piece",       "position",
+     "results", "again",        "arrived",      "block_sums", "block_tiles", "bundle",      "bundle_sums",
      "c",       "depths",       "elements",     "finished",   "height",      "in_d",        "in_h",
      "in_w",    "items",        "kept",         "lead",       "list0",       "n",           "nothing",
      "out_d",   "out_h",        "out_w",        "positions",  "real",        "rest",        "rounds",
@@ -59,6 +61,9 @@ std::string identifier(const std::string& name, std::set<std::string>& taken) {
   while (!result.empty() && result.back() == '_') result.pop_back();
   if (result.empty() || std::isdigit(static_cast<unsigned char>(result.front())) != 0)
     result = "value_" + result;
+  // As the values of programs are: t5.
+  if (result.size() > 1 && result.find_first_not_of("0123456789", 1) == std::string::npos && result[0] == 't')
+    result += "_";
   const std::string base = result;
   for (int number = 2; !taken.insert(result).second; ++number) result = base + "_" + std::to_string(number);
   return result;
@@ -156,10 +161,27 @@ std::vector<int> KernelWriter::statistic_outputs(const std::vector<int>& parts, 
 
 std::string KernelWriter::everywhere(int number, const std::string& n, const std::string& c) {
   const std::string from = tensor(statistic_slot(number));
-  return "number(" + from + ".data[" + from + ".offset(" + n + ", " + c + ")])";
+  return "number(" + from + ".at(" + n + ", " + c + "))";
 }
 
-void KernelWriter::write_merge_all(Text& text, int number) {
+std::string KernelWriter::state_everywhere(int number) {
+  const Part& which = part(number);
+  const Part& operand = part(which.operands[0]);
+  std::string state;
+  if (which.kind == PartKind::kReduce) {
+    state = everywhere(which.operands[0], "n", "c");
+    if (which.statistic == Statistic::kMoments) state += ", 0, 1";
+    if (which.statistic == Statistic::kExpSum) state += ", 1";
+    return state;
+  }
+  for (int i = 0; i < component_count(which.statistic); ++i)
+    state += (i == 0 ? "" : ", ") + tensor(schedule_.statistic_slot(which.operands[0], i)) + ".at(n, c)";
+  if (which.statistic == Statistic::kMoments)
+    state += ", " + literal(static_cast<double>(operand.count), false);
+  return state;
+}
+
+void KernelWriter::write_merge_all(Text& text, int number, const std::vector<int>& outputs, bool kept) {
   const Part& which = part(number);
   const Part& operand = part(which.operands[0]);
   const bool over_n = which.axes.contains(Axis::kN);
@@ -173,100 +195,129 @@ void KernelWriter::write_merge_all(Text& text, int number) {
   const std::string per_sample = std::to_string(channels / group);
   // A thread for each of many sets, so that many are read at once; else a warp.
   const bool by_thread = sets >= kManySets;
-  const std::string lanes = by_thread ? "1" : "32";
-  const std::string lane = by_thread ? "0" : "threadIdx.x % 32";
   const std::string number_type = count_type(sets * size);
-  text.open("for (" + number_type + " set = threadIdx.x / " + lanes + "; set < " + std::to_string(sets) +
-            "; set += blockDim.x / " + lanes + ") {");
+  // A group's statistic stands at every channel of the group; elsewhere a set has one place.
+  const std::int64_t places = over_c && which.groups > 1 ? group : 1;
+  const bool by_channel = by_thread && over_n && group == 1;  // a set is a channel
+  const std::string set = by_channel ? "c" : "set";
+  const std::string width = by_thread ? "" : " / 32";
+  text.open("for (" + number_type + " " + set + " = threadIdx.x" + width + "; " + set + " < " +
+            std::to_string(sets) + "; " + set + " += blockDim.x" + width + ") {");
   text.line(type + " total;");
   text.line("total.clear();");
   text.line("#pragma unroll 4");
-  text.open("for (" + number_type + " i = " + lane + "; i < " + std::to_string(size) + "; i += " + lanes +
-            ") {");
-  text.line("const " + number_type +
-            (over_n ? " n = i / " + std::to_string(group) + ";" : " n = set / " + per_sample + ";"));
-  text.line("const " + number_type + " c = set % " + per_sample + " * " + std::to_string(group) + " + i % " +
-            std::to_string(group) + ";");
-  std::string state;
-  if (which.kind == PartKind::kReduce) {
-    state = everywhere(which.operands[0], "n", "c");
-    if (which.statistic == Statistic::kMoments) state += ", 0, 1";
-    if (which.statistic == Statistic::kExpSum) state += ", 1";
+  if (by_channel) {
+    text.line("for (" + number_type + " n = 0; n < " + std::to_string(size) + "; ++n) total.merge(" + type +
+              "{" + state_everywhere(number) + "});");
   } else {
-    const int first = schedule_.statistic_slot(which.operands[0], 0);
-    const std::string a = tensor(first);
-    state = a + ".data[" + a + ".offset(n, c)]";
-    if (component_count(which.statistic) == 2) {
-      const std::string b = tensor(schedule_.statistic_slot(which.operands[0], 1));
-      state += ", " + b + ".data[" + b + ".offset(n, c)]";
-    }
-    if (which.statistic == Statistic::kMoments)
-      state += ", " + literal(static_cast<double>(operand.count), false);
+    text.open("for (" + number_type + " i = " + (by_thread ? "0" : "threadIdx.x % 32") + "; i < " +
+              std::to_string(size) + "; i += " + (by_thread ? "1" : "32") + ") {");
+    text.line(
+        "const " + number_type +
+        (over_n ? " n = i" + (group == 1 ? "" : " / " + std::to_string(group)) : " n = set / " + per_sample) +
+        ";");
+    text.line("const " + number_type + " c = set % " + per_sample +
+              (group == 1 ? "" : " * " + std::to_string(group) + " + i % " + std::to_string(group)) + ";");
+    text.line("total.merge(" + type + "{" + state_everywhere(number) + "});");
+    text.close();
   }
-  text.line("total.merge(" + type + "{" + state + "});");
-  text.close();
   // In a kernel `columns` the lanes that merge_lanes joins are those of a position.
   if (!by_thread)
     text.line(cut_.kind == KernelKind::kColumns ? "total = warp::merge_whole(total);"
                                                 : "total = warp::from_first(warp::merge(total));");
-  // A group's statistic stands at every channel of the group; elsewhere a set has one place.
-  const std::int64_t places = over_c && which.groups > 1 ? group : 1;
-  text.open("for (int i = " + lane + "; i < " + std::to_string(places) + "; i += " + lanes + ") {");
-  text.line("const " + number_type + (over_n ? " n = 0;" : " n = set / " + per_sample + ";"));
-  text.line("const " + number_type + " c = set % " + per_sample + " * " + std::to_string(places) + " + i;");
-  for (int i = 0; i < component_count(which.statistic); ++i) {
-    const std::string to = tensor(schedule_.statistic_slot(number, i));
-    text.line(to + ".data[" + to + ".offset(n, c)] = total." + (i == 0 ? "first" : "second") + ";");
-  }
+  if (places != 1)
+    text.open("for (int i = " + std::string(by_thread ? "0" : "threadIdx.x % 32") + "; i < " +
+              std::to_string(places) + "; i += " + (by_thread ? "1" : "32") + ") {");
+  else if (!by_thread)
+    text.open("if (threadIdx.x % 32 == 0) {");
+  const std::string n = over_n ? "0" : "set / " + per_sample;
+  std::string c = by_channel ? "c" : over_n ? "set" : "set % " + per_sample;
+  if (places != 1) c += " * " + std::to_string(places) + " + i";
+  for (int i = 0; i < component_count(which.statistic) && kept; ++i)
+    text.line(tensor(schedule_.statistic_slot(number, i)) + ".at(" + n + ", " + c + ") = total." +
+              (i == 0 ? "first" : "second") + ";");
+  for (int output : outputs)
+    text.line("assign(" + tensor(output) + ".at(" + n + ", " + c + "), total.first);");
+  if (places != 1 || !by_thread) text.close();
   text.close();
-  text.close();
+}
+
+int KernelWriter::merge_of(int number) const {
+  const Part& which = part(number);
+  return which.kind == PartKind::kComponent && which.component == 0 ? which.operands[0] : number;
+}
+
+bool KernelWriter::is_merge(int number) const {
+  return part(number).kind == PartKind::kMerge || part(number).kind == PartKind::kReduce;
 }
 
 void KernelWriter::write_finalise_all(Text& text, const std::vector<int>& parts,
                                       const std::vector<int>& outputs) {
   text.line("// Statistics of all units, worked out by one block.");
   text.open("__device__ void finalise_all(const Arguments& a) {");
+  // Outputs that are merges are written where these are made; a merge that nothing else takes is kept nowhere.
+  std::vector<int> others;
+  std::map<int, std::vector<int>> of_merge;
+  for (int output : outputs) {
+    const int from = merge_of(slot(output).part);
+    const bool here = std::find(parts.begin(), parts.end(), from) != parts.end() && is_merge(from) &&
+                      slot(output).extents == slot(schedule_.statistic_slot(from, 0)).extents;
+    (here ? of_merge[from] : others).push_back(output);
+  }
+  // By other parts, or outputs; its first component is the merge itself.
+  std::function<bool(int)> taken = [&](int number) {
+    for (int i = 0; i < static_cast<int>(schedule_.graph.parts.size()); ++i) {
+      const std::vector<int>& operands = part(i).operands;
+      if (std::find(operands.begin(), operands.end(), number) == operands.end()) continue;
+      if (merge_of(i) == i || merge_of(i) != number || taken(i)) return true;
+    }
+    return std::any_of(others.begin(), others.end(), [&](int each) { return slot(each).part == number; });
+  };
+  bool first = true;
   for (int number : parts) {
     const Part& which = part(number);
     if (which.kind == PartKind::kComponent) continue;
+    if (!first) text.line("__syncthreads();");
+    first = false;
     text.line("// " + Narrator(schedule_).label(number));
-    if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
-      write_merge_all(text, number);
-    } else {
-      const std::string channels = std::to_string(which.extents[1]);
-      text.open("for (" + count_type(which.extents[0] * which.extents[1]) + " i = threadIdx.x; i < " +
-                std::to_string(which.extents[0] * which.extents[1]) + "; i += blockDim.x) {");
-      text.line("const " + count_type(which.extents[0] * which.extents[1]) + " n = i / " + channels +
-                ", c = i % " + channels + ";");
-      std::string value;
-      if (which.kind == PartKind::kRegroup) {
-        const std::int64_t other = part(which.operands[0]).extents[1];
-        value = everywhere(which.operands[0], "n", "c * " + std::to_string(other) + " / " + channels);
-      } else {
-        value =
-            write_statements(
-                text, which.formula.steps(),
-                [&](int input) { return everywhere(which.operands[at(input)], "n", "c"); }, "double", false)
-                .back();
-      }
-      const std::string to = tensor(statistic_slot(number));
-      text.line(to + ".data[" + to + ".offset(n, c)] = " + value + ";");
-      text.close();
-    }
-    text.line("__syncthreads();");
+    if (is_merge(number))
+      write_merge_all(text, number, of_merge[number], of_merge[number].empty() || taken(number));
+    else
+      write_value_all(text, number);
   }
-  for (int output : outputs) {
-    const Extents& extents = slot(output).extents;
-    const std::string channels = std::to_string(extents[1]);
-    text.open("for (" + count_type(extents[0] * extents[1]) + " i = threadIdx.x; i < " +
-              std::to_string(extents[0] * extents[1]) + "; i += blockDim.x) {");
-    text.line("const " + count_type(extents[0] * extents[1]) + " n = i / " + channels + ", c = i % " +
-              channels + ";");
-    const std::string to = tensor(output);
-    text.line("assign(" + to + ".data[" + to + ".offset(n, c)], " + everywhere(slot(output).part, "n", "c") +
-              ");");
+  if (!first && !others.empty()) text.line("__syncthreads();");
+  for (int output : others) {
+    open_statistics(text, slot(output).extents);
+    text.line("assign(" + tensor(output) + ".at(n, c), " + everywhere(slot(output).part, "n", "c") + ");");
     text.close();
   }
+  text.close();
+}
+
+void KernelWriter::open_statistics(Text& text, const Extents& extents) {
+  const std::string type = count_type(extents[0] * extents[1]);
+  const std::string channels = std::to_string(extents[1]);
+  text.open("for (" + type + " i = threadIdx.x; i < " + std::to_string(extents[0] * extents[1]) +
+            "; i += blockDim.x) {");
+  text.line("const " + type + " n = i / " + channels + ", c = i % " + channels + ";");
+}
+
+void KernelWriter::write_value_all(Text& text, int number) {
+  const Part& which = part(number);
+  open_statistics(text, which.extents);
+  std::string value;
+  if (which.kind == PartKind::kRegroup) {
+    const std::int64_t other = part(which.operands[0]).extents[1];
+    value = everywhere(which.operands[0], "n",
+                       "c * " + std::to_string(other) + " / " + std::to_string(which.extents[1]));
+  } else {
+    const auto steps = which.formula.steps();
+    value =
+        write_nested(text, steps, [&](int input) { return everywhere(which.operands[at(input)], "n", "c"); },
+                     "double", false, {static_cast<std::int32_t>(steps.size()) - 1})
+            .back();
+  }
+  text.line(tensor(statistic_slot(number)) + ".at(n, c) = " + value + ";");
   text.close();
 }
 

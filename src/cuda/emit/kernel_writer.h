@@ -58,7 +58,17 @@ class KernelWriter {
   std::vector<std::string> names_;                            // by slot
 
  private:
-  void write_merge_all(Text& text, int number);
+  bool is_merge(int part) const;
+  // The statistic whose first component a part is; the part itself where it is none.
+  int merge_of(int part) const;
+  // A merge, into memory where it is `kept`, and into outputs.
+  void write_merge_all(Text& text, int number, const std::vector<int>& outputs, bool kept);
+  // A formula, or the same numbers for other groups of channels.
+  void write_value_all(Text& text, int number);
+  // A loop over numbers for each sample and channel.
+  static void open_statistics(Text& text, const Extents& extents);
+  // The statistic that a merge takes of its operand at (n, c).
+  std::string state_everywhere(int part);
   // The value of a part at (n, c), in memory.
   std::string everywhere(int part, const std::string& n, const std::string& c);
 };

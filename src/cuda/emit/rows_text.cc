@@ -33,8 +33,8 @@ class RowsWriter : UnitWriter {
     write_finalise_units(programs);
     const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
     const bool tail = !cut_.remaining.empty() || !outputs.empty();
-    write_finalise_all(programs, cut_.remaining, outputs);
-    write_run_units(programs);
+    if (tail) write_finalise_all(programs, cut_.remaining, outputs);
+    write_run_units(programs, tail);
 
     scalar("long long", "rounds");
     scalar("long long", "rest");
@@ -45,7 +45,7 @@ class RowsWriter : UnitWriter {
     scalar("long long", "steps");
     scalar("long long", "again");
     scalar("long long", "lead");
-    scalar("unsigned int*", "finished");
+    if (tail) scalar("unsigned int*", "finished");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i) && constants_.cluster == 1) scalar("uint2*", "team_list" + number_text(i));
 
@@ -62,7 +62,6 @@ class RowsWriter : UnitWriter {
                              {"kChannels", number_text(domain_[1])},
                              {"kUnitChannels", number_text(cut_.unit_channels)},
                              {"kSharedBytes", number_text(shared_bytes_)},
-                             {"kTail", tail ? "1" : "0"},
                              {"kAgain", constants_.again ? "1" : "0"},
                              {"kWhole", whole_chunks() ? "1" : "0"},
                              {"k16Bit", writes_16_bit() ? "1" : "0"},
@@ -72,7 +71,7 @@ class RowsWriter : UnitWriter {
                             static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
     for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "running.cuh", "copies.cuh",
-                             "team.cuh", "crew.cuh"})
+                             "pieces.cuh", "team.cuh", "crew.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
     text += "\n" + device_file("rows.cuh") + "\n" + with_functions(programs.str()) + "\n" +
@@ -101,31 +100,54 @@ class RowsWriter : UnitWriter {
     return constants_.ring > 0 && positions % (std::int64_t{32} * constants_.vector * constants_.pieces) == 0;
   }
 
+  // The steps of a sweep's program that its sinks take, each once: its results, in this order.
+  std::vector<std::int32_t> results_of(int i) const {
+    std::vector<std::int32_t> steps;
+    for (const Sink& sink : sweep(i).sinks)
+      if (std::find(steps.begin(), steps.end(), sink.step) == steps.end()) steps.push_back(sink.step);
+    return steps;
+  }
+  int result_number(int i, std::int32_t step) const {
+    const std::vector<std::int32_t> steps = results_of(i);
+    return static_cast<int>(std::find(steps.begin(), steps.end(), step) - steps.begin());
+  }
+  // What an input of a program is called among those that do not vary over positions.
+  std::string channel_name(int i, int input) const {
+    const std::string& name = names_[at(sweep(i).inputs[at(input)])];
+    // The number that sets a statistic apart from a tensor of its name is not needed among them.
+    const std::string plain = name.ends_with("_2") ? name.substr(0, name.size() - 2) : name;
+    const std::vector<int> inputs = channel_inputs(i);
+    const bool taken = std::any_of(inputs.begin(), inputs.end(), [&](int other) {
+      return other != input && names_[at(sweep(i).inputs[at(other)])] == plain;
+    });
+    return taken ? name : plain;
+  }
+
+  // The types of a sweep's statistics and of its channels' values, or those of none.
+  std::string sums_type(int i) const { return has_statistics(i) ? "Sums" + number_text(i) : "NoSums"; }
+  std::string channel_type(int i) const { return has_channels(i) ? "Channel" + number_text(i) : "NoChannel"; }
+
   void write_sums(Text& text, int i) {
     std::vector<const Sink*> taken;
-    std::vector<std::int32_t> steps;
-    for (const Sink& sink : sweep(i).sinks) {
-      if (std::find(steps.begin(), steps.end(), sink.step) == steps.end()) steps.push_back(sink.step);
+    for (const Sink& sink : sweep(i).sinks)
       if (sink.kind == SinkKind::kStatistic) taken.push_back(&sink);
-    }
     const std::string name = number_text(i);
-    text.line("// Sweep " + name + ": what its sinks take of an element, and its statistics.");
-    text.open("struct Results" + name + " {");
-    for (std::int32_t step : steps) text.line("real r" + number_text(step) + ";");
-    text.close("};");
-    text.line("// What its program takes that does not vary over positions.");
-    text.open("struct Channel" + name + " {");
     const std::vector<int> inputs = channel_inputs(i);
-    if (inputs.empty()) text.line("int nothing;");
-    for (int k : inputs) text.line("real i" + number_text(k) + ";");
-    text.close("};");
+    if (!inputs.empty()) {
+      text.line("// Sweep " + name + ": what its program takes that does not vary over positions.");
+      text.open("struct Channel" + name + " {");
+      for (int k : inputs) text.line("real " + channel_name(i, k) + ";");
+      text.close("};");
+    }
     shared_bytes_ +=
         (single_ ? 4 : 8) * static_cast<int>(inputs.size() * static_cast<std::size_t>(cut_.unit_channels)) +
         16;
     std::vector<TakenStatistic> statistics;
     for (const Sink* sink : taken)
-      statistics.push_back({"s" + number_text(sink->part), statistic_type(sink->part, "real"), sink->step});
-    write_sums_structs(text, name, of_unit(i), statistics);
+      statistics.push_back(
+          {"s" + number_text(sink->part), statistic_type(sink->part, "real"), result_number(i, sink->step)});
+    if (!statistics.empty())
+      write_sums_structs(text, name, of_unit(i), statistics, static_cast<int>(results_of(i).size()));
     int numbers = 0;
     for (const Sink* sink : taken) numbers += state_numbers(part(sink->part).statistic);
     list_numbers_.push_back(numbers);
@@ -146,28 +168,14 @@ class RowsWriter : UnitWriter {
     for (int input : ring_)
       text.line("Vector<" + element_name(element_type(input)) + "> " + names_[at(input)] + "[kPieces];");
     text.close("};");
-    const std::string pieces = "for (int i = 0; i < kPieces; ++i)";
-    const std::string inside = "if (kWhole || element + i * 32 * kVector < elements)";
-    auto vector_type = [&](int input) { return "Vector<" + element_name(element_type(input)) + ">"; };
-    auto in_memory = [&](int input) {
-      return "reinterpret_cast<const " + vector_type(input) + "*>(" + tensor(input) +
-             ".data + offset + i * 32 * kVector)";
-    };
-    auto in_slot = [&](int input, int offset) {
-      return "slot + " + number_text(offset) +
-             " * kThreads + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(" + vector_type(input) + ")";
-    };
     text.line(
         "__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count "
         "elements,");
     text.open("                                   unsigned int slot) {");
     int offset = 0;
     for (int input : ring_) {
-      text.line("#pragma unroll");
-      text.line(pieces);
-      text.line("  " + inside);
-      text.line("    thread::copy_begin(" + in_slot(input, offset) + ",");
-      text.line("                       " + in_memory(input) + ");");
+      text.line("copy_pieces(" + slot_text(offset) + ", " + tensor(input) +
+                ".data + offset, element, elements);");
       offset += vector_bytes(input);
     }
     text.close();
@@ -175,10 +183,7 @@ class RowsWriter : UnitWriter {
     text.line(ring_.empty() ? "Inputs inputs = {};" : "Inputs inputs;");
     offset = 0;
     for (int input : ring_) {
-      text.line("#pragma unroll");
-      text.line(pieces);
-      text.line("  inputs." + names_[at(input)] + "[i] = thread::read_shared<" + vector_type(input) + ">(" +
-                in_slot(input, offset) + ");");
+      text.line("ring_pieces(" + slot_text(offset) + ", inputs." + names_[at(input)] + ");");
       offset += vector_bytes(input);
     }
     text.line("return inputs;");
@@ -186,14 +191,15 @@ class RowsWriter : UnitWriter {
     text.line("__device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element,");
     text.open("                                     Count elements) {");
     text.line(ring_.empty() ? "Inputs inputs = {};" : "Inputs inputs;");
-    for (int input : ring_) {
-      text.line("#pragma unroll");
-      text.line(pieces);
-      text.line("  " + inside);
-      text.line("    inputs." + names_[at(input)] + "[i] = load_vector(" + in_memory(input) + ");");
-    }
+    for (int input : ring_)
+      text.line("read_pieces(" + tensor(input) + ".data + offset, element, elements, inputs." +
+                names_[at(input)] + ");");
     text.line("return inputs;");
     text.close();
+  }
+
+  static std::string slot_text(int offset) {
+    return offset == 0 ? "slot" : "slot + " + number_text(offset) + " * kThreads";
   }
 
   // Of a thread, all pieces.
@@ -212,7 +218,6 @@ class RowsWriter : UnitWriter {
     for (int i = 0; i < sweep_count(); ++i)
       if (has_channels(i))
         text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
-    text.line("int nothing;");
     text.close("};");
     text.open("struct Shared {");
     text.line("UnitValues values[2];");
@@ -237,57 +242,67 @@ class RowsWriter : UnitWriter {
     for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
     for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
     text.open("struct Sweep" + name + " {");
-    text.line("typedef Results" + name + " Results;");
-    text.line("typedef Sums" + name + " Sums;");
-    text.line("typedef Running" + name + " Running;");
-    text.line(std::string("static constexpr bool kByChannel = ") + (by_channel(i) ? "true;" : "false;"));
-    text.line(std::string("static constexpr bool kStatistics = ") + (has_statistics(i) ? "true;" : "false;"));
-
-    text.line("typedef Channel" + name + " Channel;");
+    text.line("typedef " + sums_type(i) + " Sums;");
+    text.line("typedef " + (has_statistics(i) ? "Running" + name : sums_type(i)) + " Running;");
+    text.line("typedef " + channel_type(i) + " Channel;");
+    text.line("static constexpr int kResults = " + number_text(static_cast<int>(results_of(i).size())) + ";");
+    text.line(std::string("static constexpr bool kByChannel = ") + (by_channel(i) ? "true" : "false") +
+              ", kStatistics = " + (has_statistics(i) ? "true;" : "false;"));
     for (const bool statistics : {false, true}) {
+      if (!has_channels(i)) continue;
       text.open(std::string("static __device__ void ") + (statistics ? "statistics" : "parameters") +
                 "(const Arguments& a, const Unit& unit, int c, Channel& channel) {");
       for (int k : channel_inputs(i)) {
         const int input = which.inputs[at(k)];
         if (made_here(input) == statistics)
-          text.line("channel.i" + number_text(k) + " = (real)" + channel_value(input) + ";");
+          text.line("channel." + channel_name(i, k) + " = " + channel_value(input) + ";");
       }
       text.close();
     }
+    write_program(text, i);
+    write_stores(text, i);
+    text.close("};");
+  }
 
+  void write_program(Text& text, int i) {
+    const Sweep& which = sweep(i);
     text.open(
-        "static __device__ Results program(const Arguments& a, const Channel& channel, const Inputs& inputs, "
+        "static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, "
         "int piece,");
-    text.line("                                  int i, const Unit& unit, int c, Count position) {");
+    text.line("                                  int i, const Unit& unit, int c, Count position,");
+    text.line("                                  real (&results)[kResults][kVector]) {");
     bool placed = false;
-    for (int input : which.inputs) placed = placed || is_direct(input);
+    for (int input : which.inputs) {
+      placed = placed || is_direct(input);
+      if (in_ring(input))
+        text.line("const real " + names_[at(input)] + " = element_at(inputs." + names_[at(input)] +
+                  "[piece], i);");
+    }
     if (placed)
       text.line("const Position at = position_at(position, " + scalar("long long", "height") + ", " +
                 scalar("long long", "width") + ");");
+    const std::vector<std::int32_t> steps = results_of(i);
     const std::vector<std::string> names =
-        write_statements(text, which.steps,
-                         [&](int input) -> std::string {
-                           const int from = which.inputs[at(input)];
-                           if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], i)";
-                           if (!is_direct(from)) return "channel.i" + number_text(input);
-                           return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
-                                  ", unit.n, unit.first_channel + c, at)])";
-                         },
-                         "real", single_, {rounded_products(schedule_, which), !writes_16_bit()});
-    text.line("Results results;");
-    std::vector<std::int32_t> done;
-    for (const Sink& sink : which.sinks) {
-      if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
-      done.push_back(sink.step);
-      text.line("results.r" + number_text(sink.step) + " = " + names[at(sink.step)] + ";");
-    }
-    text.line("return results;");
+        write_nested(text, which.steps,
+                     [&](int input) -> std::string {
+                       const int from = which.inputs[at(input)];
+                       if (in_ring(from)) return names_[at(from)];
+                       if (!is_direct(from)) return "channel." + channel_name(i, input);
+                       return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
+                              ", unit.n, unit.first_channel + c, at)])";
+                     },
+                     "real", single_, steps, {rounded_products(schedule_, which), !writes_16_bit()});
+    for (std::size_t k = 0; k < steps.size(); ++k)
+      text.line("results[" + std::to_string(k) + "][i] = " + names[at(steps[k])] + ";");
     text.close();
+  }
 
+  void write_stores(Text& text, int i) {
+    const Sweep& which = sweep(i);
     text.line(
         "static __device__ void store(const Arguments& a, const Shares& shares, const Unit& unit, Count "
         "element,");
-    text.open("                             long long offset, const Results (&results)[kElements]) {");
+    text.open("                             long long offset, const real (&results)[kResults][kVector]) {");
     bool stores = false;
     for (const Sink& sink : which.sinks) stores = stores || sink.kind == SinkKind::kStore;
     if (stores && constants_.ring == 0) {
@@ -298,20 +313,14 @@ class RowsWriter : UnitWriter {
     for (const Sink& sink : which.sinks) {
       if (sink.kind != SinkKind::kStore) continue;
       const std::string to = tensor(sink.slots[0]);
-      if (constants_.ring == 0) {
-        text.line("assign(" + to + ".data[offset_at(" + to +
-                  ", unit.n, unit.first_channel + c, at)], results[0].r" + number_text(sink.step) + ");");
-        continue;
-      }
-      text.open("{");
-      text.line("real values[kVector];");
-      text.line("#pragma unroll");
-      text.line("for (int i = 0; i < kVector; ++i) values[i] = results[i].r" + number_text(sink.step) + ";");
-      text.line("store_vector(" + to + ".data + offset, values);");
-      text.close();
+      const std::string result = "results[" + number_text(result_number(i, sink.step)) + "]";
+      if (constants_.ring == 0)
+        text.line("assign(" + to + ".data[offset_at(" + to + ", unit.n, unit.first_channel + c, at)], " +
+                  result + "[0]);");
+      else
+        text.line("store_vector(" + to + ".data + offset, " + result + ");");
     }
     text.close();
-    text.close("};");
   }
 
   // The step of the schedule that a sweep is.
@@ -330,12 +339,14 @@ class RowsWriter : UnitWriter {
   }
 
   std::string channels_text(int which, const std::string& unit) const {
-    return has_channels(which) ? unit + ".values->channels" + number_text(which)
-                               : "(Channel" + number_text(which) + "*)0";
+    return has_channels(which) ? unit + ".values->channels" + number_text(which) : "(NoChannel*)0";
+  }
+  static std::string turn_text(const std::string& round) {
+    return (round == "round" ? round : "(" + round + ")") + " % 2";
   }
   std::string list_text(int which, const std::string& round) const {
-    return has_statistics(which) ? "shared.list" + number_text(which) + "[(" + round + ") % 2]"
-                                 : "(Sums" + number_text(which) + "*)0";
+    return has_statistics(which) ? "shared.list" + number_text(which) + "[" + turn_text(round) + "]"
+                                 : "(NoSums*)0";
   }
   std::string walk_text(int which, const std::string& unit, const std::string& round) const {
     return "begin_walk<Sweep" + number_text(which) + ">(shares, " + unit + ", " + channels_text(which, unit) +
@@ -344,14 +355,11 @@ class RowsWriter : UnitWriter {
   // Lists in turn: who writes the next but one knows that this one is read.
   std::string team_list_text(int which, const std::string& unit, const std::string& round) const {
     const std::string name = number_text(which);
-    const std::string sums = "Sums" + name;
-    if (!has_statistics(which)) return "TeamList<" + sums + ">{}";
-    const std::string turn = "(" + round + ") % 2";
-    return "TeamList<" + sums + ">{" + unit + ".values->totals" + name + ", " +
-           (constants_.cluster > 1 ? "shared.team" + name + "[" + turn + "], 0"
-                                   : "0, a.team_list" + name + " + (team.number * 2 + " + turn + ") * (" +
-                                         sums + "::kChannels + team.size) * team::kWordsOf<" + sums + ">") +
-           ", " + round + " + 1u}";
+    if (!has_statistics(which)) return "TeamList<NoSums>{}";
+    const std::string totals = unit + ".values->totals" + name;
+    if (constants_.cluster > 1)
+      return "cluster_list(" + totals + ", shared.team" + name + "[" + turn_text(round) + "])";
+    return "team_list(" + totals + ", a.team_list" + name + ", team, " + round + ")";
   }
   void write_give(Text& text, int which, const std::string& function) const {
     text.line(function + "(shares, team, " + list_text(which, "round") + ", " +
@@ -360,20 +368,20 @@ class RowsWriter : UnitWriter {
   // The sweep's statistics, and the finalise steps behind it.
   void write_take(Text& text, int which, const std::string& crew) const {
     text.line("take_statistics<" + crew + ">(shares, team, " + team_list_text(which, "unit", "round") + ");");
-    if (writes_totals(step_of(which)))
+    if (has_finalise(step_of(which)))
       text.line("finalise_" + number_text(step_of(which)) + "<" + crew + ">(a, unit, team);");
   }
   void write_finalise_behind(Text& text, int which, const std::string& crew) const {
     const int end = which + 1 < sweep_count() ? step_of(which + 1) : cut_.last + 1;
     for (int i = step_of(which) + 1; i < end; ++i)
-      text.line("finalise_" + number_text(i) + "<" + crew + ">(a, unit, team);");
+      if (has_finalise(i)) text.line("finalise_" + number_text(i) + "<" + crew + ">(a, unit, team);");
   }
 
   void write_prepare(Text& text, const std::string& what, const std::string& crew, int which,
-                     const std::string& unit) const {
+                     const std::string& unit, const std::string& indent = "") const {
     if (!has_channels(which)) return;
     const std::string name = number_text(which);
-    text.line("prepare_" + what + "<" + crew + ", Sweep" + name + ">(a, " + unit + ", " + unit +
+    text.line(indent + "prepare_" + what + "<" + crew + ", Sweep" + name + ">(a, " + unit + ", " + unit +
               ".values->channels" + name + ");");
   }
 
@@ -385,7 +393,7 @@ class RowsWriter : UnitWriter {
   // What a unit's first sweep needs beforehand.
   void write_begin(Text& text, const std::string& unit) const {
     for (int i = cut_.first; i < step_of(0); ++i)
-      text.line("finalise_" + number_text(i) + "<Block>(a, " + unit + ", team);");
+      if (has_finalise(i)) text.line("finalise_" + number_text(i) + "<Block>(a, " + unit + ", team);");
     if (!has_channels(0)) return;
     write_prepare(text, "parameters", "Block", 0, unit);
     write_prepare(text, "statistics", "Block", 0, unit);
@@ -409,7 +417,7 @@ class RowsWriter : UnitWriter {
     if (trails()) text.close();
   }
 
-  void write_run_units(Text& text) const {
+  void write_run_units(Text& text, bool tail) const {
     text.line("// The plan's steps for the units that the team takes in turn.");
     text.line(
         "__device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& "
@@ -419,6 +427,8 @@ class RowsWriter : UnitWriter {
       write_single_sweep(text);
     else
       write_several_sweeps(text);
+    if (constants_.cluster > 1) text.line("cluster::leave();");
+    if (tail) text.line("if (grid::is_last_block(a.finished)) finalise_all(a);");
     text.close();
   }
 
@@ -441,10 +451,9 @@ class RowsWriter : UnitWriter {
     text.line("Walk<Sweep0> walk = " + walk_text(0, "unit", "round") + ";");
     text.line("sweep_first<false>(a, shares, team, ring, walk);");
     if (has_statistics(0)) write_give(text, 0, "give_by_block");
-    if (by_first_warp(0)) {
-      text.open("if (is_first_warp()) {");
-      write_prepare(text, "parameters", "Warp", 1, "unit");
-      text.close();
+    if (by_first_warp(0) && has_channels(1)) {
+      text.line("if (is_first_warp())");
+      write_prepare(text, "parameters", "Warp", 1, "unit", "  ");
     }
     text.close();
     text.open("for (int round = 0; round < rounds; ++round) {");
@@ -461,15 +470,16 @@ class RowsWriter : UnitWriter {
     }
     text.line("const bool has_next = round + 1 < rounds;");
     text.line("const Unit following = unit_of_round(shares, team, round + 1, shared);");
-    if (step_of(0) > cut_.first || has_channels(0)) {
+    Text begin;
+    write_begin(begin, "following");
+    if (!begin.str().empty()) {
       text.open("if (has_next) {");
       write_begin(text, "following");
       text.close();
     }
-    if (by_first_warp(0)) {
-      text.open("if (has_next && is_first_warp()) {");
-      write_prepare(text, "parameters", "Warp", 1, "following");
-      text.close();
+    if (by_first_warp(0) && has_channels(1)) {
+      text.line("if (has_next && is_first_warp())");
+      write_prepare(text, "parameters", "Warp", 1, "following", "  ");
     }
     text.line("Walk<Sweep" + number_text(last) + "> walk = " + walk_text(last, "unit", "round") + ";");
     text.line("Walk<Sweep0> next = " + walk_text(0, "following", "round + 1") + ";");

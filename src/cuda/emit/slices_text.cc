@@ -223,7 +223,7 @@ class SlicesWriter : UnitWriter {
         text.line("#pragma unroll");
         text.line("for (int i = 0; i < kPieces; ++i)");
         if (!whole) text.line("  if (row + i * kStride < end)");
-        text.line("    thread::copy_begin(" + column(input, place) + ",");
+        text.line("    thread::copy_begin_at(" + column(input, place) + ",");
         text.line("                       reinterpret_cast<const " + vector_type(input) + "*>(" +
                   tensor(input) + ".data + offset) + i * (kStrideElements / kVector));");
         place += chunk_bytes(input);
@@ -277,12 +277,11 @@ class SlicesWriter : UnitWriter {
         if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup)
           continue;
         const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
-        text.line((merged ? statistic_type(number, "real") : "real") + " p" + number_text(number) +
-                  "[kUnitChannels];");
         unit_bytes_ += (single_ ? 4 : 8) * static_cast<int>(cut_.unit_channels) *
                        (merged ? state_numbers(which.statistic) : 1);
       }
     }
+    write_unit_members(text);
     for (int i = 0; i < sweep_count(); ++i)
       if (has_channels(i))
         text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
@@ -430,7 +429,7 @@ class SlicesWriter : UnitWriter {
     if (has_channels(0)) write_parameters(text, 0);
     int number = cut_.first;
     for (; step(number).kind != StepKind::kSweep; ++number)
-      text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
+      if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
     if (number > cut_.first) text.line("__syncthreads();");
     write_pass(text, 0);
     // While the other blocks are waited for.
@@ -451,7 +450,7 @@ class SlicesWriter : UnitWriter {
     int which = 0;
     for (; number <= cut_.last; ++number) {
       if (step(number).kind == StepKind::kFinalise) {
-        text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
+        if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
         text.line("__syncthreads();");
         continue;
       }
@@ -460,7 +459,7 @@ class SlicesWriter : UnitWriter {
         if (which > 0) text.line(collect(which));
         text.line("take_totals(team, unit.values->totals" + number_text(which) + ", " + lists(which) +
                   ", round + 1);");
-        if (writes_totals(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
+        if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
       }
       ++which;
     }

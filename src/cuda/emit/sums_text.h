@@ -1,7 +1,6 @@
 // The structs of a sweep's statistics in the text of a kernel `rows`.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,14 +9,14 @@
 namespace fuseblock::cuda {
 
 struct TakenStatistic {
-  std::string name;   // of the field
-  std::string type;   // `Moments<real>`
-  std::int32_t step;  // of the program, whose result it is taken of
+  std::string name;  // of the field
+  std::string type;  // `Moments<real>`
+  int result;        // of the program, by its number, that it is taken of
 };
 
 // `SumsN`, which is merged, and `RunningN`, which a thread adds elements to; N is the sweep's number. `of_unit`: one for a
-// whole unit, in place of one for each of its channels.
+// whole unit, in place of one for each of its channels. `results`: how many the program has.
 void write_sums_structs(Text& text, const std::string& sweep, bool of_unit,
-                        const std::vector<TakenStatistic>& taken);
+                        const std::vector<TakenStatistic>& taken, int results);
 
 }  // namespace fuseblock::cuda

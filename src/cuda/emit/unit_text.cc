@@ -17,6 +17,7 @@ UnitWriter::UnitWriter(const Schedule& schedule, const KernelCut& cut)
   for (int i = cut.first; i <= cut.last; ++i)
     if (step(i).kind == StepKind::kSweep) sweeps_.push_back(i);
   domain_ = sweep(0).domain;
+  find_local_values();
 }
 
 void UnitWriter::write_sums_struct(Text& text, const std::string& name, const std::string& results,
@@ -92,7 +93,7 @@ std::string UnitWriter::channel_value(int input) {
   const Slot& which = slot(input);
   if (which.kind == SlotKind::kStatistic) return in_unit_text(which.part, which.component);
   const std::string from = tensor(input);
-  return "to_real(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
+  return "to_real(" + from + ".at(unit.n, unit.first_channel + c))";
 }
 
 bool UnitWriter::made_here(int input) const {
@@ -150,6 +151,7 @@ void UnitWriter::find_unit_sums() {
       if (sink.kind == SinkKind::kStatistic) all = all && merged_alone(sink.part);
     unit_sums_.push_back(all);
   }
+  find_local_values();
 }
 
 int UnitWriter::unit_sum(int number) const {
@@ -170,11 +172,12 @@ std::string UnitWriter::in_unit_text(int number, int component) {
   if (in_unit(number)) {
     if (which.kind == PartKind::kRegroup) return regroup_text(number);
     const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+    if (local_values_[at(number)]) return "p" + number_text(number);
     return "unit.values->p" + number_text(number) + "[c]" + (merged ? field : "");
   }
   const int where = component == 0 ? statistic_slot(number) : schedule_.statistic_slot(number, component);
   const std::string from = tensor(where);
-  return "to_real(" + from + ".data[" + from + ".offset(unit.n, unit.first_channel + c)])";
+  return "to_real(" + from + ".at(unit.n, unit.first_channel + c))";
 }
 
 std::string UnitWriter::regroup_text(int number) {
@@ -183,52 +186,130 @@ std::string UnitWriter::regroup_text(int number) {
   const std::int64_t groups = part(operand).extents[1];
   if (which.extents[1] < groups) return in_unit_text(operand);
   const std::string from = tensor(statistic_slot(operand));
-  return "to_real(" + from + ".data[" + from + ".offset(unit.n, (unit.first_channel + c) / " +
-         number_text(which.extents[1] / groups) + ")])";
+  return "to_real(" + from + ".at(unit.n, (unit.first_channel + c) / " +
+         number_text(which.extents[1] / groups) + "))";
+}
+
+bool UnitWriter::is_worked_out(int number) const {
+  const Part& which = part(number);
+  return in_unit(number) && which.kind != PartKind::kComponent && which.kind != PartKind::kRegroup &&
+         unit_sum(number) < 0;
+}
+
+bool UnitWriter::merges_channels(int number) const {
+  const Part& which = part(number);
+  if (which.kind != PartKind::kMerge && which.kind != PartKind::kReduce) return false;
+  return which.statistic != Statistic::kSum || group_channels(number) != 1;
+}
+
+std::int64_t UnitWriter::group_channels(int number) const {
+  const Part& which = part(number);
+  const Part& operand = part(which.operands[0]);
+  const bool over_c = which.axes.contains(Axis::kC) && operand.extents[1] != 1;
+  return over_c ? operand.extents[1] / which.groups : 1;
+}
+
+// A value is a name of one loop over channels where nothing but later values of the same loop take it.
+void UnitWriter::find_local_values() {
+  local_values_.assign(schedule_.graph.parts.size(), false);
+  for (int i = cut_.first; i <= cut_.last; ++i) {
+    if (step(i).kind != StepKind::kFinalise) continue;
+    std::vector<int> loop;
+    auto end_loop = [&] {
+      for (int number : loop) local_values_[at(number)] = taken_only_by(number, loop);
+      loop.clear();
+    };
+    for (int number : step(i).parts) {
+      if (!is_worked_out(number)) continue;
+      if (merges_channels(number))
+        end_loop();
+      else
+        loop.push_back(number);
+    }
+    end_loop();
+  }
+}
+
+bool UnitWriter::taken_only_by(int number, const std::vector<int>& users) const {
+  const Part& which = part(number);
+  if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce || cut_.shared[at(number)])
+    return false;
+  for (int i = 0; i < static_cast<int>(schedule_.graph.parts.size()); ++i) {
+    const std::vector<int>& operands = part(i).operands;
+    if (std::find(operands.begin(), operands.end(), number) != operands.end() &&
+        std::find(users.begin(), users.end(), i) == users.end())
+      return false;
+  }
+  const auto takes = [&](int each) { return slot(each).part == number; };
+  for (int i = cut_.first; i <= cut_.last; ++i) {
+    const ScheduleStep& which_step = step(i);
+    const std::vector<int>& slots =
+        which_step.kind == StepKind::kSweep ? which_step.sweep.inputs : which_step.operands;
+    if (std::any_of(slots.begin(), slots.end(), takes)) return false;
+  }
+  return true;
+}
+
+bool UnitWriter::has_finalise(int i) const {
+  return std::find(finalises_.begin(), finalises_.end(), i) != finalises_.end();
 }
 
 void UnitWriter::write_finalise_units(Text& text) {
   for (int i = cut_.first; i <= cut_.last; ++i) {
     if (step(i).kind != StepKind::kFinalise && !writes_totals(i)) continue;
+    Text body;
+    write_finalise_unit(body, i);
+    if (body.str().empty()) continue;
+    finalises_.push_back(i);
     text.line("template <class Crew>");
     text.open("__device__ void finalise_" + number_text(i) +
               "(const Arguments& a, const Unit& unit, const Team& team) {");
-    bool open = false;
-    auto end_loop = [&] {
-      if (open) text.close();
-      open = false;
-    };
-    auto begin_loop = [&] {
-      if (!open) text.open("for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {");
-      open = true;
-    };
-    if (step(i).kind == StepKind::kFinalise)
-      for (int number : step(i).parts) {
-        const Part& which = part(number);
-        if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup ||
-            unit_sum(number) >= 0)
-          continue;
-        if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
-          end_loop();
-          text.line("Crew::sync();");
-          write_merge(text, number);
-          text.line("Crew::sync();");
-        } else {
-          begin_loop();
-          text.open("{  // " + narrator_.label(number));
-          const std::string value =
-              write_statements(
-                  text, which.formula.steps(),
-                  [&](int input) { return in_unit_text(which.operands[at(input)]); }, "real", single_)
-                  .back();
-          text.line("unit.values->p" + number_text(number) + "[c] = " + value + ";");
-          text.close();
-        }
-      }
-    end_loop();
-    write_to_memory(text, i);
+    write_finalise_unit(text, i);
     text.close();
   }
+}
+
+void UnitWriter::write_finalise_unit(Text& text, int i) {
+  bool open = false;
+  bool apart = false;  // whether others' values may be taken
+  auto end_loop = [&] {
+    if (open) text.close();
+    open = false;
+  };
+  for (int number : step(i).kind == StepKind::kFinalise ? step(i).parts : std::vector<int>()) {
+    if (!is_worked_out(number)) continue;
+    if (merges_channels(number)) {
+      end_loop();
+      if (!apart) text.line("Crew::sync();");
+      write_merge(text, number);
+      text.line("Crew::sync();");
+      apart = true;
+      continue;
+    }
+    if (!open) text.open("for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {");
+    open = true;
+    apart = false;
+    write_value(text, number);
+  }
+  end_loop();
+  write_to_memory(text, i, apart);
+}
+
+void UnitWriter::write_value(Text& text, int number) {
+  const Part& which = part(number);
+  const std::string name = "p" + number_text(number);
+  std::string value;
+  if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) {
+    value = "{" + in_unit_text(which.operands[0]) + "}";  // a sum of one
+  } else {
+    const auto steps = which.formula.steps();
+    value = write_nested(
+                text, steps, [&](int input) { return in_unit_text(which.operands[at(input)]); }, "real",
+                single_, {static_cast<std::int32_t>(steps.size()) - 1}, {}, name + "_")
+                .back();
+  }
+  text.line((local_values_[at(number)] ? "const real " + name : "unit.values->" + name + "[c]") + " = " +
+            value + ";  // " + narrator_.label(number));
 }
 
 int UnitWriter::write_unit_members(Text& text) const {
@@ -237,12 +318,11 @@ int UnitWriter::write_unit_members(Text& text) const {
     if (step(i).kind != StepKind::kFinalise) continue;
     for (int number : step(i).parts) {
       const Part& which = part(number);
-      if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup ||
-          unit_sum(number) >= 0)
-        continue;
+      if (!is_worked_out(number)) continue;
       const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
-      text.line((merged ? statistic_type(number, "real") : "real") + " p" + number_text(number) +
-                "[kUnitChannels];");
+      if (!local_values_[at(number)])
+        text.line((merged ? statistic_type(number, "real") : "real") + " p" + number_text(number) +
+                  "[kUnitChannels];");
       bytes += static_cast<int>(cut_.unit_channels) * 8 * (merged ? state_numbers(which.statistic) : 1);
     }
   }
@@ -256,7 +336,7 @@ bool UnitWriter::writes_totals(int i) const {
   });
 }
 
-void UnitWriter::write_to_memory(Text& text, int i) {
+void UnitWriter::write_to_memory(Text& text, int i, bool apart) {
   std::vector<std::pair<int, std::string>> stores;  // slot, value
   if (step(i).kind == StepKind::kSweep) {
     for (const Sink& sink : step(i).sweep.sinks)
@@ -279,34 +359,42 @@ void UnitWriter::write_to_memory(Text& text, int i) {
     }
   }
   if (stores.empty()) return;
-  text.line("Crew::sync();");
+  if (!apart) text.line("Crew::sync();");
   text.line("if (team.member != 0) return;");
   text.open("for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {");
-  for (const auto& [to, value] : stores) write_store(text, to, value);
+  std::string last;  // condition
+  for (const auto& [to, value] : stores) {
+    const std::string condition = store_condition(to);
+    if (condition != last && !last.empty()) text.close();
+    if (condition != last && !condition.empty()) text.open("if (" + condition + ") {");
+    last = condition;
+    text.line(store_text(to, value));
+  }
+  if (!last.empty()) text.close();
   text.close();
 }
 
-void UnitWriter::write_store(Text& text, int to, const std::string& value) {
+std::string UnitWriter::store_condition(int to) const {
   const Extents& extents = slot(to).extents;
   std::string condition;
-  std::string channel = "unit.first_channel + c";
   if (extents[0] == 1 && domain_[0] != 1) condition = "unit.n == 0";
-  if (extents[1] != domain_[1]) {
-    const std::int64_t group = domain_[1] / std::max<std::int64_t>(extents[1], 1);
+  if (extents[1] != domain_[1])
     condition += (condition.empty() ? "" : " && ") + std::string("(unit.first_channel + c) % ") +
-                 number_text(group) + " == 0";
-    channel = "(unit.first_channel + c) / " + number_text(group);
-  }
-  const std::string name = tensor(to);
-  text.line((condition.empty() ? "" : "if (" + condition + ") ") + "assign(" + name + ".data[" + name +
-            ".offset(unit.n, " + channel + ")], " + value + ");");
+                 number_text(domain_[1] / std::max<std::int64_t>(extents[1], 1)) + " == 0";
+  return condition;
+}
+
+std::string UnitWriter::store_text(int to, const std::string& value) {
+  const Extents& extents = slot(to).extents;
+  std::string channel = "unit.first_channel + c";
+  if (extents[1] != domain_[1])
+    channel = "(" + channel + ") / " + number_text(domain_[1] / std::max<std::int64_t>(extents[1], 1));
+  return "assign(" + tensor(to) + ".at(unit.n, " + channel + "), " + value + ");";
 }
 
 void UnitWriter::write_merge(Text& text, int number) {
   const Part& which = part(number);
   const Part& operand = part(which.operands[0]);
-  const bool over_c = which.axes.contains(Axis::kC) && operand.extents[1] != 1;
-  const std::string group = number_text(over_c ? operand.extents[1] / which.groups : 1);
   const std::string type = statistic_type(number, "real");
   std::string state;
   if (which.kind == PartKind::kReduce) {
@@ -320,16 +408,8 @@ void UnitWriter::write_merge(Text& text, int number) {
       state += ", " + literal(static_cast<double>(operand.count), single_);
   }
   text.line("// " + narrator_.label(number));
-  text.open("for (int group = Crew::warp(); group < kUnitChannels / " + group +
-            "; group += Crew::kCrewWarps) {");
-  text.line(type + " total;");
-  text.line("total.clear();");
-  text.line("for (int c = group * " + group + " + threadIdx.x % 32; c < (group + 1) * " + group +
-            "; c += 32) total.merge(" + type + "{" + state + "});");
-  text.line("total = warp::from_first(warp::merge(total));");
-  text.line("for (int c = group * " + group + " + threadIdx.x % 32; c < (group + 1) * " + group +
-            "; c += 32) unit.values->p" + number_text(number) + "[c] = total;");
-  text.close();
+  text.line("merge_groups<Crew, kUnitChannels, " + number_text(group_channels(number)) + ">(unit.values->p" +
+            number_text(number) + ", [&](int c) { return " + type + "{" + state + "}; });");
 }
 
 }  // namespace fuseblock::cuda

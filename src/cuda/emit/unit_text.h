@@ -40,6 +40,8 @@ class UnitWriter : public KernelWriter {
   void write_finalise_units(Text& text);
   // Members of UnitValues: what finalise steps work out for each channel. Returns their bytes, or a few more.
   int write_unit_members(Text& text) const;
+  // Whether there is a function for a step: one that works nothing out by units has none.
+  bool has_finalise(int step) const;
   // Whether a sweep's statistics are needed outside of the unit.
   bool writes_totals(int step) const;
 
@@ -72,10 +74,27 @@ class UnitWriter : public KernelWriter {
   // Groups' numbers at their channels, or the other way round.
   std::string regroup_text(int number);
   // The statistics of a step that are outputs, or that somebody outside of the unit needs.
-  void write_to_memory(Text& text, int step);
-  void write_store(Text& text, int to, const std::string& value);
+  // `apart`: behind a barrier already.
+  void write_to_memory(Text& text, int step, bool apart);
+  // Whether a finalise step works a part out by units, as a value of its own.
+  bool is_worked_out(int number) const;
+  // Whether a part joins what several threads have.
+  bool merges_channels(int number) const;
+  // The channels that a merge joins.
+  std::int64_t group_channels(int number) const;
+  void find_local_values();
+  bool taken_only_by(int number, const std::vector<int>& users) const;
+  void write_finalise_unit(Text& text, int step);
+  // The statement that works a value out for channel `c`.
+  void write_value(Text& text, int number);
+  // Where a thread writes to a tensor, empty for everywhere, and how.
+  std::string store_condition(int to) const;
+  std::string store_text(int to, const std::string& value);
   // Merges over groups of channels, one warp a group.
   void write_merge(Text& text, int number);
+
+  std::vector<bool> local_values_;  // by parts: those that are names of one loop
+  std::vector<int> finalises_;      // steps that have a function
 };
 
 }  // namespace fuseblock::cuda

@@ -3,8 +3,9 @@
 
     python3 benchmarks/gpu/conv_tables.py
 
-Rows are those of benchmarks/results/h200/conv.json, by mode and layout, or what the program printed where it
-was stopped before it wrote them, conv.txt; the page has two marks, and what stands between them is replaced.
+The records are those of benchmarks/results/h200: conv.json, by mode and layout; tune.json and
+tune_reference.json, the cost model's divisions beside the fastest. The page has marks around both, and what
+stands between them is replaced.
 """
 
 from __future__ import annotations
@@ -15,13 +16,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORD = ROOT / "benchmarks" / "results" / "h200" / "conv.json"
+RECORDS = ROOT / "benchmarks" / "results" / "h200"
 PAGE = ROOT / "docs" / "conv-on-gpu.md"
-BEGIN, END = "<!-- tables: begin -->\n", "<!-- tables: end -->"
-HEAD = (
-    "| | floor | fuseblock | times the floor | PyTorch's best | times as long | error | PyTorch's |\n"
-    "|---|---|---|---|---|---|---|---|"
-)
 # With the module as a user calls it: its time, and what it runs.
 MODULE_HEAD = (
     "| | floor | fuseblock | times the floor | PyTorch's best | times as long | error | PyTorch's "
@@ -51,6 +47,17 @@ def starts(rows: list[dict[str, Any]]) -> str:
     return "\n" + head + "\n".join(lines) + "\n" if lines else ""
 
 
+def mean_gain(rows: list[dict[str, Any]]) -> str:
+    """Geometric means over the best of the peers: of all rows, and without second forms of a block."""
+
+    def mean(some: list[dict[str, Any]]) -> str:
+        logarithms = [math.log(min(row["peers"].values()) / row["fuseblock_ms"]) for row in some]
+        return f"{math.exp(sum(logarithms) / len(logarithms)):.2f} over {len(some)} rows"
+
+    first = [row for row in rows if not row["case"].endswith("_k3")]
+    return f"{mean(first)}, {mean(rows)} with `_k3`" if 0 < len(first) < len(rows) else mean(rows)
+
+
 def tables(rows: list[dict[str, Any]]) -> str:
     """A table for each mode and layout, with the mean gain over the best of the peers."""
     parts = []
@@ -65,38 +72,65 @@ def tables(rows: list[dict[str, Any]]) -> str:
         if not chosen:
             continue
         lines = "\n".join(map(line, chosen))
-        gains = [min(row["peers"].values()) / row["fuseblock_ms"] for row in chosen]
-        gain = math.exp(sum(map(math.log, gains)) / len(gains))
         peers = ", ".join(sorted({name for row in chosen for name in row["peers"]}))
         parts.append(
             f"{mode}, {layout}:\n\n{MODULE_HEAD}\n{lines}\n\n"
-            f"Against the best of {peers}: geometric mean {gain:.2f} over {len(chosen)} rows.\n"
+            f"Against the best of {peers}: geometric mean {mean_gain(chosen)}.\n"
         )
     return "\n".join(parts) + starts(rows)
 
 
-def printed(text: str) -> str:
-    """What the program printed, as a table: times in us there, in ms here."""
+def rates(record: dict[str, Any]) -> str:
+    """What the GPU reached: products, a multiply-add being two operations, and copies."""
+    products = ", ".join(
+        f"{name} {2e-12 * rate:.0f}" for name, rate in record["rates"].items() if name != "copy"
+    )
+    return f"{record['device']}: TFLOP/s {products}; copies {record['rates']['copy'] / 1e12:.2f} TB/s.\n\n"
+
+
+def division(launch: dict[str, Any]) -> str:
+    """A launch with its fastest division."""
+    return f"{launch['kernel']} {launch['division'] or 'as the cost model says'}"
+
+
+def tuning(record: dict[str, Any]) -> str:
+    """The cost model's divisions beside the fastest: whole blocks, then their launches."""
     lines = []
-    for line in text.splitlines()[2:]:
-        name, mode, ours, floor, _, peer, _, *errors = line.split()
-        cells = [f"{float(each) / 1e3:.4f}" for each in (floor, ours)]
-        cells += [f"{float(ours) / float(floor):.2f}", f"{float(peer) / 1e3:.3f}"]
-        cells += [f"{float(peer) / float(ours):.2f}", *errors]
-        lines.append(f"| `{name}`, {mode} | {' | '.join(cells)} |")
-    return f"{text.splitlines()[0]}.\n\n{HEAD}\n" + "\n".join(lines) + "\n"
+    for row in record["rows"]:
+        launches = row["launches"]
+        times = "; ".join(f"{each['by_cost_model_ms']:.4f}, {each['tuned_ms']:.4f}" for each in launches)
+        lines.append(
+            f"| `{row['case']}` | {row['by_cost_model_ms']:.4f} | {row['tuned_ms']:.4f} | "
+            f"{row['ratio']:.3f} | {times} | {'; '.join(map(division, launches))} |"
+        )
+    head = (
+        "| | by the cost model | fastest | ratio | launches, both | fastest division |\n"
+        "|---|---|---|---|---|---|\n"
+    )
+    mean = f"geometric mean {record['geometric_mean']:.3f}, worst {record['worst']:.3f}"
+    return f"{record['cases']}, {len(lines)} rows, {mean}:\n\n{head}" + "\n".join(lines) + "\n"
+
+
+def renewed(page: str) -> str:
+    """The page with the tables of the records."""
+    conv, held_out, reference = (
+        json.loads((RECORDS / f"{name}.json").read_text()) for name in ("conv", "tune", "tune_reference")
+    )
+    parts = {
+        "tables": rates(conv) + tables(conv["rows"]),
+        "tuning": f"{tuning(held_out)}\n{tuning(reference)}",
+    }
+    for name, text in parts.items():
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+        before, rest = page.split(begin)
+        _, after = rest.split(end)
+        page = f"{before}{begin}\n{text}\n{end}{after}"
+    return page
 
 
 def main() -> None:
     """Replaces the tables of the page."""
-    page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    if RECORD.exists():
-        text = tables(json.loads(RECORD.read_text())["rows"])
-    else:
-        text = printed(RECORD.with_suffix(".txt").read_text())
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    PAGE.write_text(renewed(PAGE.read_text()))
 
 
 if __name__ == "__main__":

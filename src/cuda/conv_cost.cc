@@ -25,8 +25,8 @@ constexpr Shares kRollShares = {0.25, 0.13, 0.125};
 // 1,128,256,256. conv_transpose3d_relu_gn reaches more (0.32, 0.13, 0.24), conv3d(32, k=3, pad=1) on
 // 2,32,64,64,64 less (0.19 in tf32, 0.15 in 16 bits).
 constexpr Shares kWideShares = {0.25, 0.14, 0.17};
-// `conv_deep` takes so many times as long as its clocks say at the rate of an H200, and longer by its beginning and
-// end: conv_transpose3d_relu_gn and conv2d(128, k=3, pad=1) on 1,128,256,256 there, in tf32.
+// `conv_deep` takes so many times as long as its clocks say at the rate of an H200, and longer by its
+// beginning and end: conv_transpose3d_relu_gn and conv2d(128, k=3, pad=1) on 1,128,256,256 there, in tf32.
 constexpr double kDeepLonger = 1.15;
 constexpr double kDeepEnds = 80e-6;
 constexpr double kClockRate = 1.755e9;

@@ -54,9 +54,9 @@ bool fits(const ConvDeepConstants& constants, const ConvWideWork& work, const Gp
 }
 
 // Clocks of a multiprocessor for all tiles. A product of 64 x N takes the tensor cores N / 2 clocks, and
-// shared memory 16 + N / 4 for both factors; what is behind it gives about 24 bytes. A stager takes some 200 clocks
-// for each of its cells of four loads. The program runs alone, and so do the sums of strict mode that are added
-// up.
+// shared memory 16 + N / 4 for both factors; what is behind it gives about 24 bytes. A stager takes some 200
+// clocks for each of its cells of four loads. The program runs alone, and so do the sums of strict mode that
+// are added up.
 double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
   constexpr double kMemoryRate = 24;
   constexpr double kOverlap = 0.15;  // what is left of the smaller of both

@@ -422,8 +422,10 @@ __device__ inline void wait(unsigned long long* barrier, unsigned int parity) {
   const std::vector<float> out =
       run(body, {.threads = 64}, "#define BYTES 16\n#define ARRIVALS 1\n" + before);
   for (int warp = 0; warp < 2; ++warp)
-    for (int i = 0; i < 20; ++i)
-      EXPECT_EQ(out[static_cast<std::size_t>(32 + warp * 32 + i)], static_cast<float>(-1 - i / 4)) << i;
+    for (int i = 0; i < 20; ++i) {
+      const int turn = i / 4;
+      EXPECT_EQ(out[static_cast<std::size_t>(32 + warp * 32 + i)], static_cast<float>(-1 - turn)) << i;
+    }
   EXPECT_NE(
       failure(body, {.threads = 64}, "#define BYTES 16\n#define ARRIVALS 4\n" + before).find("mbarrier"),
       std::string::npos);

@@ -133,7 +133,7 @@ int UnitWriter::state_numbers(Statistic statistic) {
 void UnitWriter::find_unit_sums() {
   auto merged_alone = [&](int number) {
     if (cut_.shared[at(number)]) return false;
-    const auto direct = [&](int input) { return slot(input).part == number; };
+    const auto direct = [&](int input) { return input >= 0 && slot(input).part == number; };
     for (int i = 0; i < sweep_count(); ++i)
       if (std::any_of(sweep(i).inputs.begin(), sweep(i).inputs.end(), direct)) return false;
     for (int i = 0; i < static_cast<int>(schedule_.graph.parts.size()); ++i) {
@@ -240,7 +240,8 @@ bool UnitWriter::taken_only_by(int number, const std::vector<int>& users) const 
         std::find(users.begin(), users.end(), i) == users.end())
       return false;
   }
-  const auto takes = [&](int each) { return slot(each).part == number; };
+  // A sweep's own source has no slot.
+  const auto takes = [&](int each) { return each >= 0 && slot(each).part == number; };
   for (int i = cut_.first; i <= cut_.last; ++i) {
     const ScheduleStep& which_step = step(i);
     const std::vector<int>& slots =

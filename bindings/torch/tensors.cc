@@ -52,6 +52,24 @@ Tensor empty_strided(std::span<const std::int64_t> extents, std::span<const std:
   return Tensor(handle);
 }
 
+// A view's strides, those of extents of 1 too as a dense tensor of its layout has them: PyTorch tells by them whether a
+// tensor is channels_last.
+std::vector<std::int64_t> whole_strides(const ConstTensorView& view) {
+  const std::size_t rank = view.extents.size();
+  const bool channels_last = (rank == 4 || rank == 5) && view.extents[1] > 1 && view.strides[1] == 1;
+  std::vector<std::size_t> inwards(rank);
+  std::iota(inwards.begin(), inwards.end(), 0);
+  if (channels_last) std::rotate(inwards.begin() + 1, inwards.begin() + 2, inwards.end());
+  std::vector<std::int64_t> strides(view.strides.begin(), view.strides.end());
+  std::int64_t inside = 1;
+  for (std::size_t i = rank; i-- > 0;) {
+    const std::size_t axis = inwards[i];
+    if (view.extents[axis] == 1) strides[axis] = inside;
+    inside *= view.extents[axis];
+  }
+  return strides;
+}
+
 }  // namespace
 
 std::optional<Place> find_place(const Tensor& tensor) {
@@ -128,28 +146,6 @@ std::span<std::byte> bytes_of(const Tensor& tensor, Place place) {
     throw UserError("saved: expected the bytes that `forward` saved, got " + type_text(tensor));
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
-
-namespace {
-
-// A view's strides, those of extents of 1 too as a dense tensor of its layout has them: PyTorch tells by them whether a
-// tensor is channels_last.
-std::vector<std::int64_t> whole_strides(const ConstTensorView& view) {
-  const std::size_t rank = view.extents.size();
-  const bool channels_last = (rank == 4 || rank == 5) && view.extents[1] > 1 && view.strides[1] == 1;
-  std::vector<std::size_t> inwards(rank);
-  std::iota(inwards.begin(), inwards.end(), 0);
-  if (channels_last) std::rotate(inwards.begin() + 1, inwards.begin() + 2, inwards.end());
-  std::vector<std::int64_t> strides(view.strides.begin(), view.strides.end());
-  std::int64_t inside = 1;
-  for (std::size_t i = rank; i-- > 0;) {
-    const std::size_t axis = inwards[i];
-    if (view.extents[axis] == 1) strides[axis] = inside;
-    inside *= view.extents[axis];
-  }
-  return strides;
-}
-
-}  // namespace
 
 Tensor borrow(const ConstTensorView& view, Place place) {
   static const std::int32_t kStrided = aoti_torch_layout_strided();

@@ -62,17 +62,12 @@ ConvKernel kernel_of(const Lowered& lowered, const Part& part) {
   return conv_kernel(conv, *input, false, false);
 }
 
-ConvMode mode_of(DType dtype, Precision precision) {
-  if (byte_size(dtype) == 2) return ConvMode::k16Bits;
-  return precision == Precision::kTf32 ? ConvMode::kTf32 : ConvMode::kStrict;
-}
-
 // Whether `conv` would be `conv_roll`.
 bool rolls(const ConvSum& conv, DType dtype, const DeviceDescription& device, Precision precision) {
   ConvWork work;
   work.conv = conv;
   work.element_bytes = static_cast<int>(byte_size(dtype));
-  work.mode = mode_of(dtype, precision);
+  work.mode = conv_mode(precision, dtype);
   work.wishes = ConvWishes::of_environment();
   return work.wishes.roll.value_or(1) != 0 && conv_rolls(gpu_of(device), work);
 }
@@ -82,7 +77,7 @@ double deep_seconds(const ConvSum& conv, DType dtype, const DeviceDescription& d
   ConvWideWork work;
   work.conv = conv;
   work.element_bytes = static_cast<int>(byte_size(dtype));
-  work.mode = mode_of(dtype, precision);
+  work.mode = conv_mode(precision, dtype);
   work.wishes = ConvWishes::of_environment();
   const Gpu gpu = gpu_of(device);
   return conv_deepens(gpu, work) ? conv_deep_clocks(gpu, work) * kDeepLonger / kClockRate + kDeepEnds : 0;

@@ -343,6 +343,23 @@ void ConvSweepWriter::write_finalise_calls(Text& text) const {
     if (has_finalise(i)) text.line("finalise_" + number_text(i) + "<Block>(a, unit, team);");
 }
 
+void ConvSweepWriter::write_finish_sample(Text& text) {
+  scalar("const char*", "weights");
+  scalar("unsigned int*", "finished");
+  scalar("unsigned int*", "arrived");
+  scalar("Sums0*", "list0");
+  text.line("// Behind the last tile of a sample.");
+  text.open("__device__ void finish_sample(const Arguments& a, const Unit& unit) {");
+  write_finalise_calls(text);
+  text.close();
+}
+
+std::string ConvSweepWriter::types_text(bool far) const {
+  return std::string("typedef int Count;\n") +
+         (far ? "typedef long long Offset;\n\n" : "typedef int Offset;\n\n") + device_file("types.cuh") +
+         "\ntypedef " + element_name(element_type(input_)) + " Element;\n";
+}
+
 void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) {
   scalar("unsigned int*", "finished");
   if (totals()) {

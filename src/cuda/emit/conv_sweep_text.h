@@ -35,6 +35,11 @@ class ConvSweepWriter : public UnitWriter {
   bool write_programs(Text& text);
   // Calls of the finalise steps, for `unit`.
   void write_finalise_calls(Text& text) const;
+  // finish_sample, of a kernel whose tiles follow each other through all samples, and the scalars by which its
+  // weights come and the statistics of its blocks are joined.
+  void write_finish_sample(Text& text);
+  // The types that such a kernel takes, before the other device files. `far`: offsets need 64 bits.
+  std::string types_text(bool far) const;
   // run_item, of a kernel whose stages are `stages`, and the scalars it joins a sample's items by.
   void write_run_item(Text& text, const std::string& stages);
 

@@ -114,9 +114,9 @@ class ConvWriter : ConvSweepWriter {
 
 }  // namespace
 
-ConvMode conv_mode(const Schedule& schedule, DType dtype) {
+ConvMode conv_mode(Precision precision, DType dtype) {
   if (dtype != DType::kF32) return ConvMode::k16Bits;
-  return schedule.precision == Precision::kTf32 ? ConvMode::kTf32 : ConvMode::kStrict;
+  return precision == Precision::kTf32 ? ConvMode::kTf32 : ConvMode::kStrict;
 }
 
 std::string conv_mode_name(ConvMode mode) {

@@ -10,8 +10,8 @@ namespace fuseblock::cuda {
 
 enum class ConvMode : std::uint8_t { kTf32, kStrict, k16Bits };
 
-// By the type of the elements that are multiplied and the schedule's precision.
-ConvMode conv_mode(const Schedule& schedule, DType dtype);
+// By the type of the elements that are multiplied and the plan's precision.
+ConvMode conv_mode(Precision precision, DType dtype);
 // `tf32`, `strict`, `16 bits`.
 std::string conv_mode_name(ConvMode mode);
 

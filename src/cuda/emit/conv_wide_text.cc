@@ -57,20 +57,9 @@ class ConvWideWriter : ConvSweepWriter {
     for (const char* name :
          {"items", "tiles", "strip_tiles", "in_d", "in_h", "in_w", "out_d", "out_h", "out_w"})
       scalar("long long", name);
-    scalar("const char*", "weights");
-    scalar("unsigned int*", "finished");
-    scalar("unsigned int*", "arrived");
-    scalar("Sums0*", "list0");
-    programs.line("// Behind the last tile of a sample.");
-    programs.open("__device__ void finish_sample(const Arguments& a, const Unit& unit) {");
-    write_finalise_calls(programs);
-    programs.close();
+    write_finish_sample(programs);
 
-    std::string text = head(constants(tail));
-    text += "typedef int Count;\n";
-    text += constants_.far ? "typedef long long Offset;\n\n" : "typedef int Offset;\n\n";
-    text += device_file("types.cuh");
-    text += "\ntypedef " + element_name(element_type(input_)) + " Element;\n";
+    std::string text = head(constants(tail)) + types_text(constants_.far);
     for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "copies.cuh", "crew.cuh",
                              "team.cuh", "mma.cuh", "conv_wide_cells.cuh"})
       text += "\n" + device_file(file);

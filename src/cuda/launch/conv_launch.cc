@@ -96,7 +96,7 @@ class ConvLaunch : public KernelLaunch {
       : schedule_(schedule), cut_(cut), gpu_(gpu), input_(sweep().staged[0].inputs[0]) {
     const DType dtype = element_type(schedule, input_);
     work_.conv = conv_sum(schedule, sweep().source);
-    work_.mode = conv_mode(schedule, dtype);
+    work_.mode = conv_mode(schedule.precision, dtype);
     work_.element_bytes = static_cast<int>(byte_size(dtype));
     work_.channel_numbers = 0;
     work_.wishes = ConvWishes::of_environment();

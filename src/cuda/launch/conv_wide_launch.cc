@@ -83,7 +83,7 @@ class ConvWideLaunch : public KernelLaunch {
       : schedule_(schedule), cut_(cut), gpu_(gpu), input_(sweep().staged[0].inputs[0]) {
     const DType dtype = element_type(schedule, input_);
     work_.conv = conv_sum(schedule, sweep().source);
-    work_.mode = conv_mode(schedule, dtype);
+    work_.mode = conv_mode(schedule.precision, dtype);
     work_.element_bytes = static_cast<int>(byte_size(dtype));
     const ConvWideText trial = conv_wide_text(schedule, cut, {});
     work_.values_bytes = trial.values_bytes;

@@ -21,53 +21,60 @@ __device__ inline float bias_of(const typename Sweep::Channel* channels, int i) 
   return Sweep::bias(channels[within(channel_of(i / 4 * 2 + i % 2))]);
 }
 
+constexpr unsigned int kAllRows = (1u << kRows) - 1;
+
+// The program and the sinks for each channel of a lane's positions. `kWhole`: all of them are there.
+template <class Sweep, bool kWhole>
+__device__ inline void take_channels(const Arguments& a, const typename Sweep::Channel* channels,
+                                     const typename Sweep::Places (&places)[kRows], unsigned int inside,
+                                     const float (&products)[kMTiles][kNTiles][4],
+                                     typename Sweep::Kept (&kept)[kColumns]) {
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) {
+    const int c = within(channel_of(e));
+    const typename Sweep::Channel channel = channels[c];
+    const typename Sweep::Steps steps = Sweep::steps(a, c);
+    typename Sweep::Results results[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      results[i] = Sweep::program(channel, places[i], steps, products[i / 2][e / 2][i % 2 * 2 + e % 2]);
+    if constexpr (Sweep::kStatistics) kept[e].add(results, kWhole ? kAllRows : inside);
+    if (channel_of(e) < kChannels) {
+#pragma unroll
+      for (int i = 0; i < kRows; ++i)
+        if (kWhole || (inside >> i & 1)) Sweep::store(places[i], steps, results[i]);
+    }
+  }
+}
+
 template <class Sweep>
 __device__ inline void take_products(const Arguments& a, const Unit& unit,
                                      const typename Sweep::Channel* channels, const Sites& sites,
                                      const float (&products)[kMTiles][kNTiles][4],
                                      typename Sweep::Kept (&kept)[kColumns], int& count) {
-  constexpr unsigned int kAllRows = (1u << kRows) - 1;
   typename Sweep::Places places[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(a, unit, sites.at[i]);
   if constexpr (kOverPositions != 0) {
-    auto results_of = [&](int e, typename Sweep::Results(&results)[kRows]) {
-      const int c = within(channel_of(e));
-      const typename Sweep::Channel channel = channels[c];
-#pragma unroll
-      for (int i = 0; i < kRows; ++i)
-        results[i] =
-            Sweep::program(channel, places[i], Sweep::steps(a, c), products[i / 2][e / 2][i % 2 * 2 + e % 2]);
-    };
     if constexpr (Sweep::kStatistics) {
       if (__any_sync(0xffffffffu, count == 0)) {
 #pragma unroll
         for (int e = 0; e < kColumns; ++e) {
+          const int c = within(channel_of(e));
           typename Sweep::Results results[kRows];
-          results_of(e, results);
+#pragma unroll
+          for (int i = 0; i < kRows; ++i)
+            results[i] = Sweep::program(channels[c], places[i], Sweep::steps(a, c),
+                                        products[i / 2][e / 2][i % 2 * 2 + e % 2]);
           kept[e].begin(results, count == 0 ? sites.inside : 0);
         }
       }
     }
-    // Most groups of a warp have all their positions.
-    const bool plain = __all_sync(0xffffffffu, sites.inside == kAllRows);
-#pragma unroll
-    for (int e = 0; e < kColumns; ++e) {
-      const int c = within(channel_of(e));
-      typename Sweep::Results results[kRows];
-      results_of(e, results);
-      if constexpr (Sweep::kStatistics) {
-        if (plain)
-          kept[e].add(results, kAllRows);
-        else
-          kept[e].add(results, sites.inside);
-      }
-      if (channel_of(e) < kChannels) {
-#pragma unroll
-        for (int i = 0; i < kRows; ++i)
-          if (sites.inside >> i & 1) Sweep::store(places[i], Sweep::steps(a, c), results[i]);
-      }
-    }
+    // Most groups of a warp have all their positions; channels are then taken without a branch between them.
+    if (__all_sync(0xffffffffu, sites.inside == kAllRows))
+      take_channels<Sweep, true>(a, channels, places, kAllRows, products, kept);
+    else
+      take_channels<Sweep, false>(a, channels, places, sites.inside, products, kept);
     count += __popc(sites.inside);
   } else {
     unsigned int there = 0;
@@ -75,20 +82,23 @@ __device__ inline void take_products(const Arguments& a, const Unit& unit,
     for (int e = 0; e < kColumns; ++e)
       if (channel_of(e) < kChannels) there |= 1u << e;
     if (kChannels % 8 == 0) there = kAllElements;
+    typename Sweep::Results results[kRows][kColumns];
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) {
+      const int c = within(channel_of(e));
+      const typename Sweep::Channel channel = channels[c];
+      const typename Sweep::Steps steps = Sweep::steps(a, c);
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        results[i][e] = Sweep::program(channel, places[i], steps, products[i / 2][e / 2][i % 2 * 2 + e % 2]);
+        if ((there >> e & 1) && (sites.inside >> i & 1)) Sweep::store(places[i], steps, results[i][e]);
+      }
+    }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      typename Sweep::Results results[kColumns];
-#pragma unroll
-      for (int e = 0; e < kColumns; ++e) {
-        const int c = within(channel_of(e));
-        results[e] = Sweep::program(channels[c], places[i], Sweep::steps(a, c),
-                                    products[i / 2][e / 2][i % 2 * 2 + e % 2]);
-        if ((there >> e & 1) && (sites.inside >> i & 1))
-          Sweep::store(places[i], Sweep::steps(a, c), results[e]);
-      }
       typename Sweep::Sums total;
       total.clear();
-      total.add(results, there);
+      total.add(results[i], there);
       total.merge_lanes();
       if (threadIdx.x % 4 == 0 && (sites.inside >> i & 1)) Sweep::end(a, unit, sites.at[i], total);
     }

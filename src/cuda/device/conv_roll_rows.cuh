@@ -53,6 +53,9 @@ __device__ inline Fetched fetch(const Arguments& a, int n, int plane, const Rows
     const Element* row = data + rows.at[i];
 #pragma unroll
     for (int word = 0; word < 4; ++word) fetched.words[i][word] = 0;
+    // Few warps have the last rows.
+    if (kStageRows % kThreads != 0 && i == kFetches - 1 && (int)threadIdx.x + i * kThreads >= kStageRows)
+      continue;
 #pragma unroll
     for (int e = 0; e < kRowElements; ++e) {
       const Cell cell = cell_of(e);

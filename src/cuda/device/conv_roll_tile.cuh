@@ -62,9 +62,14 @@ __device__ inline unsigned int bits_of(bf16 x) { return x.bits; }
 __device__ inline unsigned int bits_of(f16 x) { return x.bits; }
 __device__ inline unsigned int bits_of(float x) { return __float_as_uint(x); }
 
-// What products take of an f32 number: the nearest tf32, and in strict mode the rest.
+// What products take of an f32 number: the nearest tf32, and in strict mode the rest. They ignore lower bits.
 __device__ inline void take_apart(unsigned int word, unsigned int& large, unsigned int& small) {
-  const float x = __uint_as_float(word), rounded = to_tf32(x);
+  const float x = __uint_as_float(word);
+  if (kMode == kTf32) {
+    large = fabsf(x) < __int_as_float(0x7f800000) ? word + 0x1000 : word;
+    return;
+  }
+  const float rounded = to_tf32(x);
   large = __float_as_uint(rounded);
   small = rest_of(x, rounded);
 }

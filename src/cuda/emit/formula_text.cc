@@ -47,30 +47,43 @@ bool is_comparison(Primitive primitive) {
          primitive == Primitive::kEqual;
 }
 
-// The operand of a hardswish, select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6)), whose outer select is `step`; -1 for others.
-std::int32_t hardswish_operand(std::span<const Formula::Step> steps, const Formula::Step& step) {
-  auto at = [&](std::int32_t id) -> const Formula::Step& { return steps[static_cast<std::size_t>(id)]; };
-  auto is_constant = [&](std::int32_t id, double value) {
+// Looks for a hardswish among the steps of a formula.
+class HardswishFinder {
+ public:
+  explicit HardswishFinder(std::span<const Formula::Step> steps) : steps_(steps) {}
+
+  // The operand x of x * (x + 3) / 6, which is `step`; -1 for others.
+  std::int32_t inner_operand(const Formula::Step& step) const {
+    if (step.primitive != Primitive::kDiv || !is_constant(step.b, 6)) return -1;
+    const Formula::Step& product = at(step.a);
+    const std::int32_t x = product.a;
+    return product.primitive == Primitive::kMul && is(product.b, Primitive::kAdd, x, 3) ? x : -1;
+  }
+
+  // Of select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6)), whose outer select is `step`.
+  std::int32_t operand(const Formula::Step& step) const {
+    if (step.primitive != Primitive::kSelect || at(step.a).primitive != Primitive::kLessEqual) return -1;
+    const std::int32_t x = at(step.a).a;
+    if (!is(step.a, Primitive::kLessEqual, x, -3)) return -1;
+    const Formula::Step& low = at(step.b);
+    if (low.primitive != Primitive::kMul || !is_constant(low.a, 0) || low.b != x) return -1;
+    const Formula::Step& high = at(step.c);
+    if (high.primitive != Primitive::kSelect || high.b != x || !is(high.a, Primitive::kGreaterEqual, x, 3))
+      return -1;
+    return inner_operand(at(high.c)) == x ? x : -1;
+  }
+
+ private:
+  const Formula::Step& at(std::int32_t id) const { return steps_[static_cast<std::size_t>(id)]; }
+  bool is_constant(std::int32_t id, double value) const {
     return at(id).primitive == Primitive::kConstant && at(id).constant == value;
-  };
-  auto is = [&](std::int32_t id, Primitive primitive, std::int32_t x, double constant) {
+  }
+  bool is(std::int32_t id, Primitive primitive, std::int32_t x, double constant) const {
     return at(id).primitive == primitive && at(id).a == x && is_constant(at(id).b, constant);
-  };
-  if (step.primitive != Primitive::kSelect || at(step.a).primitive != Primitive::kLessEqual) return -1;
-  const std::int32_t x = at(step.a).a;
-  if (!is(step.a, Primitive::kLessEqual, x, -3)) return -1;
-  const Formula::Step& low = at(step.b);
-  if (low.primitive != Primitive::kMul || !is_constant(low.a, 0) || low.b != x) return -1;
-  const Formula::Step& high = at(step.c);
-  if (high.primitive != Primitive::kSelect || high.b != x || !is(high.a, Primitive::kGreaterEqual, x, 3))
-    return -1;
-  const Formula::Step& quotient = at(high.c);
-  if (quotient.primitive != Primitive::kDiv || !is_constant(quotient.b, 6)) return -1;
-  const Formula::Step& product = at(quotient.a);
-  const bool found =
-      product.primitive == Primitive::kMul && product.a == x && is(product.b, Primitive::kAdd, x, 3);
-  return found ? x : -1;
-}
+  }
+
+  std::span<const Formula::Step> steps_;
+};
 
 }  // namespace
 
@@ -199,6 +212,9 @@ class StatementWriter {
   }
 
   std::string quotient(const Formula::Step& step) const {
+    // Between its ends, as of a tanh.
+    const std::int32_t operand = branchless() ? HardswishFinder(steps_).inner_operand(step) : -1;
+    if (operand >= 0) return "branchless::hardswish(" + name(operand) + ")";
     const Formula::Step& dividend = steps_[at(step.a)];
     const Formula::Step& divisor = steps_[at(step.b)];
     if (dividend.primitive == Primitive::kConstant && dividend.constant == 1 &&
@@ -226,7 +242,7 @@ class StatementWriter {
   bool branchless() const { return rounding_.branchless && single_; }
 
   std::string choice(const Formula::Step& step) const {
-    const std::int32_t operand = branchless() ? hardswish_operand(steps_, step) : -1;
+    const std::int32_t operand = branchless() ? HardswishFinder(steps_).operand(step) : -1;
     if (operand >= 0) return "branchless::hardswish(" + name(operand) + ")";
     return name(step.a) + " != 0 ? " + name(step.b) + " : " + name(step.c);
   }

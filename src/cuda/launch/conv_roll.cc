@@ -234,7 +234,9 @@ class Divider {
     trial.stage_bytes = static_cast<int>(stages);
     const std::int64_t blocks = std::int64_t{gpu_.multiprocessors} * trial.blocks;
     // A segment that begins meets planes that others have met.
-    for (std::int64_t segments = 1; segments == 1 || segments * 2 <= work.conv.out[0]; segments *= 2) {
+    constexpr std::int64_t kFewSegments = 8;
+    for (std::int64_t segments = 1; segments == 1 || segments * 2 <= work.conv.out[0];
+         segments += segments < kFewSegments ? 1 : segments) {
       trial.depths = static_cast<int>(ceil_div(work.conv.out[0], segments));
       if (trial.depths != wishes.depths.value_or(trial.depths)) continue;
       const auto tiles = conv_roll_tiles(trial, work_.conv);
@@ -293,7 +295,7 @@ ConvRollConstants divide_conv_roll(const Gpu& gpu, const ConvWork& work, const C
 
 std::vector<Division> conv_roll_divisions(const Gpu& gpu, const ConvWork& work,
                                           const ConvRollBytes& shared_bytes) {
-  constexpr double kCountedTwice = 1.15;
+  constexpr double kCountedTwice = 1.2;
   std::vector<Division> result;
   for (const int fold : {0, 1})
     for (const int threads : kThreads)

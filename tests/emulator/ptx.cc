@@ -343,7 +343,8 @@ class Translator {
         {"mbarrier.init.shared::cta.b64", "begin_barrier"},
         {"mbarrier.arrive.shared::cta.b64", "arrive_at_barrier"},
         {"mbarrier.arrive.expect_tx.shared::cta.b64", "arrive_at_barrier"},
-        {"mbarrier.try_wait.parity.shared::cta.b64", "is_over"}};
+        {"mbarrier.try_wait.parity.shared::cta.b64", "is_over"},
+        {"mbarrier.test_wait.parity.shared::cta.b64", "is_over"}};
     const auto function = kFunctions.find(name_);
     if (function == kFunctions.end()) unknown("");
     const bool waits = function->second == "is_over";

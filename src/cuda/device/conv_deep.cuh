@@ -28,6 +28,14 @@ constexpr int kSums = kColumnsN / 2;              // of a lane
 constexpr int kPieces32 = (kColumnsN + 31) / 32;  // of 32 positions, that the program takes at once
 constexpr int kUnits = kImageBytes / 16, kSlotUnits = kSlotBytes / 16;  // as descriptors count
 
+// Those who multiply, as who works statistics out.
+struct Consumers {
+  static constexpr int kCrewThreads = kConsumers, kCrewWarps = kConsumers / 32;
+  static __device__ int thread() { return (int)threadIdx.x; }
+  static __device__ int warp() { return (int)threadIdx.x / 32; }
+  static __device__ void sync() { asm volatile("bar.sync 2, %0;" ::"n"(kConsumers) : "memory"); }
+};
+
 __device__ inline int warpgroup_row() { return (int)threadIdx.x / 128 % kGroupsM; }
 __device__ inline int warpgroup_column() { return (int)threadIdx.x / 128 / kGroupsM; }
 // A warp's first channel in its block of channels; a lane has two, eight apart.
@@ -50,7 +58,7 @@ __device__ inline void multiply_tap(unsigned int weights, unsigned int image, bo
                                     float (&sums)[kSums]) {
   auto step = [&](int k, int part_of_weights, int part_of_image, bool keep_sums) {
     warpgroup::multiply(
-        sums, matrix_at(weights + part_of_weights * kStageCells + k * 2 * kBlockChannels, kBlockChannels),
+        sums, matrix_at(weights + part_of_weights * kSlotCells + k * 2 * kRowChannels, kRowChannels),
         matrix_at(image + part_of_image * kPartCells + k * 2 * kQuad, kQuad), keep_sums ? 1 : 0);
   };
   if constexpr (kMode == kStrict) {
@@ -98,9 +106,8 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
     const unsigned int all = __ballot_sync(0xffffffffu, site.inside);
     if (all == 0) continue;
     if constexpr (Sweep::kStatistics) {
-      unsigned int inside = 0;
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) inside |= (all >> (i / 2 * 8 + lane % 4 * 2 + i % 2) & 1) << i;
+      // The lane's own two bits of each byte, one behind the other.
+      const unsigned int inside = (all >> lane % 4 * 2 & 0x03030303u) * 0x01041040u >> 24;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int c = first_channel + (has_channel(block, channel_of(e)) ? channel_of(e) : 0);
@@ -149,10 +156,35 @@ template <class Sweep>
 __device__ inline void begin_span(const Arguments& a, const Unit& unit, int span) {
   const int block = channel_block_of(span);
   const int first = first_channel_of(block), channels = channels_of(block);
-  __syncthreads();
-  for (int c = (int)threadIdx.x; c < channels; c += kThreads)
+  Consumers::sync();
+  for (int c = (int)threadIdx.x; c < channels; c += kConsumers)
     Sweep::read_channel(a, unit, first + c, unit.values->channels0[first + c]);
-  __syncthreads();
+  Consumers::sync();
+}
+
+// The statistics of a span's runs, of one channel by kMergers neighbouring threads: each takes every kMergers-th
+// run, some at once, since they come from afar.
+constexpr int kMergers = kConsumers / kBlockChannels;
+
+template <class Sums>
+__device__ inline Sums merge_runs(const Arguments& a, int span) {
+  constexpr int kAtOnce = 8;
+  const int c = (int)threadIdx.x / kMergers, end = last_block(a, span);
+  Sums total;
+  total.clear();
+#pragma unroll 1
+  for (int run = first_block(a, span) + (int)threadIdx.x % kMergers; run <= end; run += kMergers * kAtOnce) {
+    Sums some[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      some[i] = read_of_other_block(a.list0 + (min(run + i * kMergers, end) + span) * kBlockChannels + c);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (run + i * kMergers <= end) total.merge(some[i]);
+  }
+#pragma unroll
+  for (int distance = 1; distance < kMergers; distance *= 2) total.merge(from_lane_at(total, distance));
+  return total;
 }
 
 // Merges the block's statistics of a span, and those of the whole sample where it is the last to come.
@@ -169,19 +201,18 @@ __device__ inline void end_span(const Arguments& a, const Unit& unit, int span, 
       const Sums other = from_lane_at(total, distance);
       total.merge(other);
     }
-    if (threadIdx.x < kConsumers && threadIdx.x % 4 == 0)
-      shared.list0[warpgroup_column()][channel_of(e)] = total;
+    if (threadIdx.x % 4 == 0) shared.list0[warpgroup_column()][channel_of(e)] = total;
   }
-  __syncthreads();
+  Consumers::sync();
   // Runs have their places in the order of blocks and spans.
-  for (int c = (int)threadIdx.x; c < channels; c += kThreads) {
+  for (int c = (int)threadIdx.x; c < channels; c += kConsumers) {
     Sums total = shared.list0[0][c];
 #pragma unroll 1
     for (int i = 1; i < kGroupsN; ++i) total.merge(shared.list0[i][c]);
     a.list0[((int)blockIdx.x + span) * kBlockChannels + c] = total;
   }
   __threadfence();
-  __syncthreads();
+  Consumers::sync();
   __shared__ bool last;
   const int spans = unit.n * kChannelBlocks;
   if (threadIdx.x == 0) {
@@ -189,31 +220,19 @@ __device__ inline void end_span(const Arguments& a, const Unit& unit, int span, 
     for (int i = 0; i < kChannelBlocks; ++i) runs += last_block(a, spans + i) - first_block(a, spans + i) + 1;
     last = atomicAdd(a.arrived + unit.n, 1u) == (unsigned int)runs - 1;
   }
-  __syncthreads();
+  Consumers::sync();
   if (!last) return;
   __threadfence();
 #pragma unroll 1
-  for (int block = 0; block < kChannelBlocks; ++block)
-    for (int c = (int)threadIdx.x; c < channels_of(block); c += kThreads) {
-      const int end = last_block(a, spans + block);
-      Sums total;
-      total.clear();
-#pragma unroll 1
-      for (int i = first_block(a, spans + block); i <= end; ++i)
-        total.merge(read_of_other_block(a.list0 + (i + spans + block) * kBlockChannels + c));
+  for (int block = 0; block < kChannelBlocks; ++block) {
+    const Sums total = merge_runs<Sums>(a, spans + block);
+    const int c = (int)threadIdx.x / kMergers;
+    if (c < channels_of(block) && threadIdx.x % kMergers == 0)
       unit.values->totals0[first_channel_of(block) + c] = total;
-    }
-  __syncthreads();
+  }
+  Consumers::sync();
   finish_sample(a, unit);
 }
-
-// The two buffers of staged input in turn, by the chunks, planes and tiles of a run.
-struct Staged {
-  int buffer;
-  unsigned int phase;  // its parity
-
-  __device__ Staged next() const { return {1 - buffer, phase ^ (unsigned int)buffer}; }
-};
 
 // Calls `each` for all that is staged of a tile, one after the other: chunk and depth of the filter.
 template <class Each>
@@ -224,25 +243,34 @@ __device__ inline void for_stages(const Tile& tile, const Each& each) {
     for (int depth = tile.depth; depth < tile.depth_end; ++depth) each(chunk, depth);
 }
 
-// Copies the weights of tiles up to `end` into the ring, as soon as nobody reads what was there. By one thread.
-__device__ inline void copy_weights(const Arguments& a, int end, int run_end, Shared& shared, char* ring) {
-  Tap ahead = shared.ahead;
-  Slot free = shared.free;
+// Copies the weights of tiles `first` to `end` into the rings, one for each row of warpgroups, as soon as nobody
+// reads what was there. By one thread, which looks at the rings in turn, since none waits for another.
+__device__ inline void copy_weights(const Arguments& a, int first, int end, Shared& shared, char* rings) {
+  Tap ahead[kGroupsM];
+  Slot free[kGroupsM] = {};
+#pragma unroll
+  for (int row = 0; row < kGroupsM; ++row) ahead[row] = first_tap(a, first, row);
+  bool left = true;
 #pragma unroll 1
-  while (ahead.tile < end) {
-    arrivals::wait(&shared.empty[free.number], free.phase ^ 1);
-    begin_weights(a, ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
-    advance(a, run_end, ahead);
-    free = free.next();
+  while (left) {
+    left = false;
+#pragma unroll
+    for (int row = 0; row < kGroupsM; ++row) {
+      if (ahead[row].tile >= end) continue;
+      left = true;
+      const int slot = free[row].number;
+      if (!arrivals::is_over(&shared.empty[row][slot], free[row].phase ^ 1)) continue;
+      begin_weights(a, ahead[row], rings + (row * kStages + slot) * kSlotBytes, &shared.full[row][slot]);
+      advance(a, end, row, ahead[row]);
+      free[row] = free[row].next();
+    }
   }
-  shared.ahead = ahead;
-  shared.free = free;
 }
 
 // Stages the input of tiles `first` to `end`, as soon as nobody reads what was there.
-__device__ inline void stage_input(const Arguments& a, int first, int end, Shared& shared, char* image,
-                                   Staged& staged) {
+__device__ inline void stage_input(const Arguments& a, int first, int end, Shared& shared, char* image) {
   const int thread = producers::thread();
+  Staged staged = {};
 #pragma unroll 1
   for (int number = first; number < end; ++number) {
     const Tile tile = tile_of(a, number);
@@ -251,22 +279,23 @@ __device__ inline void stage_input(const Arguments& a, int first, int end, Share
     producers::sync();
     for_stages(tile, [&](int chunk, int depth) {
       const Source source = source_of(a, tile, shared.places, chunk, depth);
-      char* to = image + staged.buffer * kImageBytes;
+      char* to = image + staged.number * kImageBytes;
+      Place next = Place::first(thread);
       Fetched fetched[kPieces];
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, thread, i);
-      arrivals::wait(&shared.taken[staged.buffer], staged.phase ^ 1);
+      for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, next);
+      arrivals::wait(&shared.taken[staged.number], staged.phase ^ 1);
 #pragma unroll 1
       for (int cell = 0; cell < kThreadCells; cell += kPieces) {
 #pragma unroll
         for (int i = 0; i < kPieces; ++i) {
           put(fetched[i], to);
-          if (cell + kPieces < kThreadCells) fetched[i] = fetch(a, source, thread, cell + kPieces + i);
+          if (cell + kPieces < kThreadCells) fetched[i] = fetch(a, source, next);
         }
       }
       arrivals::publish_rows();
       __syncwarp();
-      if (threadIdx.x % 32 == 0) arrivals::arrive(&shared.staged[staged.buffer]);
+      if (threadIdx.x % 32 == 0) arrivals::arrive(&shared.staged[staged.number]);
       staged = staged.next();
     });
   }
@@ -278,11 +307,72 @@ struct Progress {
   Staged staged;
 };
 
-// The products of tiles `first` to `end`, and their sums' way through the program. By the consumers.
+// The products of a tile into `sums`. `behind` is called for each stage once its last products have begun.
+template <class Behind>
+__device__ inline void multiply_tile(const Tile& tile, Shared& shared, unsigned int images, unsigned int weights,
+                                     Progress& progress, float (&sums)[kSums], const Behind& behind) {
+  const int ring = warpgroup_row();
+  float some[kSums] = {};
+  float(&taken)[kSums] = kMode == kStrict ? some : sums;
+  bool begun = false;  // there was a tap of this tile before
+  for_stages(tile, [&](int, int) {
+    const Staged staged = progress.staged;
+    arrivals::wait(&shared.staged[staged.number], staged.phase);
+#pragma unroll 1
+    for (int row = 0; row < kFilterH; ++row) {
+#pragma unroll 1
+      for (int column = 0; column < kFilterW; ++column) {
+        const Slot slot = progress.slot;
+        arrivals::wait(&shared.full[ring][slot.number], slot.phase);
+        warpgroup::hold(taken);
+        warpgroup::begin();
+        multiply_tap(weights + slot.number * kSlotUnits,
+                     images + staged.number * kUnits + row * kDilationH * kPitch + column * kDilationW,
+                     column > 0, taken);
+        warpgroup::commit();
+        // The products of the tap before are done.
+        warpgroup::wait(1);
+        warpgroup::hold(taken);
+        if (threadIdx.x % 32 == 0 && begun) {
+          arrivals::arrive(&shared.empty[ring][slot.before().number]);
+          if (row == 0 && column == 0) arrivals::arrive(&shared.taken[staged.before().number]);
+        }
+        begun = true;
+        progress.slot = slot.next();
+      }
+      if constexpr (kMode == kStrict) {
+        warpgroup::wait(0);
+        warpgroup::hold(some);
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) sums[i] += some[i];
+      }
+    }
+    progress.staged = staged.next();
+    behind();
+  });
+  warpgroup::wait(0);
+  warpgroup::hold(taken);
+  if (threadIdx.x % 32 == 0) {
+    arrivals::arrive(&shared.empty[ring][progress.slot.before().number]);
+    arrivals::arrive(&shared.taken[progress.staged.before().number]);
+  }
+}
+
+// The products of tiles `first` to `end` of a span, and their sums' way through the program. By the consumers, of
+// which those with the first channels begin some stages before the others: while one goes through the program
+// the other multiplies. `parity` is that of the span in the run.
 template <class Sweep>
 __device__ inline void consume(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
-                               unsigned int images, unsigned int weights, Progress& progress,
-                               typename Sweep::Kept (&kept)[2], int& count) {
+                               unsigned int images, unsigned int weights, unsigned int parity,
+                               Progress& progress, typename Sweep::Kept (&kept)[2], int& count) {
+  const bool leads = kLead > 0 && warpgroup_row() == 0;
+  if (kLead > 0 && !leads) arrivals::wait(&shared.lead, parity);
+  int stages = leads ? kLead : 0;  // until the others begin
+  auto lead_by = [&](int count) {
+    if (stages == 0) return;
+    stages = max(stages - count, 0);
+    if (stages == 0 && threadIdx.x % 32 == 0) arrivals::arrive(&shared.lead);
+  };
 #pragma unroll 1
   for (int number = first; number < end; ++number) {
     const Tile tile = tile_of(a, number);
@@ -298,82 +388,20 @@ __device__ inline void consume(const Arguments& a, const Unit& unit, int first, 
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[i] = bias[i / 2 % 2];
     }
-    float some[kSums] = {};
-    float(&taken)[kSums] = kMode == kStrict ? some : sums;
-    bool begun = false;  // there was a tap of this tile before
-    for_stages(tile, [&](int, int) {
-      const Staged staged = progress.staged;
-      arrivals::wait(&shared.staged[staged.buffer], staged.phase);
-#pragma unroll 1
-      for (int row = 0; row < kFilterH; ++row) {
-#pragma unroll 1
-        for (int column = 0; column < kFilterW; ++column) {
-          const Slot slot = progress.slot;
-          arrivals::wait(&shared.full[slot.number], slot.phase);
-          warpgroup::hold(taken);
-          warpgroup::begin();
-          multiply_tap(weights + slot.number * kSlotUnits,
-                       images + staged.buffer * kUnits + row * kDilationH * kPitch + column * kDilationW,
-                       column > 0, taken);
-          warpgroup::commit();
-          // The products of the tap before are done.
-          warpgroup::wait(1);
-          warpgroup::hold(taken);
-          if (threadIdx.x % 32 == 0 && begun) {
-            arrivals::arrive(&shared.empty[slot.before().number]);
-            if (row == 0 && column == 0) arrivals::arrive(&shared.taken[1 - staged.buffer]);
-          }
-          begun = true;
-          progress.slot = slot.next();
-        }
-        if constexpr (kMode == kStrict) {
-          warpgroup::wait(0);
-          warpgroup::hold(some);
-#pragma unroll
-          for (int i = 0; i < kSums; ++i) sums[i] += some[i];
-        }
-      }
-      progress.staged = staged.next();
-    });
-    warpgroup::wait(0);
-    warpgroup::hold(taken);
-    if (threadIdx.x % 32 == 0) {
-      arrivals::arrive(&shared.empty[progress.slot.before().number]);
-      arrivals::arrive(&shared.taken[1 - progress.staged.buffer]);
-    }
+    multiply_tile(tile, shared, images, weights, progress, sums, [&] { lead_by(1); });
+    lead_by(kLead);
     take_sums<Sweep>(a, unit, tile, shared, sums, kept, count);
   }
 }
 
-// All tiles of a block's run. `image` has room for two staged chunks, `ring` for the weights of kStages taps.
+// All tiles of a run, span by span, by the consumers.
 template <class Sweep>
-__device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image, char* ring) {
-  if (threadIdx.x < 2) shared.run[threadIdx.x] = run_begin(a, (int)(blockIdx.x + threadIdx.x));
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      arrivals::begin(&shared.full[i], 1);
-      arrivals::begin(&shared.empty[i], kConsumers / 32);
-    }
-    for (int i = 0; i < 2; ++i) {
-      arrivals::begin(&shared.staged[i], kStagers / 32);
-      arrivals::begin(&shared.taken[i], kConsumers / 32);
-    }
-    arrivals::publish();
-  }
-  __syncthreads();
-  const int begin = shared.run[0], end = shared.run[1];
-  if (begin >= end) return;
-  if (threadIdx.x == 0) {
-    shared.ahead = first_tap(a, begin);
-    shared.free = {0, 0};
-  }
-  const unsigned int images = place_of(image) + warpgroup_column() * kColumnsN;
-  const unsigned int weights = place_of(ring) + warpgroup_row() * 64;
-  const bool produces = warp::from_first((int)threadIdx.x) >= kConsumers;
+__device__ inline void consume_run(const Arguments& a, int begin, int end, Shared& shared, unsigned int images,
+                                   unsigned int weights) {
   Progress progress = {};
-  Staged staged = {};
+  unsigned int parity = 0;
 #pragma unroll 1
-  for (int number = begin; number < end;) {
+  for (int number = begin; number < end; parity ^= 1) {
     const int span = number / (int)a.tiles;
     const int stop = min(end, (span + 1) * (int)a.tiles);
     const Unit unit = {sample_of(span), 0, &shared.values};
@@ -382,20 +410,49 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
     kept[0].clear();
     kept[1].clear();
     int count = 0;
-    if (produces) {
-      warpgroup::set_registers<kProducerRegisters, false>();
-      if (warp::from_first(producers::thread()) < kStagers)
-        stage_input(a, number, stop, shared, image, staged);
-      else if (threadIdx.x % 32 == 0)
-        copy_weights(a, stop, end, shared, ring);
-      __syncwarp();
-      warpgroup::set_registers<kLaunchRegisters, true>();
-    } else {
-      warpgroup::set_registers<kConsumerRegisters, true>();
-      consume<Sweep>(a, unit, number, stop, shared, images, weights, progress, kept, count);
-      warpgroup::set_registers<kLaunchRegisters, false>();
-    }
+    consume<Sweep>(a, unit, number, stop, shared, images, weights, parity, progress, kept, count);
     if constexpr (Sweep::kStatistics) end_span<Sweep>(a, unit, span, shared, kept, count);
     number = stop;
+  }
+}
+
+// All tiles of a block's run. `image` has room for kImages staged chunks, `ring` for the weights of kStages taps
+// for each row of warpgroups.
+template <class Sweep>
+__device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image, char* ring) {
+  if (threadIdx.x < 64) {
+    const int edge = (int)threadIdx.x / 32, place = run_begin(a, (int)blockIdx.x + edge);
+    if (threadIdx.x % 32 == 0) shared.run[edge] = place;
+  }
+  if (threadIdx.x == 0) {
+    for (int row = 0; row < kGroupsM; ++row)
+      for (int i = 0; i < kStages; ++i) {
+        arrivals::begin(&shared.full[row][i], 1);
+        arrivals::begin(&shared.empty[row][i], kConsumers / kGroupsM / 32);
+      }
+    for (int i = 0; i < kImages; ++i) {
+      arrivals::begin(&shared.staged[i], kStagers / 32);
+      arrivals::begin(&shared.taken[i], kConsumers / 32);
+    }
+    arrivals::begin(&shared.lead, kConsumers / kGroupsM / 32);
+    arrivals::publish();
+  }
+  __syncthreads();
+  const int begin = shared.run[0], end = shared.run[1];
+  if (begin >= end) return;
+  const int warp = warp::from_first((int)threadIdx.x / 32);
+  if (warp >= kConsumers / 32) {
+    warpgroup::set_registers<kProducerRegisters, false>();
+    if (warp < (kConsumers + kStagers) / 32)
+      stage_input(a, begin, end, shared, image);
+    else if (threadIdx.x % 32 == 0)
+      copy_weights(a, begin, end, shared, ring);
+    __syncwarp();
+    if constexpr (kTail != 0) warpgroup::set_registers<kLaunchRegisters, true>();
+  } else {
+    warpgroup::set_registers<kConsumerRegisters, true>();
+    consume_run<Sweep>(a, begin, end, shared, place_of(image) + warpgroup_column() * kColumnsN,
+                       place_of(ring) + warpgroup_row() * kStages * kSlotUnits);
+    if constexpr (kTail != 0) warpgroup::set_registers<kLaunchRegisters, false>();
   }
 }

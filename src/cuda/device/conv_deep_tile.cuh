@@ -21,7 +21,11 @@ constexpr int kPartCells = kChunkCells * kQuad;
 constexpr int kImageBytes = (kParts * kPartCells + 1) * 16;  // with one cell for what is not there
 constexpr int kThreadCells = (kImageCells + kStagers - 1) / kStagers;
 constexpr int kPlaneTaps = kFilterH * kFilterW;
-constexpr int kSlotBytes = kParts * kStageBytes;  // of the weights of one tap
+// The weights of one tap, of a row of warpgroups; kGroupRows is how many of these a group's channels are.
+constexpr int kRowChannels = 64;
+constexpr int kSlotCells = kChunkCells * kRowChannels;  // of one part
+constexpr int kSlotBytes = kParts * kSlotCells * 16;
+constexpr int kGroupRows = (kGroupOut + kRowChannels - 1) / kRowChannels;
 
 namespace producers {
 
@@ -87,15 +91,15 @@ __device__ inline long long cost_before(const Arguments& a, int number) {
 __device__ inline int block_of(const Arguments& a, int number) {
   return (int)(cost_before(a, number) * gridDim.x / a.cost);
 }
+// By a warp, 32 tiles at a time.
 __device__ inline int run_begin(const Arguments& a, int block) {
   int begin = 0, end = (int)a.items;
 #pragma unroll 1
   while (begin < end) {
-    const int middle = (begin + end) / 2;
-    if (block_of(a, middle) < block)
-      begin = middle + 1;
-    else
-      end = middle;
+    const int step = (end - begin + 31) / 32, trial = begin + (int)threadIdx.x % 32 * step;
+    const int before = __popc(__ballot_sync(0xffffffffu, trial < end && block_of(a, trial) < block));
+    end = min(end, begin + before * step);
+    if (before > 0) begin += (before - 1) * step + 1;
   }
   return begin;
 }
@@ -156,13 +160,31 @@ struct Fetched {
   int place;  // in cells
 };
 
-// A stager's cell i. Neighbouring threads have neighbouring channels where these are neighbours in memory,
-// else neighbouring positions.
-__device__ inline Fetched fetch(const Arguments& a, const Source& source, int thread, int i) {
-  const int number = i * kStagers + thread;
-  const int quad = kVectors != 0 ? number % kChunkCells : number / kBoxPositions;
-  const int position = kVectors != 0 ? number / kChunkCells : number % kBoxPositions;
-  const bool exists = number < kImageCells;
+// A cell by its channels and its position. Those of a stager are kStagers apart; neighbouring threads have
+// neighbouring channels where these are neighbours in memory, else neighbouring positions.
+struct Place {
+  int quad, position;
+
+  static __device__ Place first(int thread) {
+    return kVectors != 0 ? Place{thread % kChunkCells, thread / kChunkCells}
+                         : Place{thread / kBoxPositions, thread % kBoxPositions};
+  }
+  __device__ bool exists() const { return kVectors != 0 ? position < kBoxPositions : quad < kChunkCells; }
+  __device__ void advance() {
+    constexpr int kFast = kVectors != 0 ? kChunkCells : kBoxPositions;
+    int& fast = kVectors != 0 ? quad : position;
+    int& slow = kVectors != 0 ? position : quad;
+    fast += kStagers % kFast;
+    slow += kStagers / kFast;
+    if (fast >= kFast) fast -= kFast, ++slow;
+  }
+};
+
+// The cell at `next`, which goes on to the stager's next one.
+__device__ inline Fetched fetch(const Arguments& a, const Source& source, Place& next) {
+  const int quad = next.quad, position = next.position;
+  const bool exists = next.exists();
+  next.advance();
   Fetched cell;
   cell.place = exists ? quad * kQuad + position : kParts * kPartCells;
   const Offset place = source.places[exists ? position : 0];
@@ -201,21 +223,24 @@ struct Tap {
   int place, end, count;
 };
 
-__device__ inline Tap first_tap(const Arguments& a, int number) {
+// Of a row of warpgroups; one that has no channels takes the group's last.
+__device__ inline Tap first_tap(const Arguments& a, int number, int row) {
   const Tile tile = tile_of(a, number);
-  const int chunk = channel_block_of(tile.span) * kChunks * kChunkTaps;
+  const int block = channel_block_of(tile.span);
+  const int rows = block / kGroupBlocks * kGroupRows + min(block % kGroupBlocks * kGroupsM + row, kGroupRows - 1);
+  const int chunk = rows * kChunks * kChunkTaps;
   return {number, chunk + tile.depth * kPlaneTaps, chunk + tile.depth_end * kPlaneTaps,
           (tile.depth_end - tile.depth) * kPlaneTaps};
 }
 
 // The tap that follows, of the next tile behind the last of one, if that is before `end`.
-__device__ inline void advance(const Arguments& a, int end, Tap& tap) {
+__device__ inline void advance(const Arguments& a, int end, int row, Tap& tap) {
   if (++tap.place < tap.end) return;
   if ((tap.end - 1) / kChunkTaps % kChunks + 1 < kChunks) {
     tap.place += kChunkTaps - tap.count;
     tap.end += kChunkTaps;
   } else if (++tap.tile < end) {
-    tap = first_tap(a, tap.tile);
+    tap = first_tap(a, tap.tile, row);
   }
 }
 
@@ -226,16 +251,19 @@ __device__ inline void begin_weights(const Arguments& a, const Tap& tap, char* t
   arrivals::copy_begin(to, a.weights + (long long)tap.place * kSlotBytes, kSlotBytes, barrier);
 }
 
-// The ring of weights: taps are numbered through all tiles of a run; tap t is in slot t % kStages, in its
-// phase t / kStages.
-struct Slot {
+// A place in a ring: what goes through it is numbered over all tiles of a run; number t is in slot t % kCount, in
+// its phase t / kCount.
+template <int kCount>
+struct Ring {
   int number;
   unsigned int phase;  // its parity
 
-  __device__ Slot next() const {
-    return number + 1 == kStages ? Slot{0, phase ^ 1} : Slot{number + 1, phase};
+  __device__ Ring next() const {
+    return number + 1 == kCount ? Ring{0, phase ^ 1} : Ring{number + 1, phase};
   }
-  __device__ Slot before() const {
-    return number == 0 ? Slot{kStages - 1, phase ^ 1} : Slot{number - 1, phase};
+  __device__ Ring before() const {
+    return number == 0 ? Ring{kCount - 1, phase ^ 1} : Ring{number - 1, phase};
   }
 };
+typedef Ring<kStages> Slot;    // of the weights of one tap
+typedef Ring<kImages> Staged;  // of the input of a chunk in one plane

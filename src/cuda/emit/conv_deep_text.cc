@@ -8,7 +8,6 @@
 namespace fuseblock::cuda {
 namespace {
 
-constexpr int kProductRows = 64;
 // From one channel to the next in shared memory, where 32 positions of 16 of them change lanes: no bank
 // conflicts in either direction.
 constexpr int kExchangePitch = 40;
@@ -20,6 +19,7 @@ class ConvDeepWriter : ConvSweepWriter {
   ConvDeepWriter(const Schedule& schedule, const KernelCut& cut, const ConvDeepConstants& constants)
       : ConvSweepWriter(schedule, cut), constants_(constants) {
     moves_ = true;
+    crew_ = "Consumers";
   }
 
   ConvWideText run() {
@@ -50,7 +50,7 @@ class ConvDeepWriter : ConvSweepWriter {
     text += "\n" + programs.str() + "\n" + device_file("conv_deep.cu");
     ConvWideText result;
     result.kernel = finish("conv_deep", std::move(text));
-    result.weights = conv_weights_text(schedule_, cut_, constants_.cells());
+    result.weights = conv_weights_text(schedule_, cut_, constants_.weight_cells());
     result.values_bytes = values_bytes;
     result.list_numbers = totals() ? numbers_ : 0;
     result.kept_numbers = totals() ? kept_numbers_ : 0;
@@ -78,6 +78,8 @@ class ConvDeepWriter : ConvSweepWriter {
                                {"kColumnsN", number_text(c.columns)},
                                {"kStrip", number_text(c.strip)},
                                {"kStages", number_text(c.stages)},
+                               {"kImages", number_text(c.images)},
+                               {"kLead", number_text(c.lead)},
                                {"kPieces", number_text(c.pieces)},
                                {"kVectors", c.vectors ? "1" : "0"},
                                {"kStores", stores ? "1" : "0"},
@@ -114,9 +116,8 @@ class ConvDeepWriter : ConvSweepWriter {
     text.line("UnitValues values;");
     text.line(totals() ? "Sums0 list0[kGroupsN][kBlockChannels];" : "Sums0 list0[1][1];");
     text.line("Places places;");
-    text.line("arrivals::Barrier full[kStages], empty[kStages], staged[2], taken[2];");
-    text.line("Tap ahead;  // where the ring of weights is");
-    text.line("Slot free;");
+    text.line("arrivals::Barrier full[kGroupsM][kStages], empty[kGroupsM][kStages];");
+    text.line("arrivals::Barrier staged[kImages], taken[kImages], lead;");
     text.line("int run[2];");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= " +
@@ -135,9 +136,9 @@ ConvWideText conv_deep_text(const Schedule& schedule, const KernelCut& cut,
 }
 
 int conv_deep_shared(const ConvDeepConstants& constants, int values_bytes, int list_numbers) {
-  constexpr int kOther = 256;
+  constexpr int kOther = 512;
   const int exchange = constants.consumers() / 32 * 16 * kExchangePitch * 4;
-  const int list = constants.tile_groups * constants.channel_groups * kProductRows * list_numbers * 4;
+  const int list = constants.tile_groups * constants.block_channels() * list_numbers * 4;
   const int places = constants.positions * (constants.far ? 8 : 4);
   return (exchange + values_bytes + list + places + kOther + 127) / 128 * 128;
 }

@@ -7,13 +7,16 @@
 namespace fuseblock::cuda {
 
 struct ConvDeepConstants {
+  static constexpr int kRowChannels = 64;  // output channels of a product
   ConvMode mode = ConvMode::kStrict;
   int channel_groups = 2;  // warpgroups with 64 output channels each
   int tile_groups = 1;     // and with other positions
   int columns = 8;         // positions of a warpgroup's product
   int strip = 1;           // columns of the result
   int chunk_steps = 1;     // of products, that the channels of a chunk are
-  int stages = 3;          // taps in the ring of weights
+  int stages = 3;          // taps in the ring of weights that each row of warpgroups has
+  int images = 2;          // chunks of input that are staged
+  int lead = 0;            // of these, by which the warpgroups with the first channels are ahead of the others
   int pieces = 1;          // cells of the input that a thread fetches at once
   bool vectors = false;    // neighbouring channels are neighbours in memory, 16 bytes at a time
   bool dense = false;      // planes of the input are contiguous, one channel behind the other
@@ -21,10 +24,10 @@ struct ConvDeepConstants {
   int positions = 0;       // of the input, that a tile meets in a plane
   int shared_begin = 0;    // bytes of the ring and the staged input
 
-  // Who stages the input, beside those who multiply. Of the registers that a launch gives to each thread they
-  // hand some over.
+  // Who stages the input and copies the weights, beside those who multiply. Of the registers that a launch gives
+  // to each thread they hand some over.
   static constexpr int kProducers = 128;
-  static constexpr int kStagers = 96;  // of these; the others copy weights
+  static constexpr int kStagers = 96;  // of these; the others copy
   static constexpr int kProducerRegisters = 96;
   int consumers() const { return channel_groups * tile_groups * 128; }
   int threads() const { return consumers() + kProducers; }
@@ -36,6 +39,8 @@ struct ConvDeepConstants {
   int block_channels() const { return channel_groups * 64; }       // output channels of a tile
   int parts() const { return mode == ConvMode::kStrict ? 2 : 1; }  // that a number is staged as
   ConvCells cells() const { return {mode, block_channels(), chunk_steps, 1, parts()}; }
+  // The weights' own: those of each row of warpgroups by themselves.
+  ConvCells weight_cells() const { return {mode, kRowChannels, chunk_steps, 1, parts()}; }
 };
 
 ConvWideText conv_deep_text(const Schedule& schedule, const KernelCut& cut,

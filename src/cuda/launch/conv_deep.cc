@@ -1,13 +1,14 @@
 #include "cuda/launch/conv_deep.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace fuseblock::cuda {
 namespace {
 
 constexpr int kCellBytes = 16;
 constexpr int kStepBytes = 2 * kCellBytes;  // of a position or an output channel, in one step of products
-constexpr int kProductRows = 64;
 // What the device code keeps beside the planner's count.
 constexpr int kStaticBytes = 256;
 constexpr int kOtherRegisters = 56;
@@ -34,14 +35,17 @@ std::int64_t box_positions(const ConvDeepConstants& constants, const ConvWideWor
          (geometry.filter[2] - 1) * geometry.dilation[2];
 }
 int slot_bytes(const ConvDeepConstants& constants) {
-  return constants.parts() * constants.chunk_steps * constants.block_channels() * kStepBytes;
+  return constants.parts() * constants.chunk_steps * ConvDeepConstants::kRowChannels * kStepBytes;
 }
 std::int64_t image_bytes(const ConvDeepConstants& constants, const ConvWideWork& work) {
   const std::int64_t quad = box_positions(constants, work) / 2 * 2 + 1;
   return (constants.parts() * 2 * constants.chunk_steps * quad + 1) * kCellBytes;
 }
 std::int64_t shared_begin(const ConvDeepConstants& constants, const ConvWideWork& work) {
-  return ceil_div(constants.stages * slot_bytes(constants) + 2 * image_bytes(constants, work), 128) * 128;
+  return ceil_div(constants.channel_groups * constants.stages * slot_bytes(constants) +
+                      constants.images * image_bytes(constants, work),
+                  128) *
+         128;
 }
 
 // Whether a consumer has registers for its sums.
@@ -62,7 +66,7 @@ double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, con
   constexpr double kOverlap = 0.15;  // what is left of the smaller of both
   constexpr double kBarrier = 30;
   constexpr double kTile = 1200;
-  constexpr double kElement = 3.5;  // of a thread's elements, for each of its multiprocessor's eight warps
+  constexpr double kPosition = 28;  // of a tile, on its way through the program
   constexpr double kPromote = 100;
   constexpr double kCell = 100, kLoad = 25;
   const double groups = constants.channel_groups * constants.tile_groups;
@@ -70,18 +74,23 @@ double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, con
   const double columns = constants.columns;
   const double filter_depths = static_cast<double>(work.conv.geometry.filter[0]);
   const double taps = filter_depths * plane_taps(work) * chunks(constants, work);
-  const double read = kProductRows / 4.0 + columns / 4;
+  const double read = ConvDeepConstants::kRowChannels / 4.0 + columns / 4;
   const double tensor = taps * constants.chunk_steps * groups * products *
                         (std::max(columns / 2, read) + kOverlap * std::min(columns / 2, read));
   const double copied =
-      taps * slot_bytes(constants) + filter_depths * chunks(constants, work) * 2 * constants.chunk_steps *
+      taps * constants.channel_groups * slot_bytes(constants) +
+      filter_depths * chunks(constants, work) * 2 * constants.chunk_steps *
                                          static_cast<double>(box_positions(constants, work)) * kCellBytes;
   const double cells = static_cast<double>(
       ceil_div(2 * constants.chunk_steps * box_positions(constants, work), ConvDeepConstants::kStagers));
   const int loads = constants.vectors ? 1 : kCellBytes / work.element_bytes;
   const double staging = filter_depths * chunks(constants, work) * cells * (kCell + kLoad * loads);
-  double tile = std::max({tensor, copied / kMemoryRate, staging}) + taps * kBarrier + kTile +
-                columns * kElement * groups;
+  // Beside the program of one warpgroup the other multiplies, as far as the input is staged for it.
+  const double program = kTile + columns * kPosition;
+  const double beside =
+      constants.lead * plane_taps(work) * constants.chunk_steps * products * columns / 2;
+  const double hidden = constants.channel_groups > 1 ? std::min(beside, program) : 0;
+  double tile = std::max({tensor, copied / kMemoryRate, staging}) + taps * kBarrier + program - hidden;
   if (constants.mode == ConvMode::kStrict)
     tile += taps / static_cast<double>(work.conv.geometry.filter[2]) * (kPromote + columns);
   if (constants.stages == 3) tile *= 1.05;
@@ -91,11 +100,21 @@ double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, con
 constexpr int kMostColumns = 256;
 constexpr int kFewestColumns = 32;
 constexpr int kMostSteps = 4;
+// Taps in a ring of weights, and staged chunks.
+constexpr std::array<std::pair<int, int>, 12> kRings = {
+    {{4, 3}, {4, 4}, {4, 2}, {4, 6}, {3, 3}, {3, 2}, {3, 4}, {6, 2}, {6, 3}, {6, 4}, {6, 6}, {3, 6}}};
+
+// Cells of the input on their way by each stager, as even over its rounds as can be; those of 16 bits take twice
+// the registers.
+int pieces_of(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const int most = work.element_bytes == 4 || work.vectors ? 7 : 4;
+  const std::int64_t cells =
+      ceil_div(2 * constants.chunk_steps * box_positions(constants, work), ConvDeepConstants::kStagers);
+  return static_cast<int>(ceil_div(cells, ceil_div(cells, most)));
+}
 
 // The divisions that take least; none where no tile fits.
 Cheapest<ConvDeepConstants> cheapest_conv_deep(const Gpu& gpu, const ConvWideWork& work, std::size_t most) {
-  // Cells of the input on their way by each stager; those of 16 bits take twice the registers.
-  constexpr int kPieces = 7, kShortPieces = 4;
   const ConvWishes& wishes = work.wishes;
   Cheapest<ConvDeepConstants> found(most);
   ConvDeepConstants trial;
@@ -109,10 +128,11 @@ Cheapest<ConvDeepConstants> cheapest_conv_deep(const Gpu& gpu, const ConvWideWor
     for (int columns = kMostColumns; columns >= kFewestColumns; columns -= 8)
       for (std::int64_t strips = 1; strips == 1 || ceil_div(width, strips) >= 16; strips *= 2)
         for (int steps = static_cast<int>(std::min<std::int64_t>(all_steps, kMostSteps)); steps >= 1; --steps)
-          for (const int stages : {4, 3}) {
+          for (const auto& [stages, images] : kRings) {
             if (columns != wishes.columns.value_or(columns) ||
                 channel_groups != wishes.groups.value_or(channel_groups) ||
-                steps != wishes.chunk.value_or(steps) || stages != wishes.ring.value_or(stages))
+                steps != wishes.chunk.value_or(steps) || stages != wishes.ring.value_or(stages) ||
+                images != wishes.images.value_or(images))
               continue;
             trial.channel_groups = channel_groups;
             trial.tile_groups = 2 / channel_groups;
@@ -121,8 +141,10 @@ Cheapest<ConvDeepConstants> cheapest_conv_deep(const Gpu& gpu, const ConvWideWor
             if (trial.strip != wishes.strip.value_or(trial.strip)) continue;
             trial.chunk_steps = steps;
             trial.stages = stages;
+            trial.images = images;
+            trial.lead = channel_groups > 1 ? std::min(wishes.lead.value_or(images * 2 / 3), images) : 0;
             trial.positions = static_cast<int>(box_positions(trial, work));
-            trial.pieces = work.element_bytes == 4 || work.vectors ? kPieces : kShortPieces;
+            trial.pieces = pieces_of(trial, work);
             if (!has_registers(trial) || !fits(trial, work, gpu)) continue;
             trial.shared_begin = static_cast<int>(shared_begin(trial, work));
             found.add(cost_of(trial, work, gpu), trial);
@@ -149,10 +171,9 @@ ConvDeepTiles conv_deep_tiles(const ConvDeepConstants& constants, const ConvWide
                constants.tile());
   tiles.of_plane = tiles.of_strip * ceil_div(out[2], constants.strip);
   tiles.of_span = tiles.of_plane * out[0];
-  const std::int64_t channel_blocks = window.groups * ceil_div(group_out(work), constants.block_channels());
-  tiles.spans = window.batch * channel_blocks;
+  tiles.spans = window.batch * window.groups * ceil_div(group_out(work), constants.block_channels());
   tiles.weight_bytes =
-      channel_blocks * chunks(constants, work) * plane_taps(work) * window.filter[0] * slot_bytes(constants);
+      window.groups * ceil_div(group_out(work), ConvDeepConstants::kRowChannels) * chunks(constants, work) * plane_taps(work) * window.filter[0] * slot_bytes(constants);
   std::int64_t depths = 0;  // that meet the input, of all planes
   for (std::int64_t k = 0; k < window.filter[0]; ++k) {
     const std::int64_t begin = std::clamp<std::int64_t>(window.pad[0] - k * window.dilation[0], 0, out[0]);
@@ -213,6 +234,8 @@ std::vector<Division> conv_deep_divisions(const Gpu& gpu, const ConvWideWork& wo
           wishes.columns = constants.columns;
           wishes.strip = constants.strip;
           wishes.ring = constants.stages;
+          wishes.images = constants.images;
+          wishes.lead = constants.lead;
           result.push_back({"conv_deep", shape, wishes.text(), cost});
         }
       }

@@ -97,7 +97,7 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
                                  const float (&sums)[kSums], typename Sweep::Kept (&kept)[2], int& count) {
   const int block = channel_block_of(tile.span), first_channel = first_channel_of(block);
   const int lane = (int)threadIdx.x % 32;
-  float(&exchange)[16][kExchangePitch] = shared.exchange[kStores != 0 ? threadIdx.x / 32 : 0];
+  float(&exchange)[8][kExchangePitch] = shared.exchange[kStores != 0 ? threadIdx.x / 32 : 0];
 #pragma unroll
   for (int piece = 0; piece < kPieces32; ++piece) {
     const int first = warpgroup_column() * kColumnsN + piece * 32;
@@ -124,30 +124,33 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
       count += __popc(inside);
     }
     if constexpr (kStores != 0) {
+      const int c = first_channel + warp_channel();
+      const typename Sweep::Steps here = Sweep::steps(a, 0), step = Sweep::steps(a, 1);
+      typename Sweep::Places places = Sweep::places(a, unit, site);
+      Sweep::move(places, Sweep::steps(a, c));
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int column = piece * 4 + i / 2, e = i % 2;
-        if (column * 8 < kColumnsN) {
-          const int sum = column * 8 < kColumnsN ? column * 4 + e * 2 : 0;
-          *reinterpret_cast<float2*>(&exchange[lane / 4 + e * 8][i / 2 * 8 + lane % 4 * 2]) =
-              make_float2(sums[sum], sums[sum + 1]);
-        }
-      }
-      __syncwarp();
-      if (site.inside) {
-        const int c = first_channel + warp_channel();
-        const typename Sweep::Steps here = Sweep::steps(a, 0), step = Sweep::steps(a, 1);
-        typename Sweep::Places places = Sweep::places(a, unit, site);
-        Sweep::move(places, Sweep::steps(a, c));
+      for (int e = 0; e < 2; ++e) {
 #pragma unroll
-        for (int i = 0; i < 16; ++i) {
-          if (!has_channel(block, warp_channel() + i)) break;
-          Sweep::store(places, here,
-                       Sweep::program(unit.values->channels0[c + i], places, here, exchange[i][lane]));
-          Sweep::move(places, step);
+        for (int i = 0; i < 4; ++i) {
+          const int column = piece * 4 + i;
+          if (column * 8 < kColumnsN) {
+            const int sum = column * 8 < kColumnsN ? column * 4 + e * 2 : 0;
+            *reinterpret_cast<float2*>(&exchange[lane / 4][i * 8 + lane % 4 * 2]) =
+                make_float2(sums[sum], sums[sum + 1]);
+          }
         }
+        __syncwarp();
+        if (site.inside) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            if (!has_channel(block, warp_channel() + e * 8 + i)) break;
+            Sweep::store(places, here,
+                         Sweep::program(unit.values->channels0[c + e * 8 + i], places, here, exchange[i][lane]));
+            Sweep::move(places, step);
+          }
+        }
+        __syncwarp();
       }
-      __syncwarp();
     }
   }
 }
@@ -267,37 +270,70 @@ __device__ inline void copy_weights(const Arguments& a, int first, int end, Shar
   }
 }
 
-// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there.
+// What is staged, one after the other: chunks and depths of the filter of tiles up to `end`, in the order of
+// for_stages.
+struct Stage {
+  int number, chunk, depth;
+  Tile tile;
+
+  __device__ bool is_last() const { return depth + 1 == tile.depth_end && chunk + 1 == kChunks; }
+  // Within the tile.
+  __device__ void advance() {
+    if (++depth < tile.depth_end) return;
+    depth = tile.depth;
+    ++chunk;
+  }
+};
+
+// The first stage of a tile, whose spots all stagers find.
+__device__ inline Stage begin_stages(const Arguments& a, int number, Spots& spots) {
+  const Tile tile = tile_of(a, number);
+  producers::sync();
+  find_spots(a, tile, producers::thread(), spots);
+  producers::sync();
+  return {number, 0, tile.depth, tile};
+}
+
+// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there. The first items of a stage are
+// on their way before those of the one before it are put.
 __device__ inline void stage_input(const Arguments& a, int first, int end, Shared& shared, char* image) {
   const int thread = producers::thread();
+  Stage stage = begin_stages(a, first, shared.spots[0]);
+  Source source = source_of(a, stage.tile, shared.spots[0], stage.chunk, stage.depth);
+  Item next = Item::first(thread);
+  Fetched fetched[kPieces];
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, next);
   Staged staged = {};
 #pragma unroll 1
-  for (int number = first; number < end; ++number) {
-    const Tile tile = tile_of(a, number);
-    producers::sync();
-    find_places(a, tile, thread, shared.places);
-    producers::sync();
-    for_stages(tile, [&](int chunk, int depth) {
-      const Source source = source_of(a, tile, shared.places, chunk, depth);
-      char* to = image + staged.number * kImageBytes;
-      Place next = Place::first(thread);
-      Fetched fetched[kPieces];
-#pragma unroll
-      for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, next);
-      arrivals::wait(&shared.taken[staged.number], staged.phase ^ 1);
+  while (stage.number < end) {
+    char* to = image + staged.number * kImageBytes;
+    arrivals::wait(&shared.taken[staged.number], staged.phase ^ 1);
 #pragma unroll 1
-      for (int cell = 0; cell < kThreadCells; cell += kPieces) {
+    for (int item = kPieces; item < kThreadItems; item += kPieces) {
 #pragma unroll
-        for (int i = 0; i < kPieces; ++i) {
-          put(fetched[i], to);
-          if (cell + kPieces < kThreadCells) fetched[i] = fetch(a, source, next);
-        }
+      for (int i = 0; i < kPieces; ++i) {
+        put(fetched[i], to);
+        fetched[i] = fetch(a, source, next);
       }
-      arrivals::publish_rows();
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) arrivals::arrive(&shared.staged[staged.number]);
-      staged = staged.next();
-    });
+    }
+    if (!stage.is_last())
+      stage.advance();
+    else if (stage.number + 1 < end)
+      stage = begin_stages(a, stage.number + 1, shared.spots[(stage.number + 1 - first) % 2]);
+    else
+      stage.number = end;
+    source = source_of(a, stage.tile, shared.spots[(stage.number - first) % 2], stage.chunk, stage.depth);
+    next = Item::first(thread);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      put(fetched[i], to);
+      if (stage.number < end) fetched[i] = fetch(a, source, next);
+    }
+    arrivals::publish_rows();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrivals::arrive(&shared.staged[staged.number]);
+    staged = staged.next();
   }
 }
 

@@ -16,29 +16,14 @@ constexpr int kTile = kGroupsN * kColumnsN;  // positions
 constexpr int kPitch = kStrip + (kFilterW - 1) * kDilationW;
 constexpr int kBoxPositions = kTile + (kFilterH - 1) * kDilationH * kPitch + (kFilterW - 1) * kDilationW;
 constexpr int kQuad = kBoxPositions | 1;  // odd: cells of channels of one position lie in different banks
-constexpr int kImageCells = kChunkCells * kBoxPositions;  // of one part
 constexpr int kPartCells = kChunkCells * kQuad;
 constexpr int kImageBytes = (kParts * kPartCells + 1) * 16;  // with one cell for what is not there
-constexpr int kThreadCells = (kImageCells + kStagers - 1) / kStagers;
 constexpr int kPlaneTaps = kFilterH * kFilterW;
 // The weights of one tap, of a row of warpgroups; kGroupRows is how many of these a group's channels are.
 constexpr int kRowChannels = 64;
 constexpr int kSlotCells = kChunkCells * kRowChannels;  // of one part
 constexpr int kSlotBytes = kParts * kSlotCells * 16;
 constexpr int kGroupRows = (kGroupOut + kRowChannels - 1) / kRowChannels;
-
-namespace producers {
-
-// Not to be worked out, with what follows from it, before it is asked for: consumers have no registers for that.
-__device__ inline int thread() {
-  unsigned int number;
-  asm volatile("mov.u32 %0, %1;" : "=r"(number) : "r"(threadIdx.x));
-  return (int)number - kConsumers;
-}
-// Of those who stage the input, the first of them.
-__device__ inline void sync() { asm volatile("bar.sync 1, %0;" ::"n"(kStagers) : "memory"); }
-
-}  // namespace producers
 
 struct Tile {
   int span;              // sample and block of channels
@@ -119,99 +104,6 @@ __device__ inline Site site_of(const Arguments& a, const Tile& tile, int number)
   site.inside = column < kStrip && row < (int)a.out_h && site.w < (int)a.out_w;
   if (!site.inside) site.h = 0, site.w = tile.w;
   return site;
-}
-
-// Where the positions of a tile's input lie behind the first of their plane; kNowhere beyond the tensor.
-constexpr Offset kNowhere = -1;
-typedef Offset Places[kBoxPositions];
-
-__device__ inline void find_places(const Arguments& a, const Tile& tile, int thread, Places& places) {
-  const InputSteps steps = input_steps(a);
-#pragma unroll 1
-  for (int i = thread; i < kBoxPositions; i += kStagers) {
-    const int flat = tile.first + i;
-    const int row = flat / kPitch, column = flat - row * kPitch;
-    const int h = row - kPadH, w = tile.w + column - kPadW;
-    const bool inside = h >= 0 && h < (int)a.in_h && w >= 0 && w < (int)a.in_w;
-    places[i] = inside ? h * steps.h + w * steps.w : kNowhere;
-  }
-}
-
-// What is staged next: the input of a tile that one depth of the filter meets, for one chunk of channels.
-struct Source {
-  const Element* from;  // the chunk's first channel in the plane
-  const Offset* places;
-  int channel;  // in the group
-  bool inside;  // the plane is there
-};
-
-__device__ inline Source source_of(const Arguments& a, const Tile& tile, const Places& places, int chunk,
-                                   int depth) {
-  const int channel = chunk * kChunkChannels, d = tile.d - kPadD + depth * kDilationD;
-  const bool inside = d >= 0 && d < (int)a.in_d;
-  return {input_data(a) + input_offset(a, sample_of(tile.span), input_channel_of(tile.span) + channel,
-                                       inside ? d : 0, 0, 0),
-          places, channel, inside};
-}
-
-// A cell of the input on its way from memory to shared memory.
-struct Fetched {
-  Element values[kCellElements];
-  int place;  // in cells
-};
-
-// A cell by its channels and its position. Those of a stager are kStagers apart; neighbouring threads have
-// neighbouring channels where these are neighbours in memory, else neighbouring positions.
-struct Place {
-  int quad, position;
-
-  static __device__ Place first(int thread) {
-    return kVectors != 0 ? Place{thread % kChunkCells, thread / kChunkCells}
-                         : Place{thread / kBoxPositions, thread % kBoxPositions};
-  }
-  __device__ bool exists() const { return kVectors != 0 ? position < kBoxPositions : quad < kChunkCells; }
-  __device__ void advance() {
-    constexpr int kFast = kVectors != 0 ? kChunkCells : kBoxPositions;
-    int& fast = kVectors != 0 ? quad : position;
-    int& slow = kVectors != 0 ? position : quad;
-    fast += kStagers % kFast;
-    slow += kStagers / kFast;
-    if (fast >= kFast) fast -= kFast, ++slow;
-  }
-};
-
-// The cell at `next`, which goes on to the stager's next one.
-__device__ inline Fetched fetch(const Arguments& a, const Source& source, Place& next) {
-  const int quad = next.quad, position = next.position;
-  const bool exists = next.exists();
-  next.advance();
-  Fetched cell;
-  cell.place = exists ? quad * kQuad + position : kParts * kPartCells;
-  const Offset place = source.places[exists ? position : 0];
-  const int c = source.channel + quad * kCellElements;
-  const bool inside =
-      source.inside && exists && place != kNowhere && (kGroupIn % kChunkChannels == 0 || c < kGroupIn);
-  const InputSteps steps = input_steps(a);
-  const Element* from = source.from + (place + quad * kCellElements * steps.c);
-  if constexpr (kVectors != 0) {
-    uint4 found = {0, 0, 0, 0};
-    if (inside) found = *reinterpret_cast<const uint4*>(from);
-    *reinterpret_cast<uint4*>(cell.values) = found;
-  } else {
-#pragma unroll
-    for (int j = 0; j < kCellElements; ++j) {
-      cell.values[j] = Element{};
-      if (inside && (kGroupIn % kCellElements == 0 || c + j < kGroupIn)) cell.values[j] = from[j * steps.c];
-    }
-  }
-  return cell;
-}
-
-__device__ inline void put(const Fetched& fetched, char* image) {
-  Cell* cells = reinterpret_cast<Cell*>(image);
-  cells[fetched.place] = packed(fetched.values, 0);
-  if constexpr (kParts > 1)
-    if (fetched.place < kPartCells) cells[kPartCells + fetched.place] = packed(fetched.values, 1);
 }
 
 // The weights of one tap: those of a tile, their number among all in memory, and where the chunk ends; a tile

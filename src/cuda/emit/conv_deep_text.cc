@@ -8,7 +8,7 @@
 namespace fuseblock::cuda {
 namespace {
 
-// From one channel to the next in shared memory, where 32 positions of 16 of them change lanes: no bank
+// From one channel to the next in shared memory, where 32 positions of 8 of them change lanes: no bank
 // conflicts in either direction.
 constexpr int kExchangePitch = 40;
 
@@ -45,7 +45,7 @@ class ConvDeepWriter : ConvSweepWriter {
                              "team.cuh", "mma.cuh", "warpgroup.cuh", "conv_wide_cells.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + input.str() +
-            "\n" + device_file("conv_deep_tile.cuh") + "\n" + values.str();
+            "\n" + device_file("conv_deep_tile.cuh") + "\n" + device_file("conv_deep_input.cuh") + "\n" + values.str();
     for (const char* file : {"conv_sums.cuh", "conv_deep.cuh"}) text += "\n" + device_file(file);
     text += "\n" + programs.str() + "\n" + device_file("conv_deep.cu");
     ConvWideText result;
@@ -81,6 +81,7 @@ class ConvDeepWriter : ConvSweepWriter {
                                {"kImages", number_text(c.images)},
                                {"kLead", number_text(c.lead)},
                                {"kPieces", number_text(c.pieces)},
+                               {"kPair", c.pairs ? "2" : "1"},
                                {"kVectors", c.vectors ? "1" : "0"},
                                {"kStores", stores ? "1" : "0"},
                                {"kExchangePitch", number_text(kExchangePitch)},
@@ -112,10 +113,10 @@ class ConvDeepWriter : ConvSweepWriter {
 
   void write_shared(Text& text, int values_bytes) const {
     text.open("struct Shared {");
-    text.line("alignas(16) float exchange[kStores != 0 ? kConsumers / 32 : 1][16][kExchangePitch];");
+    text.line("alignas(16) float exchange[kStores != 0 ? kConsumers / 32 : 1][8][kExchangePitch];");
     text.line("UnitValues values;");
     text.line(totals() ? "Sums0 list0[kGroupsN][kBlockChannels];" : "Sums0 list0[1][1];");
-    text.line("Places places;");
+    text.line("Spots spots[2];  // of this tile and the next");
     text.line("arrivals::Barrier full[kGroupsM][kStages], empty[kGroupsM][kStages];");
     text.line("arrivals::Barrier staged[kImages], taken[kImages], lead;");
     text.line("int run[2];");
@@ -137,10 +138,10 @@ ConvWideText conv_deep_text(const Schedule& schedule, const KernelCut& cut,
 
 int conv_deep_shared(const ConvDeepConstants& constants, int values_bytes, int list_numbers) {
   constexpr int kOther = 512;
-  const int exchange = constants.consumers() / 32 * 16 * kExchangePitch * 4;
+  const int exchange = constants.consumers() / 32 * 8 * kExchangePitch * 4;
   const int list = constants.tile_groups * constants.block_channels() * list_numbers * 4;
-  const int places = constants.positions * (constants.far ? 8 : 4);
-  return (exchange + values_bytes + list + places + kOther + 127) / 128 * 128;
+  const int spots = 2 * constants.items * (constants.far ? 16 : 8);
+  return (exchange + values_bytes + list + spots + kOther + 127) / 128 * 128;
 }
 
 }  // namespace fuseblock::cuda

@@ -17,11 +17,12 @@ struct ConvDeepConstants {
   int stages = 3;          // taps in the ring of weights that each row of warpgroups has
   int images = 2;          // chunks of input that are staged
   int lead = 0;            // of these, by which the warpgroups with the first channels are ahead of the others
-  int pieces = 1;          // cells of the input that a thread fetches at once
+  int pieces = 1;          // items of the input that a thread fetches at once
+  bool pairs = false;      // two neighbouring positions are fetched at once
   bool vectors = false;    // neighbouring channels are neighbours in memory, 16 bytes at a time
   bool dense = false;      // planes of the input are contiguous, one channel behind the other
   bool far = false;        // positions may lie 2^31 elements apart
-  int positions = 0;       // of the input, that a tile meets in a plane
+  int items = 0;           // positions of the input, or pairs, that a tile meets in a plane
   int shared_begin = 0;    // bytes of the ring and the staged input
 
   // Who stages the input and copies the weights, beside those who multiply. Of the registers that a launch gives

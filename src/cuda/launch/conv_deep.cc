@@ -1,8 +1,8 @@
 #include "cuda/launch/conv_deep.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
+#include <vector>
 
 namespace fuseblock::cuda {
 namespace {
@@ -33,6 +33,30 @@ std::int64_t box_positions(const ConvDeepConstants& constants, const ConvWideWor
   const ConvGeometry& geometry = work.conv.geometry;
   return constants.tile() + (geometry.filter[1] - 1) * geometry.dilation[1] * pitch_of(constants, work) +
          (geometry.filter[2] - 1) * geometry.dilation[2];
+}
+// Whether two neighbouring positions lie beside each other in memory at even places.
+bool has_pairs(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  return constants.dense && work.conv.in[2] % 2 == 0 && constants.strip % 2 == 0 &&
+         pitch_of(constants, work) % 2 == 0;
+}
+// Of the input in a plane, as device/conv_deep_input.cuh counts.
+std::int64_t box_items(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const std::int64_t positions = box_positions(constants, work);
+  if (!constants.pairs) return positions;
+  const std::int64_t halves =
+      work.conv.window().pad[2] % 2 == 0 ? 0 : positions / pitch_of(constants, work) + 2;
+  return (positions + 1) / 2 + halves;
+}
+// Of a chunk, for each stager.
+std::int64_t thread_items(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  return ceil_div(2 * constants.chunk_steps * box_items(constants, work), ConvDeepConstants::kStagers);
+}
+// Items on their way by each stager, as even over its rounds as can be; pairs, and cells of 16-bit elements that
+// come one by one, take twice the registers.
+int pieces_of(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const int most = !constants.pairs && (work.element_bytes == 4 || work.vectors) ? 7 : 5;
+  const std::int64_t items = thread_items(constants, work);
+  return static_cast<int>(ceil_div(items, ceil_div(items, most)));
 }
 int slot_bytes(const ConvDeepConstants& constants) {
   return constants.parts() * constants.chunk_steps * ConvDeepConstants::kRowChannels * kStepBytes;
@@ -81,8 +105,7 @@ double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, con
       taps * constants.channel_groups * slot_bytes(constants) +
       filter_depths * chunks(constants, work) * 2 * constants.chunk_steps *
                                          static_cast<double>(box_positions(constants, work)) * kCellBytes;
-  const double cells = static_cast<double>(
-      ceil_div(2 * constants.chunk_steps * box_positions(constants, work), ConvDeepConstants::kStagers));
+  const double cells = static_cast<double>(thread_items(constants, work));
   const int loads = constants.vectors ? 1 : kCellBytes / work.element_bytes;
   const double staging = filter_depths * chunks(constants, work) * cells * (kCell + kLoad * loads);
   // Beside the program of one warpgroup the other multiplies, as far as the input is staged for it.
@@ -93,7 +116,7 @@ double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, con
   double tile = std::max({tensor, copied / kMemoryRate, staging}) + taps * kBarrier + program - hidden;
   if (constants.mode == ConvMode::kStrict)
     tile += taps / static_cast<double>(work.conv.geometry.filter[2]) * (kPromote + columns);
-  if (constants.stages == 3) tile *= 1.05;
+  if (constants.stages < 5) tile *= constants.stages == 3 ? 1.05 : 1.01;
   return tile * static_cast<double>(ceil_div(conv_deep_tiles(constants, work, 1).all(), gpu.multiprocessors));
 }
 
@@ -101,16 +124,11 @@ constexpr int kMostColumns = 256;
 constexpr int kFewestColumns = 32;
 constexpr int kMostSteps = 4;
 // Taps in a ring of weights, and staged chunks.
-constexpr std::array<std::pair<int, int>, 12> kRings = {
-    {{4, 3}, {4, 4}, {4, 2}, {4, 6}, {3, 3}, {3, 2}, {3, 4}, {6, 2}, {6, 3}, {6, 4}, {6, 6}, {3, 6}}};
-
-// Cells of the input on their way by each stager, as even over its rounds as can be; those of 16 bits take twice
-// the registers.
-int pieces_of(const ConvDeepConstants& constants, const ConvWideWork& work) {
-  const int most = work.element_bytes == 4 || work.vectors ? 7 : 4;
-  const std::int64_t cells =
-      ceil_div(2 * constants.chunk_steps * box_positions(constants, work), ConvDeepConstants::kStagers);
-  return static_cast<int>(ceil_div(cells, ceil_div(cells, most)));
+std::vector<std::pair<int, int>> rings() {
+  std::vector<std::pair<int, int>> result;
+  for (const int stages : {5, 4, 6, 3})
+    for (const int images : {3, 4, 2, 6}) result.emplace_back(stages, images);
+  return result;
 }
 
 // The divisions that take least; none where no tile fits.
@@ -128,7 +146,7 @@ Cheapest<ConvDeepConstants> cheapest_conv_deep(const Gpu& gpu, const ConvWideWor
     for (int columns = kMostColumns; columns >= kFewestColumns; columns -= 8)
       for (std::int64_t strips = 1; strips == 1 || ceil_div(width, strips) >= 16; strips *= 2)
         for (int steps = static_cast<int>(std::min<std::int64_t>(all_steps, kMostSteps)); steps >= 1; --steps)
-          for (const auto& [stages, images] : kRings) {
+          for (const auto& [stages, images] : rings()) {
             if (columns != wishes.columns.value_or(columns) ||
                 channel_groups != wishes.groups.value_or(channel_groups) ||
                 steps != wishes.chunk.value_or(steps) || stages != wishes.ring.value_or(stages) ||
@@ -143,7 +161,8 @@ Cheapest<ConvDeepConstants> cheapest_conv_deep(const Gpu& gpu, const ConvWideWor
             trial.stages = stages;
             trial.images = images;
             trial.lead = channel_groups > 1 ? std::min(wishes.lead.value_or(images * 2 / 3), images) : 0;
-            trial.positions = static_cast<int>(box_positions(trial, work));
+            trial.pairs = has_pairs(trial, work);
+            trial.items = static_cast<int>(box_items(trial, work));
             trial.pieces = pieces_of(trial, work);
             if (!has_registers(trial) || !fits(trial, work, gpu)) continue;
             trial.shared_begin = static_cast<int>(shared_begin(trial, work));

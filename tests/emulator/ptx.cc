@@ -62,7 +62,7 @@ constexpr std::array kInstructions = {
     Instruction{"wgmma.fence*", "(void)0"},
     Instruction{"setmaxnreg*", "(void)0"},
     Instruction{"wgmma.commit_group*", "(void)0"},
-    Instruction{"wgmma.wait_group*", "(void)0"},
+    Instruction{"wgmma.wait_group*", "__syncwarp()"},
     Instruction{"fence.*", "(void)0"},
     Instruction{"membar.*", "(void)0"},
     Instruction{"prefetch.*", "(void)0"},

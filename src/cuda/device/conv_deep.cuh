@@ -97,6 +97,7 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
                                  const float (&sums)[kSums], typename Sweep::Kept (&kept)[2], int& count) {
   const int block = channel_block_of(tile.span), first_channel = first_channel_of(block);
   const int lane = (int)threadIdx.x % 32;
+  const bool fresh = __any_sync(0xffffffffu, count == 0);  // seldom, and the same for all lanes
   float(&exchange)[8][kExchangePitch] = shared.exchange[kStores != 0 ? threadIdx.x / 32 : 0];
 #pragma unroll
   for (int piece = 0; piece < kPieces32; ++piece) {
@@ -118,8 +119,8 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
           values[i] =
               column * 8 < kColumnsN ? sums[column * 8 < kColumnsN ? column * 4 + e * 2 + i % 2 : 0] : 0.0f;
         }
-        take_statistics<Sweep>(a, unit, tile, first, unit.values->channels0[c], c, values, inside, count == 0,
-                               kept[e]);
+        take_statistics<Sweep>(a, unit, tile, first, unit.values->channels0[c], c, values, inside,
+                               fresh && count == 0, kept[e]);
       }
       count += __popc(inside);
     }
@@ -140,15 +141,20 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
           }
         }
         __syncwarp();
-        if (site.inside) {
+        // What the program reads is asked for before the first is stored.
+        typename Sweep::Places each[8];
+        typename Sweep::Results results[8];
 #pragma unroll
-          for (int i = 0; i < 8; ++i) {
-            if (!has_channel(block, warp_channel() + e * 8 + i)) break;
-            Sweep::store(places, here,
-                         Sweep::program(unit.values->channels0[c + e * 8 + i], places, here, exchange[i][lane]));
-            Sweep::move(places, step);
-          }
+        for (int i = 0; i < 8; ++i) {
+          each[i] = places;
+          if (site.inside && has_channel(block, warp_channel() + e * 8 + i))
+            results[i] = Sweep::program(unit.values->channels0[c + e * 8 + i], places, here, exchange[i][lane]);
+          Sweep::move(places, step);
         }
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          if (site.inside && has_channel(block, warp_channel() + e * 8 + i))
+            Sweep::store(each[i], here, results[i]);
         __syncwarp();
       }
     }

@@ -45,7 +45,8 @@ __device__ inline void find_spots(const Arguments& a, const Tile& tile, int thre
     unsigned int there = 0;
 #pragma unroll
     for (int j = 0; j < kPair; ++j)
-      if (column + j >= 0 && column + j < kPitch && position + j < kBoxPositions) there |= 1u << j;
+      if (column + j >= 0 && column + j < kPitch && position + j >= 0 && position + j < kBoxPositions)
+        there |= 1u << j;
     const int h = row - kPadH, w = tile.w + column - kPadW;
     const bool inside = there != 0 && h >= 0 && h < (int)a.in_h && w >= 0 && w < (int)a.in_w;
     spots[i] = {inside ? h * steps.h + w * steps.w : kNowhere, position * 4 + (int)there};

@@ -70,7 +70,7 @@ class ConvDeepWriter : ConvSweepWriter {
                                {"kStagers", number_text(ConvDeepConstants::kStagers)},
                                {"kConsumers", "kThreads - kProducers"},
                                {"kLaunchRegisters", number_text(c.launch_registers())},
-                               {"kProducerRegisters", number_text(ConvDeepConstants::kProducerRegisters)},
+                               {"kProducerRegisters", number_text(c.producer_registers())},
                                {"kConsumerRegisters", number_text(c.consumer_registers())},
                                {"kUnitChannels", "kChannels"},
                                {"kGroupsM", number_text(c.channel_groups)},

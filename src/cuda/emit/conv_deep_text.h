@@ -29,12 +29,15 @@ struct ConvDeepConstants {
   // to each thread they hand some over.
   static constexpr int kProducers = 128;
   static constexpr int kStagers = 96;  // of these; the others copy
-  static constexpr int kProducerRegisters = 96;
+  // What consumers have beside their sums.
+  static constexpr int kOtherRegisters = 56;
+  int needed_registers() const { return parts() * columns / 2 + kOtherRegisters; }
+  int producer_registers() const { return needed_registers() <= 184 ? 136 : 96; }
   int consumers() const { return channel_groups * tile_groups * 128; }
   int threads() const { return consumers() + kProducers; }
   int launch_registers() const { return 65536 / threads() / 8 * 8; }
   int consumer_registers() const {
-    return (threads() * launch_registers() - kProducers * kProducerRegisters) / consumers() / 8 * 8;
+    return (threads() * launch_registers() - kProducers * producer_registers()) / consumers() / 8 * 8;
   }
   int tile() const { return tile_groups * columns; }               // positions
   int block_channels() const { return channel_groups * 64; }       // output channels of a tile

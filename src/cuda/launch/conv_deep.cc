@@ -11,7 +11,6 @@ constexpr int kCellBytes = 16;
 constexpr int kStepBytes = 2 * kCellBytes;  // of a position or an output channel, in one step of products
 // What the device code keeps beside the planner's count.
 constexpr int kStaticBytes = 256;
-constexpr int kOtherRegisters = 56;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -51,11 +50,13 @@ std::int64_t box_items(const ConvDeepConstants& constants, const ConvWideWork& w
 std::int64_t thread_items(const ConvDeepConstants& constants, const ConvWideWork& work) {
   return ceil_div(2 * constants.chunk_steps * box_items(constants, work), ConvDeepConstants::kStagers);
 }
-// Items on their way by each stager, as even over its rounds as can be; pairs, and cells of 16-bit elements that
-// come one by one, take twice the registers.
+// Items on their way by each stager, as many as its registers hold and as even over its rounds as can be.
 int pieces_of(const ConvDeepConstants& constants, const ConvWideWork& work) {
-  const int most = !constants.pairs && (work.element_bytes == 4 || work.vectors) ? 7 : 5;
+  constexpr int kOther = 50;
+  const int loads = work.vectors ? 4 : kCellBytes / work.element_bytes;  // registers, but pairs of f32
+  const int registers = (constants.pairs && work.element_bytes == 4 ? 2 : 1) * loads + 1;
   const std::int64_t items = thread_items(constants, work);
+  const std::int64_t most = (constants.producer_registers() - kOther) / registers;
   return static_cast<int>(ceil_div(items, ceil_div(items, most)));
 }
 int slot_bytes(const ConvDeepConstants& constants) {
@@ -74,7 +75,7 @@ std::int64_t shared_begin(const ConvDeepConstants& constants, const ConvWideWork
 
 // Whether a consumer has registers for its sums.
 bool has_registers(const ConvDeepConstants& constants) {
-  return constants.parts() * constants.columns / 2 + kOtherRegisters <= constants.consumer_registers();
+  return constants.needed_registers() <= constants.consumer_registers();
 }
 
 bool fits(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {

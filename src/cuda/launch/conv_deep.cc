@@ -1,6 +1,7 @@
 #include "cuda/launch/conv_deep.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -50,13 +51,17 @@ std::int64_t box_items(const ConvDeepConstants& constants, const ConvWideWork& w
 std::int64_t thread_items(const ConvDeepConstants& constants, const ConvWideWork& work) {
   return ceil_div(2 * constants.chunk_steps * box_items(constants, work), ConvDeepConstants::kStagers);
 }
+// Registers that hold an item on its way.
+int item_registers(const ConvDeepConstants& constants, const ConvWideWork& work) {
+  const int loads = work.vectors ? 4 : kCellBytes / work.element_bytes;
+  return constants.pairs && work.element_bytes == 4 ? 2 * loads : loads;
+}
 // Items on their way by each stager, as many as its registers hold and as even over its rounds as can be.
 int pieces_of(const ConvDeepConstants& constants, const ConvWideWork& work) {
   constexpr int kOther = 50;
-  const int loads = work.vectors ? 4 : kCellBytes / work.element_bytes;  // registers, but pairs of f32
-  const int registers = (constants.pairs && work.element_bytes == 4 ? 2 : 1) * loads + 1;
   const std::int64_t items = thread_items(constants, work);
-  const std::int64_t most = (constants.producer_registers() - kOther) / registers;
+  const std::int64_t most =
+      (constants.producer_registers() - kOther) / (item_registers(constants, work) + 1);
   return static_cast<int>(ceil_div(items, ceil_div(items, most)));
 }
 int slot_bytes(const ConvDeepConstants& constants) {
@@ -82,42 +87,44 @@ bool fits(const ConvDeepConstants& constants, const ConvWideWork& work, const Gp
   return conv_deep_bytes(constants, work) <= gpu.architecture->shared_bytes_block - kStaticBytes;
 }
 
-// Clocks of a multiprocessor for all tiles. A product of 64 x N takes the tensor cores N / 2 clocks, and
-// shared memory 16 + N / 4 for both factors; what is behind it gives about 24 bytes. A stager takes some 200
-// clocks for each of its cells of four loads. The program runs alone, and so do the sums of strict mode that
-// are added up.
-double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
-  constexpr double kMemoryRate = 24;
+// Clocks that a consumer takes for a tile beside its products: its program above all.
+double program_clocks(const ConvDeepConstants& constants) { return 2000 + 40.0 * constants.columns; }
+
+// Clocks of the products of a tile with one depth of the filter. A product of 64 x N takes the tensor cores N / 2
+// clocks, and shared memory 16 + N / 4 for both factors.
+double depth_clocks(const ConvDeepConstants& constants, const ConvWideWork& work) {
   constexpr double kOverlap = 0.15;  // what is left of the smaller of both
-  constexpr double kBarrier = 30;
-  constexpr double kTile = 1200;
-  constexpr double kPosition = 28;  // of a tile, on its way through the program
-  constexpr double kPromote = 100;
-  constexpr double kCell = 100, kLoad = 25;
   const double groups = constants.channel_groups * constants.tile_groups;
   const double products = constants.mode == ConvMode::kStrict ? 3 : 1;
   const double columns = constants.columns;
+  const double read = ConvDeepConstants::kRowChannels / 4.0 + columns / 4;
+  return plane_taps(work) * chunks(constants, work) * constants.chunk_steps * groups * products *
+         (std::max(columns / 2, read) + kOverlap * std::min(columns / 2, read));
+}
+
+// Clocks of a multiprocessor for all tiles. What is behind shared memory gives about 24 bytes a clock. The program runs
+// alone, and so do the sums of strict mode that are added up; what a tap takes beside its products is what an H200 took
+// longer for taps of half as many channels.
+double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
+  constexpr double kMemoryRate = 24;
+  constexpr double kTap = 250;
+  constexpr double kPromote = 100;
+  constexpr double kItem = 100, kLoad = 25;
   const double filter_depths = static_cast<double>(work.conv.geometry.filter[0]);
   const double taps = filter_depths * plane_taps(work) * chunks(constants, work);
-  const double read = ConvDeepConstants::kRowChannels / 4.0 + columns / 4;
-  const double tensor = taps * constants.chunk_steps * groups * products *
-                        (std::max(columns / 2, read) + kOverlap * std::min(columns / 2, read));
+  const double tensor = filter_depths * depth_clocks(constants, work);
   const double copied =
       taps * constants.channel_groups * slot_bytes(constants) +
       filter_depths * chunks(constants, work) * 2 * constants.chunk_steps *
-                                         static_cast<double>(box_positions(constants, work)) * kCellBytes;
-  const double cells = static_cast<double>(thread_items(constants, work));
-  const int loads = constants.vectors ? 1 : kCellBytes / work.element_bytes;
-  const double staging = filter_depths * chunks(constants, work) * cells * (kCell + kLoad * loads);
-  // Beside the program of one warpgroup the other multiplies, as far as the input is staged for it.
-  const double program = kTile + columns * kPosition;
-  const double beside =
-      constants.lead * plane_taps(work) * constants.chunk_steps * products * columns / 2;
-  const double hidden = constants.channel_groups > 1 ? std::min(beside, program) : 0;
-  double tile = std::max({tensor, copied / kMemoryRate, staging}) + taps * kBarrier + program - hidden;
+          static_cast<double>(box_positions(constants, work)) * kCellBytes;
+  const double staging = filter_depths * chunks(constants, work) *
+                         static_cast<double>(thread_items(constants, work)) *
+                         (kItem + kLoad * item_registers(constants, work));
+  double tile = std::max({tensor, copied / kMemoryRate, staging}) + taps * kTap + program_clocks(constants);
   if (constants.mode == ConvMode::kStrict)
-    tile += taps / static_cast<double>(work.conv.geometry.filter[2]) * (kPromote + columns);
+    tile += taps / static_cast<double>(work.conv.geometry.filter[2]) * (kPromote + constants.columns);
   if (constants.stages < 5) tile *= constants.stages == 3 ? 1.05 : 1.01;
+  if (constants.images < 3) tile *= 1.015;
   return tile * static_cast<double>(ceil_div(conv_deep_tiles(constants, work, 1).all(), gpu.multiprocessors));
 }
 
@@ -161,7 +168,7 @@ Cheapest<ConvDeepConstants> cheapest_conv_deep(const Gpu& gpu, const ConvWideWor
             trial.chunk_steps = steps;
             trial.stages = stages;
             trial.images = images;
-            trial.lead = channel_groups > 1 ? std::min(wishes.lead.value_or(images * 2 / 3), images) : 0;
+            trial.lead = channel_groups > 1 ? std::min(wishes.lead.value_or(0), images) : 0;
             trial.pairs = has_pairs(trial, work);
             trial.items = static_cast<int>(box_items(trial, work));
             trial.pieces = pieces_of(trial, work);
@@ -181,7 +188,6 @@ int conv_deep_bytes(const ConvDeepConstants& constants, const ConvWideWork& work
 
 ConvDeepTiles conv_deep_tiles(const ConvDeepConstants& constants, const ConvWideWork& work,
                               std::int64_t blocks) {
-  constexpr std::int64_t kDepthCost = 8;
   const Spatial& out = work.conv.out;
   const ConvGeometry window = work.conv.window();
   ConvDeepTiles tiles;
@@ -202,9 +208,11 @@ ConvDeepTiles conv_deep_tiles(const ConvDeepConstants& constants, const ConvWide
         begin;
   }
   // Every block has a tile where no tile costs more than a block's share.
-  const std::int64_t cost = (depths * kDepthCost + out[0]) * tiles.of_plane * tiles.spans;
-  const bool weighted = cost >= (window.filter[0] * kDepthCost + 1) * blocks;
-  tiles.depth_cost = weighted ? kDepthCost : 0;
+  const auto depth_cost = std::max<std::int64_t>(
+      1, std::llround(depth_clocks(constants, work) / program_clocks(constants)));
+  const std::int64_t cost = (depths * depth_cost + out[0]) * tiles.of_plane * tiles.spans;
+  const bool weighted = cost >= (window.filter[0] * depth_cost + 1) * blocks;
+  tiles.depth_cost = weighted ? depth_cost : 0;
   tiles.cost = weighted ? cost : tiles.all();
   return tiles;
 }

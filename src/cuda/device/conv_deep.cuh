@@ -2,11 +2,13 @@
 // (device/conv_deep_tile.cuh).
 //
 // Rows of the products are output channels, 64 a warpgroup, columns kColumnsN positions; kGroupsM x kGroupsN
-// warpgroups, the consumers, share a tile. Both factors lie in shared memory: the weights of a tap, copied some
-// taps ahead into a ring, and the input of a chunk of channels in one plane, which all taps of the filter's
-// plane read at their offsets. A warpgroup more, the producers, stages the input, up to two chunks ahead, by
-// three of its warps and copies the weights by the fourth, so that those who multiply do nothing else. Products of a tap are under way while the next one begins. The sums
-// start at the bias, stay in registers and go through the sweep's program and sinks there.
+// warpgroups, the consumers, share a tile. Both factors lie in shared memory: the weights of a tap, copied
+// some taps ahead into a ring of each row of warpgroups, and the input of a chunk of channels in one plane,
+// which all taps of the filter's plane read at their offsets. A warpgroup more, the producers, stages the
+// input, up to kImages chunks ahead, by three of its warps and copies the weights by the fourth, so that
+// those who multiply do nothing else. Products of a tap are under way while the next one begins. The sums
+// start at the bias, stay in registers and go through the sweep's program and sinks there. Producers go
+// through a run without a stop; consumers meet where a span begins and ends.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
 // cut sums off instead of rounding them: there the products of a row of the filter are summed by themselves
@@ -18,9 +20,9 @@
 // depends on the shapes and the grid alone. Stores go through shared memory, so that neighbouring lanes have
 // neighbouring positions.
 //
-// Before this stand device/conv_deep_tile.cuh, the products of warpgroups, Shared and device/conv_sums.cuh;
-// behind it the program of the sweep, the finalise steps and `finish_sample`, which calls them; last the
-// kernel, device/conv_deep.cu.
+// Before this stand device/conv_deep_tile.cuh and device/conv_deep_input.cuh, the products of warpgroups,
+// Shared and device/conv_sums.cuh; behind it the program of the sweep, the finalise steps and
+// `finish_sample`, which calls them; last the kernel, device/conv_deep.cu.
 
 __device__ void finish_sample(const Arguments& a, const Unit& unit);
 
@@ -148,7 +150,8 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
         for (int i = 0; i < 8; ++i) {
           each[i] = places;
           if (site.inside && has_channel(block, warp_channel() + e * 8 + i))
-            results[i] = Sweep::program(unit.values->channels0[c + e * 8 + i], places, here, exchange[i][lane]);
+            results[i] =
+                Sweep::program(unit.values->channels0[c + e * 8 + i], places, here, exchange[i][lane]);
           Sweep::move(places, step);
         }
 #pragma unroll
@@ -171,8 +174,8 @@ __device__ inline void begin_span(const Arguments& a, const Unit& unit, int span
   Consumers::sync();
 }
 
-// The statistics of a span's runs, of one channel by kMergers neighbouring threads: each takes every kMergers-th
-// run, some at once, since they come from afar.
+// The statistics of a span's runs, of one channel by kMergers neighbouring threads: each takes every
+// kMergers-th run, some at once, since they come from afar.
 constexpr int kMergers = kConsumers / kBlockChannels;
 
 template <class Sums>
@@ -252,8 +255,8 @@ __device__ inline void for_stages(const Tile& tile, const Each& each) {
     for (int depth = tile.depth; depth < tile.depth_end; ++depth) each(chunk, depth);
 }
 
-// Copies the weights of tiles `first` to `end` into the rings, one for each row of warpgroups, as soon as nobody
-// reads what was there. By one thread, which looks at the rings in turn, since none waits for another.
+// Copies the weights of tiles `first` to `end` into the rings, one for each row of warpgroups, as soon as
+// nobody reads what was there. By one thread, which looks at the rings in turn, since none waits for another.
 __device__ inline void copy_weights(const Arguments& a, int first, int end, Shared& shared, char* rings) {
   Tap ahead[kGroupsM];
   Slot free[kGroupsM] = {};
@@ -300,8 +303,8 @@ __device__ inline Stage begin_stages(const Arguments& a, int number, Spots& spot
   return {number, 0, tile.depth, tile};
 }
 
-// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there. The first items of a stage are
-// on their way before those of the one before it are put.
+// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there. The first items of a
+// stage are on their way before those of the one before it are put.
 __device__ inline void stage_input(const Arguments& a, int first, int end, Shared& shared, char* image) {
   const int thread = producers::thread();
   Stage stage = begin_stages(a, first, shared.spots[0]);
@@ -349,10 +352,9 @@ struct Progress {
   Staged staged;
 };
 
-// The products of a tile into `sums`. `behind` is called for each stage once its last products have begun.
-template <class Behind>
-__device__ inline void multiply_tile(const Tile& tile, Shared& shared, unsigned int images, unsigned int weights,
-                                     Progress& progress, float (&sums)[kSums], const Behind& behind) {
+// The products of a tile into `sums`.
+__device__ inline void multiply_tile(const Tile& tile, Shared& shared, unsigned int images,
+                                     unsigned int weights, Progress& progress, float (&sums)[kSums]) {
   const int ring = warpgroup_row();
   float some[kSums] = {};
   float(&taken)[kSums] = kMode == kStrict ? some : sums;
@@ -390,7 +392,6 @@ __device__ inline void multiply_tile(const Tile& tile, Shared& shared, unsigned 
       }
     }
     progress.staged = staged.next();
-    behind();
   });
   warpgroup::wait(0);
   warpgroup::hold(taken);
@@ -400,21 +401,12 @@ __device__ inline void multiply_tile(const Tile& tile, Shared& shared, unsigned 
   }
 }
 
-// The products of tiles `first` to `end` of a span, and their sums' way through the program. By the consumers, of
-// which those with the first channels begin some stages before the others: while one goes through the program
-// the other multiplies. `parity` is that of the span in the run.
+// The products of tiles `first` to `end` of a span, and their sums' way through the program. By the
+// consumers.
 template <class Sweep>
 __device__ inline void consume(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
-                               unsigned int images, unsigned int weights, unsigned int parity,
-                               Progress& progress, typename Sweep::Kept (&kept)[2], int& count) {
-  const bool leads = kLead > 0 && warpgroup_row() == 0;
-  if (kLead > 0 && !leads) arrivals::wait(&shared.lead, parity);
-  int stages = leads ? kLead : 0;  // until the others begin
-  auto lead_by = [&](int count) {
-    if (stages == 0) return;
-    stages = max(stages - count, 0);
-    if (stages == 0 && threadIdx.x % 32 == 0) arrivals::arrive(&shared.lead);
-  };
+                               unsigned int images, unsigned int weights, Progress& progress,
+                               typename Sweep::Kept (&kept)[2], int& count) {
 #pragma unroll 1
   for (int number = first; number < end; ++number) {
     const Tile tile = tile_of(a, number);
@@ -430,20 +422,18 @@ __device__ inline void consume(const Arguments& a, const Unit& unit, int first, 
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[i] = bias[i / 2 % 2];
     }
-    multiply_tile(tile, shared, images, weights, progress, sums, [&] { lead_by(1); });
-    lead_by(kLead);
+    multiply_tile(tile, shared, images, weights, progress, sums);
     take_sums<Sweep>(a, unit, tile, shared, sums, kept, count);
   }
 }
 
 // All tiles of a run, span by span, by the consumers.
 template <class Sweep>
-__device__ inline void consume_run(const Arguments& a, int begin, int end, Shared& shared, unsigned int images,
-                                   unsigned int weights) {
+__device__ inline void consume_run(const Arguments& a, int begin, int end, Shared& shared,
+                                   unsigned int images, unsigned int weights) {
   Progress progress = {};
-  unsigned int parity = 0;
 #pragma unroll 1
-  for (int number = begin; number < end; parity ^= 1) {
+  for (int number = begin; number < end;) {
     const int span = number / (int)a.tiles;
     const int stop = min(end, (span + 1) * (int)a.tiles);
     const Unit unit = {sample_of(span), 0, &shared.values};
@@ -452,14 +442,14 @@ __device__ inline void consume_run(const Arguments& a, int begin, int end, Share
     kept[0].clear();
     kept[1].clear();
     int count = 0;
-    consume<Sweep>(a, unit, number, stop, shared, images, weights, parity, progress, kept, count);
+    consume<Sweep>(a, unit, number, stop, shared, images, weights, progress, kept, count);
     if constexpr (Sweep::kStatistics) end_span<Sweep>(a, unit, span, shared, kept, count);
     number = stop;
   }
 }
 
-// All tiles of a block's run. `image` has room for kImages staged chunks, `ring` for the weights of kStages taps
-// for each row of warpgroups.
+// All tiles of a block's run. `image` has room for kImages staged chunks, `ring` for the weights of kStages
+// taps for each row of warpgroups.
 template <class Sweep>
 __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image, char* ring) {
   if (threadIdx.x < 64) {
@@ -476,7 +466,6 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
       arrivals::begin(&shared.staged[i], kStagers / 32);
       arrivals::begin(&shared.taken[i], kConsumers / 32);
     }
-    arrivals::begin(&shared.lead, kConsumers / kGroupsM / 32);
     arrivals::publish();
   }
   __syncthreads();

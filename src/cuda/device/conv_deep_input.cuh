@@ -1,20 +1,24 @@
-// The input of the kernel `conv_deep` on its way to shared memory (device/conv_deep_tile.cuh), by the stagers.
+// The input of the kernel `conv_deep` on its way to shared memory (device/conv_deep_tile.cuh), by the
+// stagers.
 //
-// An item is the cell of a position, or, with kPair = 2, the cells of two neighbouring positions that lie beside
-// each other in memory at an even place: a load then brings both. Rows of positions and of the input are even
-// there, and where the padding of columns is odd a row's first and last position are the halves of two items.
+// An item is the cell of a position, or, with kPair = 2, the cells of two neighbouring positions that lie
+// beside each other in memory at an even place: a load then brings both. Rows of positions and of the input
+// are even there, and where the padding of columns is odd a row's first and last position are the halves of
+// two items.
 //
 // Before this stand device/conv_deep_tile.cuh and input_steps.
 
 constexpr int kShift = kPair > 1 ? kPadW % 2 : 0;
 constexpr int kRowItems = kPitch / kPair + kShift;
 // Of a cell's channels: all that a tile can meet in a plane.
-constexpr int kBoxItems = (kBoxPositions + kPair - 1) / kPair + (kShift != 0 ? kBoxPositions / kPitch + 2 : 0);
+constexpr int kBoxItems =
+    (kBoxPositions + kPair - 1) / kPair + (kShift != 0 ? kBoxPositions / kPitch + 2 : 0);
 constexpr int kThreadItems = (kChunkCells * kBoxItems + kStagers - 1) / kStagers;
 
 namespace producers {
 
-// Not to be worked out, with what follows from it, before it is asked for: consumers have no registers for that.
+// Not to be worked out, with what follows from it, before it is asked for: consumers have no registers for
+// that.
 __device__ inline int thread() {
   unsigned int number;
   asm volatile("mov.u32 %0, %1;" : "=r"(number) : "r"(threadIdx.x));
@@ -25,8 +29,8 @@ __device__ inline void sync() { asm volatile("bar.sync 1, %0;" ::"n"(kStagers) :
 
 }  // namespace producers
 
-// Where an item of a tile's input lies behind the first element of its plane, kNowhere beyond the tensor; and its first
-// position, four times, with a bit for each position that the tile has.
+// Where an item of a tile's input lies behind the first element of its plane, kNowhere beyond the tensor; and
+// its first position, four times, with a bit for each position that the tile has.
 constexpr Offset kNowhere = -1;
 struct Spot {
   Offset from;
@@ -70,8 +74,8 @@ __device__ inline Source source_of(const Arguments& a, const Tile& tile, const S
           spots, channel, inside};
 }
 
-// An item by its channels and its number in the plane. Those of a stager are kStagers apart; neighbouring threads
-// have neighbouring channels where these are neighbours in memory, else neighbouring positions.
+// An item by its channels and its number in the plane. Those of a stager are kStagers apart; neighbouring
+// threads have neighbouring channels where these are neighbours in memory, else neighbouring positions.
 struct Item {
   int quad, number;
 
@@ -105,7 +109,7 @@ template <>
 struct Words<8> {
   typedef uint2 Type;
 };
-typedef Words<kPair * (int)sizeof(Element)>::Type Load;
+typedef Words<kPair*(int)sizeof(Element)>::Type Load;
 
 __device__ inline void set_element(float& element, unsigned short, int) { element = 0; }
 __device__ inline void set_element(float& element, unsigned int load, int) {
@@ -134,8 +138,8 @@ __device__ inline Fetched fetch(const Arguments& a, const Source& source, Item& 
   Fetched item;
   item.cell = exists ? quad * kQuad * 4 + spot.position : 0;
   const int c = source.channel + quad * kCellElements;
-  const bool inside = source.inside && exists && spot.from != kNowhere &&
-                      (kGroupIn % kChunkChannels == 0 || c < kGroupIn);
+  const bool inside =
+      source.inside && exists && spot.from != kNowhere && (kGroupIn % kChunkChannels == 0 || c < kGroupIn);
   const InputSteps steps = input_steps(a);
   const Element* from = source.from + (spot.from + quad * kCellElements * steps.c);
   if constexpr (kVectors != 0) {
@@ -153,7 +157,8 @@ __device__ inline Fetched fetch(const Arguments& a, const Source& source, Item& 
   return item;
 }
 
-// The values of a cell, rounded to tf32 in that mode; of its bits tensor cores ignore those that tf32 does not have.
+// The values of a cell, rounded to tf32 in that mode; of its bits tensor cores ignore those that tf32 does
+// not have.
 __device__ inline Cell staged_cell(const Element (&values)[kCellElements]) {
   if constexpr (kMode != kTf32) return packed(values, 0);
   Cell cell;

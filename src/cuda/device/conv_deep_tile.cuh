@@ -119,7 +119,8 @@ struct Tap {
 __device__ inline Tap first_tap(const Arguments& a, int number, int row) {
   const Tile tile = tile_of(a, number);
   const int block = channel_block_of(tile.span);
-  const int rows = block / kGroupBlocks * kGroupRows + min(block % kGroupBlocks * kGroupsM + row, kGroupRows - 1);
+  const int rows =
+      block / kGroupBlocks * kGroupRows + min(block % kGroupBlocks * kGroupsM + row, kGroupRows - 1);
   const int chunk = rows * kChunks * kChunkTaps;
   return {number, chunk + tile.depth * kPlaneTaps, chunk + tile.depth_end * kPlaneTaps,
           (tile.depth_end - tile.depth) * kPlaneTaps};
@@ -143,16 +144,14 @@ __device__ inline void begin_weights(const Arguments& a, const Tap& tap, char* t
   arrivals::copy_begin(to, a.weights + (long long)tap.place * kSlotBytes, kSlotBytes, barrier);
 }
 
-// A place in a ring: what goes through it is numbered over all tiles of a run; number t is in slot t % kCount, in
-// its phase t / kCount.
+// A place in a ring: what goes through it is numbered over all tiles of a run; number t is in slot t %
+// kCount, in its phase t / kCount.
 template <int kCount>
 struct Ring {
   int number;
   unsigned int phase;  // its parity
 
-  __device__ Ring next() const {
-    return number + 1 == kCount ? Ring{0, phase ^ 1} : Ring{number + 1, phase};
-  }
+  __device__ Ring next() const { return number + 1 == kCount ? Ring{0, phase ^ 1} : Ring{number + 1, phase}; }
   __device__ Ring before() const {
     return number == 0 ? Ring{kCount - 1, phase ^ 1} : Ring{number - 1, phase};
   }

@@ -45,7 +45,8 @@ class ConvDeepWriter : ConvSweepWriter {
                              "team.cuh", "mma.cuh", "warpgroup.cuh", "conv_wide_cells.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + input.str() +
-            "\n" + device_file("conv_deep_tile.cuh") + "\n" + device_file("conv_deep_input.cuh") + "\n" + values.str();
+            "\n" + device_file("conv_deep_tile.cuh") + "\n" + device_file("conv_deep_input.cuh") + "\n" +
+            values.str();
     for (const char* file : {"conv_sums.cuh", "conv_deep.cuh"}) text += "\n" + device_file(file);
     text += "\n" + programs.str() + "\n" + device_file("conv_deep.cu");
     ConvWideText result;
@@ -79,7 +80,6 @@ class ConvDeepWriter : ConvSweepWriter {
                                {"kStrip", number_text(c.strip)},
                                {"kStages", number_text(c.stages)},
                                {"kImages", number_text(c.images)},
-                               {"kLead", number_text(c.lead)},
                                {"kPieces", number_text(c.pieces)},
                                {"kPair", c.pairs ? "2" : "1"},
                                {"kVectors", c.vectors ? "1" : "0"},
@@ -118,7 +118,7 @@ class ConvDeepWriter : ConvSweepWriter {
     text.line(totals() ? "Sums0 list0[kGroupsN][kBlockChannels];" : "Sums0 list0[1][1];");
     text.line("Spots spots[2];  // of this tile and the next");
     text.line("arrivals::Barrier full[kGroupsM][kStages], empty[kGroupsM][kStages];");
-    text.line("arrivals::Barrier staged[kImages], taken[kImages], lead;");
+    text.line("arrivals::Barrier staged[kImages], taken[kImages];");
     text.line("int run[2];");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= " +

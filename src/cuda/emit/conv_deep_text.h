@@ -16,7 +16,6 @@ struct ConvDeepConstants {
   int chunk_steps = 1;     // of products, that the channels of a chunk are
   int stages = 3;          // taps in the ring of weights that each row of warpgroups has
   int images = 2;          // chunks of input that are staged
-  int lead = 0;            // of these, by which the warpgroups with the first channels are ahead of the others
   int pieces = 1;          // items of the input that a thread fetches at once
   bool pairs = false;      // two neighbouring positions are fetched at once
   bool vectors = false;    // neighbouring channels are neighbours in memory, 16 bytes at a time
@@ -25,14 +24,14 @@ struct ConvDeepConstants {
   int items = 0;           // positions of the input, or pairs, that a tile meets in a plane
   int shared_begin = 0;    // bytes of the ring and the staged input
 
-  // Who stages the input and copies the weights, beside those who multiply. Of the registers that a launch gives
-  // to each thread they hand some over.
+  // Who stages the input and copies the weights, beside those who multiply. Of the registers that a launch
+  // gives to each thread they hand some over.
   static constexpr int kProducers = 128;
   static constexpr int kStagers = 96;  // of these; the others copy
   // What consumers have beside their sums.
   static constexpr int kOtherRegisters = 56;
   int needed_registers() const { return parts() * columns / 2 + kOtherRegisters; }
-  int producer_registers() const { return needed_registers() <= 184 ? 136 : 96; }
+  int producer_registers() const { return needed_registers() <= 184 ? 120 : 96; }
   int consumers() const { return channel_groups * tile_groups * 128; }
   int threads() const { return consumers() + kProducers; }
   int launch_registers() const { return 65536 / threads() / 8 * 8; }

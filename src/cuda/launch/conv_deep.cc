@@ -60,8 +60,7 @@ int item_registers(const ConvDeepConstants& constants, const ConvWideWork& work)
 int pieces_of(const ConvDeepConstants& constants, const ConvWideWork& work) {
   constexpr int kOther = 50;
   const std::int64_t items = thread_items(constants, work);
-  const std::int64_t most =
-      (constants.producer_registers() - kOther) / (item_registers(constants, work) + 1);
+  const std::int64_t most = (constants.producer_registers() - kOther) / (item_registers(constants, work) + 1);
   return static_cast<int>(ceil_div(items, ceil_div(items, most)));
 }
 int slot_bytes(const ConvDeepConstants& constants) {
@@ -90,8 +89,8 @@ bool fits(const ConvDeepConstants& constants, const ConvWideWork& work, const Gp
 // Clocks that a consumer takes for a tile beside its products: its program above all.
 double program_clocks(const ConvDeepConstants& constants) { return 2000 + 40.0 * constants.columns; }
 
-// Clocks of the products of a tile with one depth of the filter. A product of 64 x N takes the tensor cores N / 2
-// clocks, and shared memory 16 + N / 4 for both factors.
+// Clocks of the products of a tile with one depth of the filter. A product of 64 x N takes the tensor cores N
+// / 2 clocks, and shared memory 16 + N / 4 for both factors.
 double depth_clocks(const ConvDeepConstants& constants, const ConvWideWork& work) {
   constexpr double kOverlap = 0.15;  // what is left of the smaller of both
   const double groups = constants.channel_groups * constants.tile_groups;
@@ -102,9 +101,9 @@ double depth_clocks(const ConvDeepConstants& constants, const ConvWideWork& work
          (std::max(columns / 2, read) + kOverlap * std::min(columns / 2, read));
 }
 
-// Clocks of a multiprocessor for all tiles. What is behind shared memory gives about 24 bytes a clock. The program runs
-// alone, and so do the sums of strict mode that are added up; what a tap takes beside its products is what an H200 took
-// longer for taps of half as many channels.
+// Clocks of a multiprocessor for all tiles. What is behind shared memory gives about 24 bytes a clock. The
+// program runs alone, and so do the sums of strict mode that are added up; what a tap takes beside its
+// products is what an H200 took longer for taps of half as many channels.
 double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, const Gpu& gpu) {
   constexpr double kMemoryRate = 24;
   constexpr double kTap = 250;
@@ -113,10 +112,9 @@ double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, con
   const double filter_depths = static_cast<double>(work.conv.geometry.filter[0]);
   const double taps = filter_depths * plane_taps(work) * chunks(constants, work);
   const double tensor = filter_depths * depth_clocks(constants, work);
-  const double copied =
-      taps * constants.channel_groups * slot_bytes(constants) +
-      filter_depths * chunks(constants, work) * 2 * constants.chunk_steps *
-          static_cast<double>(box_positions(constants, work)) * kCellBytes;
+  const double copied = taps * constants.channel_groups * slot_bytes(constants) +
+                        filter_depths * chunks(constants, work) * 2 * constants.chunk_steps *
+                            static_cast<double>(box_positions(constants, work)) * kCellBytes;
   const double staging = filter_depths * chunks(constants, work) *
                          static_cast<double>(thread_items(constants, work)) *
                          (kItem + kLoad * item_registers(constants, work));
@@ -168,7 +166,6 @@ Cheapest<ConvDeepConstants> cheapest_conv_deep(const Gpu& gpu, const ConvWideWor
             trial.chunk_steps = steps;
             trial.stages = stages;
             trial.images = images;
-            trial.lead = channel_groups > 1 ? std::min(wishes.lead.value_or(0), images) : 0;
             trial.pairs = has_pairs(trial, work);
             trial.items = static_cast<int>(box_items(trial, work));
             trial.pieces = pieces_of(trial, work);
@@ -198,8 +195,8 @@ ConvDeepTiles conv_deep_tiles(const ConvDeepConstants& constants, const ConvWide
   tiles.of_plane = tiles.of_strip * ceil_div(out[2], constants.strip);
   tiles.of_span = tiles.of_plane * out[0];
   tiles.spans = window.batch * window.groups * ceil_div(group_out(work), constants.block_channels());
-  tiles.weight_bytes =
-      window.groups * ceil_div(group_out(work), ConvDeepConstants::kRowChannels) * chunks(constants, work) * plane_taps(work) * window.filter[0] * slot_bytes(constants);
+  tiles.weight_bytes = window.groups * ceil_div(group_out(work), ConvDeepConstants::kRowChannels) *
+                       chunks(constants, work) * plane_taps(work) * window.filter[0] * slot_bytes(constants);
   std::int64_t depths = 0;  // that meet the input, of all planes
   for (std::int64_t k = 0; k < window.filter[0]; ++k) {
     const std::int64_t begin = std::clamp<std::int64_t>(window.pad[0] - k * window.dilation[0], 0, out[0]);
@@ -208,8 +205,8 @@ ConvDeepTiles conv_deep_tiles(const ConvDeepConstants& constants, const ConvWide
         begin;
   }
   // Every block has a tile where no tile costs more than a block's share.
-  const auto depth_cost = std::max<std::int64_t>(
-      1, std::llround(depth_clocks(constants, work) / program_clocks(constants)));
+  const auto depth_cost =
+      std::max<std::int64_t>(1, std::llround(depth_clocks(constants, work) / program_clocks(constants)));
   const std::int64_t cost = (depths * depth_cost + out[0]) * tiles.of_plane * tiles.spans;
   const bool weighted = cost >= (window.filter[0] * depth_cost + 1) * blocks;
   tiles.depth_cost = weighted ? depth_cost : 0;
@@ -263,7 +260,6 @@ std::vector<Division> conv_deep_divisions(const Gpu& gpu, const ConvWideWork& wo
           wishes.strip = constants.strip;
           wishes.ring = constants.stages;
           wishes.images = constants.images;
-          wishes.lead = constants.lead;
           result.push_back({"conv_deep", shape, wishes.text(), cost});
         }
       }

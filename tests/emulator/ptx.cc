@@ -62,7 +62,6 @@ constexpr std::array kInstructions = {
     Instruction{"wgmma.fence*", "(void)0"},
     Instruction{"setmaxnreg*", "(void)0"},
     Instruction{"wgmma.commit_group*", "(void)0"},
-    // Products are done at once, lane by lane; behind this those of all lanes are.
     Instruction{"wgmma.wait_group*", "__syncwarp()"},
     Instruction{"fence.*", "(void)0"},
     Instruction{"membar.*", "(void)0"},
@@ -344,7 +343,8 @@ class Translator {
         {"mbarrier.init.shared::cta.b64", "begin_barrier"},
         {"mbarrier.arrive.shared::cta.b64", "arrive_at_barrier"},
         {"mbarrier.arrive.expect_tx.shared::cta.b64", "arrive_at_barrier"},
-        {"mbarrier.try_wait.parity.shared::cta.b64", "is_over"}};
+        {"mbarrier.try_wait.parity.shared::cta.b64", "is_over"},
+        {"mbarrier.test_wait.parity.shared::cta.b64", "is_over"}};
     const auto function = kFunctions.find(name_);
     if (function == kFunctions.end()) unknown("");
     const bool waits = function->second == "is_over";

@@ -27,7 +27,18 @@ __device__ inline void arrive_with(Barrier* barrier, int bytes) {
                : "memory");
 }
 
-// Until the phase of that parity is over; it is this one or the one before.
+// Whether the phase of that parity is over; it is this one or the one before.
+__device__ inline bool is_over(const Barrier* barrier, unsigned int parity) {
+  unsigned int over;
+  asm volatile(
+      "{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+      : "=r"(over)
+      : "r"(address_of(barrier)), "r"(parity)
+      : "memory");
+  return over != 0;
+}
+
+// Until it is over.
 __device__ inline void wait(const Barrier* barrier, unsigned int parity) {
   unsigned int over;
   do {

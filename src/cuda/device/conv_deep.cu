@@ -4,6 +4,6 @@
 extern "C" __global__ void __launch_bounds__(kThreads, 1) conv_deep(const __grid_constant__ Arguments a) {
   extern __shared__ __align__(128) char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory + kSharedBegin);
-  sweep_run<Sweep0>(a, shared, memory + kStages * kSlotBytes, memory);
+  sweep_run<Sweep0>(a, shared, memory + kGroupsM * kStages * kSlotBytes, memory);
   if (kTail && grid::is_last_block(a.finished)) finalise_all(a);
 }

@@ -2,11 +2,13 @@
 // (device/conv_deep_tile.cuh).
 //
 // Rows of the products are output channels, 64 a warpgroup, columns kColumnsN positions; kGroupsM x kGroupsN
-// warpgroups, the consumers, share a tile. Both factors lie in shared memory: the weights of a tap, copied some
-// taps ahead into a ring, and the input of a chunk of channels in one plane, which all taps of the filter's
-// plane read at their offsets. A warpgroup more, the producers, stages the input, up to two chunks ahead, by
-// three of its warps and copies the weights by the fourth, so that those who multiply do nothing else. Products of a tap are under way while the next one begins. The sums
-// start at the bias, stay in registers and go through the sweep's program and sinks there.
+// warpgroups, the consumers, share a tile. Both factors lie in shared memory: the weights of a tap, copied
+// some taps ahead into a ring of each row of warpgroups, and the input of a chunk of channels in one plane,
+// which all taps of the filter's plane read at their offsets. A warpgroup more, the producers, stages the
+// input, up to kImages chunks ahead, by three of its warps and copies the weights by the fourth, so that
+// those who multiply do nothing else. Products of a tap are under way while the next one begins. The sums
+// start at the bias, stay in registers and go through the sweep's program and sinks there. Producers go
+// through a run without a stop; consumers meet where a span begins and ends.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
 // cut sums off instead of rounding them: there the products of a row of the filter are summed by themselves
@@ -18,15 +20,23 @@
 // depends on the shapes and the grid alone. Stores go through shared memory, so that neighbouring lanes have
 // neighbouring positions.
 //
-// Before this stand device/conv_deep_tile.cuh, the products of warpgroups, Shared and device/conv_sums.cuh;
-// behind it the program of the sweep, the finalise steps and `finish_sample`, which calls them; last the
-// kernel, device/conv_deep.cu.
+// Before this stand device/conv_deep_tile.cuh and device/conv_deep_input.cuh, the products of warpgroups,
+// Shared and device/conv_sums.cuh; behind it the program of the sweep, the finalise steps and
+// `finish_sample`, which calls them; last the kernel, device/conv_deep.cu.
 
 __device__ void finish_sample(const Arguments& a, const Unit& unit);
 
 constexpr int kSums = kColumnsN / 2;              // of a lane
 constexpr int kPieces32 = (kColumnsN + 31) / 32;  // of 32 positions, that the program takes at once
 constexpr int kUnits = kImageBytes / 16, kSlotUnits = kSlotBytes / 16;  // as descriptors count
+
+// Those who multiply, as who works statistics out.
+struct Consumers {
+  static constexpr int kCrewThreads = kConsumers, kCrewWarps = kConsumers / 32;
+  static __device__ int thread() { return (int)threadIdx.x; }
+  static __device__ int warp() { return (int)threadIdx.x / 32; }
+  static __device__ void sync() { asm volatile("bar.sync 2, %0;" ::"n"(kConsumers) : "memory"); }
+};
 
 __device__ inline int warpgroup_row() { return (int)threadIdx.x / 128 % kGroupsM; }
 __device__ inline int warpgroup_column() { return (int)threadIdx.x / 128 / kGroupsM; }
@@ -50,7 +60,7 @@ __device__ inline void multiply_tap(unsigned int weights, unsigned int image, bo
                                     float (&sums)[kSums]) {
   auto step = [&](int k, int part_of_weights, int part_of_image, bool keep_sums) {
     warpgroup::multiply(
-        sums, matrix_at(weights + part_of_weights * kStageCells + k * 2 * kBlockChannels, kBlockChannels),
+        sums, matrix_at(weights + part_of_weights * kSlotCells + k * 2 * kRowChannels, kRowChannels),
         matrix_at(image + part_of_image * kPartCells + k * 2 * kQuad, kQuad), keep_sums ? 1 : 0);
   };
   if constexpr (kMode == kStrict) {
@@ -89,7 +99,8 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
                                  const float (&sums)[kSums], typename Sweep::Kept (&kept)[2], int& count) {
   const int block = channel_block_of(tile.span), first_channel = first_channel_of(block);
   const int lane = (int)threadIdx.x % 32;
-  float(&exchange)[16][kExchangePitch] = shared.exchange[kStores != 0 ? threadIdx.x / 32 : 0];
+  const bool fresh = __any_sync(0xffffffffu, count == 0);  // seldom, and the same for all lanes
+  float(&exchange)[8][kExchangePitch] = shared.exchange[kStores != 0 ? threadIdx.x / 32 : 0];
 #pragma unroll
   for (int piece = 0; piece < kPieces32; ++piece) {
     const int first = warpgroup_column() * kColumnsN + piece * 32;
@@ -98,9 +109,8 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
     const unsigned int all = __ballot_sync(0xffffffffu, site.inside);
     if (all == 0) continue;
     if constexpr (Sweep::kStatistics) {
-      unsigned int inside = 0;
-#pragma unroll
-      for (int i = 0; i < kRows; ++i) inside |= (all >> (i / 2 * 8 + lane % 4 * 2 + i % 2) & 1) << i;
+      // The lane's own two bits of each byte, one behind the other.
+      const unsigned int inside = (all >> lane % 4 * 2 & 0x03030303u) * 0x01041040u >> 24;
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int c = first_channel + (has_channel(block, channel_of(e)) ? channel_of(e) : 0);
@@ -111,36 +121,45 @@ __device__ inline void take_sums(const Arguments& a, const Unit& unit, const Til
           values[i] =
               column * 8 < kColumnsN ? sums[column * 8 < kColumnsN ? column * 4 + e * 2 + i % 2 : 0] : 0.0f;
         }
-        take_statistics<Sweep>(a, unit, tile, first, unit.values->channels0[c], c, values, inside, count == 0,
-                               kept[e]);
+        take_statistics<Sweep>(a, unit, tile, first, unit.values->channels0[c], c, values, inside,
+                               fresh && count == 0, kept[e]);
       }
       count += __popc(inside);
     }
     if constexpr (kStores != 0) {
+      const int c = first_channel + warp_channel();
+      const typename Sweep::Steps here = Sweep::steps(a, 0), step = Sweep::steps(a, 1);
+      typename Sweep::Places places = Sweep::places(a, unit, site);
+      Sweep::move(places, Sweep::steps(a, c));
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int column = piece * 4 + i / 2, e = i % 2;
-        if (column * 8 < kColumnsN) {
-          const int sum = column * 8 < kColumnsN ? column * 4 + e * 2 : 0;
-          *reinterpret_cast<float2*>(&exchange[lane / 4 + e * 8][i / 2 * 8 + lane % 4 * 2]) =
-              make_float2(sums[sum], sums[sum + 1]);
+      for (int e = 0; e < 2; ++e) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int column = piece * 4 + i;
+          if (column * 8 < kColumnsN) {
+            const int sum = column * 8 < kColumnsN ? column * 4 + e * 2 : 0;
+            *reinterpret_cast<float2*>(&exchange[lane / 4][i * 8 + lane % 4 * 2]) =
+                make_float2(sums[sum], sums[sum + 1]);
+          }
         }
-      }
-      __syncwarp();
-      if (site.inside) {
-        const int c = first_channel + warp_channel();
-        const typename Sweep::Steps here = Sweep::steps(a, 0), step = Sweep::steps(a, 1);
-        typename Sweep::Places places = Sweep::places(a, unit, site);
-        Sweep::move(places, Sweep::steps(a, c));
+        __syncwarp();
+        // What the program reads is asked for before the first is stored.
+        typename Sweep::Places each[8];
+        typename Sweep::Results results[8];
 #pragma unroll
-        for (int i = 0; i < 16; ++i) {
-          if (!has_channel(block, warp_channel() + i)) break;
-          Sweep::store(places, here,
-                       Sweep::program(unit.values->channels0[c + i], places, here, exchange[i][lane]));
+        for (int i = 0; i < 8; ++i) {
+          each[i] = places;
+          if (site.inside && has_channel(block, warp_channel() + e * 8 + i))
+            results[i] =
+                Sweep::program(unit.values->channels0[c + e * 8 + i], places, here, exchange[i][lane]);
           Sweep::move(places, step);
         }
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          if (site.inside && has_channel(block, warp_channel() + e * 8 + i))
+            Sweep::store(each[i], here, results[i]);
+        __syncwarp();
       }
-      __syncwarp();
     }
   }
 }
@@ -149,10 +168,35 @@ template <class Sweep>
 __device__ inline void begin_span(const Arguments& a, const Unit& unit, int span) {
   const int block = channel_block_of(span);
   const int first = first_channel_of(block), channels = channels_of(block);
-  __syncthreads();
-  for (int c = (int)threadIdx.x; c < channels; c += kThreads)
+  Consumers::sync();
+  for (int c = (int)threadIdx.x; c < channels; c += kConsumers)
     Sweep::read_channel(a, unit, first + c, unit.values->channels0[first + c]);
-  __syncthreads();
+  Consumers::sync();
+}
+
+// The statistics of a span's runs, of one channel by kMergers neighbouring threads: each takes every
+// kMergers-th run, some at once, since they come from afar.
+constexpr int kMergers = kConsumers / kBlockChannels;
+
+template <class Sums>
+__device__ inline Sums merge_runs(const Arguments& a, int span) {
+  constexpr int kAtOnce = 8;
+  const int c = (int)threadIdx.x / kMergers, end = last_block(a, span);
+  Sums total;
+  total.clear();
+#pragma unroll 1
+  for (int run = first_block(a, span) + (int)threadIdx.x % kMergers; run <= end; run += kMergers * kAtOnce) {
+    Sums some[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      some[i] = read_of_other_block(a.list0 + (min(run + i * kMergers, end) + span) * kBlockChannels + c);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (run + i * kMergers <= end) total.merge(some[i]);
+  }
+#pragma unroll
+  for (int distance = 1; distance < kMergers; distance *= 2) total.merge(from_lane_at(total, distance));
+  return total;
 }
 
 // Merges the block's statistics of a span, and those of the whole sample where it is the last to come.
@@ -169,19 +213,18 @@ __device__ inline void end_span(const Arguments& a, const Unit& unit, int span, 
       const Sums other = from_lane_at(total, distance);
       total.merge(other);
     }
-    if (threadIdx.x < kConsumers && threadIdx.x % 4 == 0)
-      shared.list0[warpgroup_column()][channel_of(e)] = total;
+    if (threadIdx.x % 4 == 0) shared.list0[warpgroup_column()][channel_of(e)] = total;
   }
-  __syncthreads();
+  Consumers::sync();
   // Runs have their places in the order of blocks and spans.
-  for (int c = (int)threadIdx.x; c < channels; c += kThreads) {
+  for (int c = (int)threadIdx.x; c < channels; c += kConsumers) {
     Sums total = shared.list0[0][c];
 #pragma unroll 1
     for (int i = 1; i < kGroupsN; ++i) total.merge(shared.list0[i][c]);
     a.list0[((int)blockIdx.x + span) * kBlockChannels + c] = total;
   }
   __threadfence();
-  __syncthreads();
+  Consumers::sync();
   __shared__ bool last;
   const int spans = unit.n * kChannelBlocks;
   if (threadIdx.x == 0) {
@@ -189,31 +232,19 @@ __device__ inline void end_span(const Arguments& a, const Unit& unit, int span, 
     for (int i = 0; i < kChannelBlocks; ++i) runs += last_block(a, spans + i) - first_block(a, spans + i) + 1;
     last = atomicAdd(a.arrived + unit.n, 1u) == (unsigned int)runs - 1;
   }
-  __syncthreads();
+  Consumers::sync();
   if (!last) return;
   __threadfence();
 #pragma unroll 1
-  for (int block = 0; block < kChannelBlocks; ++block)
-    for (int c = (int)threadIdx.x; c < channels_of(block); c += kThreads) {
-      const int end = last_block(a, spans + block);
-      Sums total;
-      total.clear();
-#pragma unroll 1
-      for (int i = first_block(a, spans + block); i <= end; ++i)
-        total.merge(read_of_other_block(a.list0 + (i + spans + block) * kBlockChannels + c));
+  for (int block = 0; block < kChannelBlocks; ++block) {
+    const Sums total = merge_runs<Sums>(a, spans + block);
+    const int c = (int)threadIdx.x / kMergers;
+    if (c < channels_of(block) && threadIdx.x % kMergers == 0)
       unit.values->totals0[first_channel_of(block) + c] = total;
-    }
-  __syncthreads();
+  }
+  Consumers::sync();
   finish_sample(a, unit);
 }
-
-// The two buffers of staged input in turn, by the chunks, planes and tiles of a run.
-struct Staged {
-  int buffer;
-  unsigned int phase;  // its parity
-
-  __device__ Staged next() const { return {1 - buffer, phase ^ (unsigned int)buffer}; }
-};
 
 // Calls `each` for all that is staged of a tile, one after the other: chunk and depth of the filter.
 template <class Each>
@@ -224,51 +255,94 @@ __device__ inline void for_stages(const Tile& tile, const Each& each) {
     for (int depth = tile.depth; depth < tile.depth_end; ++depth) each(chunk, depth);
 }
 
-// Copies the weights of tiles up to `end` into the ring, as soon as nobody reads what was there. By one thread.
-__device__ inline void copy_weights(const Arguments& a, int end, int run_end, Shared& shared, char* ring) {
-  Tap ahead = shared.ahead;
-  Slot free = shared.free;
+// Copies the weights of tiles `first` to `end` into the rings, one for each row of warpgroups, as soon as
+// nobody reads what was there. By one thread, which looks at the rings in turn, since none waits for another.
+__device__ inline void copy_weights(const Arguments& a, int first, int end, Shared& shared, char* rings) {
+  Tap ahead[kGroupsM];
+  Slot free[kGroupsM] = {};
+#pragma unroll
+  for (int row = 0; row < kGroupsM; ++row) ahead[row] = first_tap(a, first, row);
+  bool left = true;
 #pragma unroll 1
-  while (ahead.tile < end) {
-    arrivals::wait(&shared.empty[free.number], free.phase ^ 1);
-    begin_weights(a, ahead, ring + free.number * kSlotBytes, &shared.full[free.number]);
-    advance(a, run_end, ahead);
-    free = free.next();
+  while (left) {
+    left = false;
+#pragma unroll
+    for (int row = 0; row < kGroupsM; ++row) {
+      if (ahead[row].tile >= end) continue;
+      left = true;
+      const int slot = free[row].number;
+      if (!arrivals::is_over(&shared.empty[row][slot], free[row].phase ^ 1)) continue;
+      begin_weights(a, ahead[row], rings + (row * kStages + slot) * kSlotBytes, &shared.full[row][slot]);
+      advance(a, end, row, ahead[row]);
+      free[row] = free[row].next();
+    }
   }
-  shared.ahead = ahead;
-  shared.free = free;
 }
 
-// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there.
-__device__ inline void stage_input(const Arguments& a, int first, int end, Shared& shared, char* image,
-                                   Staged& staged) {
+// What is staged, one after the other: chunks and depths of the filter of tiles up to `end`, in the order of
+// for_stages.
+struct Stage {
+  int number, chunk, depth;
+  Tile tile;
+
+  __device__ bool is_last() const { return depth + 1 == tile.depth_end && chunk + 1 == kChunks; }
+  // Within the tile.
+  __device__ void advance() {
+    if (++depth < tile.depth_end) return;
+    depth = tile.depth;
+    ++chunk;
+  }
+};
+
+// The first stage of a tile, whose spots all stagers find.
+__device__ inline Stage begin_stages(const Arguments& a, int number, Spots& spots) {
+  const Tile tile = tile_of(a, number);
+  producers::sync();
+  find_spots(a, tile, producers::thread(), spots);
+  producers::sync();
+  return {number, 0, tile.depth, tile};
+}
+
+// Stages the input of tiles `first` to `end`, as soon as nobody reads what was there. The first items of a
+// stage are on their way before those of the one before it are put.
+__device__ inline void stage_input(const Arguments& a, int first, int end, Shared& shared, char* image) {
   const int thread = producers::thread();
-#pragma unroll 1
-  for (int number = first; number < end; ++number) {
-    const Tile tile = tile_of(a, number);
-    producers::sync();
-    find_places(a, tile, thread, shared.places);
-    producers::sync();
-    for_stages(tile, [&](int chunk, int depth) {
-      const Source source = source_of(a, tile, shared.places, chunk, depth);
-      char* to = image + staged.buffer * kImageBytes;
-      Fetched fetched[kPieces];
+  Stage stage = begin_stages(a, first, shared.spots[0]);
+  Source source = source_of(a, stage.tile, shared.spots[0], stage.chunk, stage.depth);
+  Item next = Item::first(thread);
+  Fetched fetched[kPieces];
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, thread, i);
-      arrivals::wait(&shared.taken[staged.buffer], staged.phase ^ 1);
+  for (int i = 0; i < kPieces; ++i) fetched[i] = fetch(a, source, next);
+  Staged staged = {};
 #pragma unroll 1
-      for (int cell = 0; cell < kThreadCells; cell += kPieces) {
+  while (stage.number < end) {
+    char* to = image + staged.number * kImageBytes;
+    arrivals::wait(&shared.taken[staged.number], staged.phase ^ 1);
+#pragma unroll 1
+    for (int item = kPieces; item < kThreadItems; item += kPieces) {
 #pragma unroll
-        for (int i = 0; i < kPieces; ++i) {
-          put(fetched[i], to);
-          if (cell + kPieces < kThreadCells) fetched[i] = fetch(a, source, thread, cell + kPieces + i);
-        }
+      for (int i = 0; i < kPieces; ++i) {
+        put(fetched[i], to);
+        fetched[i] = fetch(a, source, next);
       }
-      arrivals::publish_rows();
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) arrivals::arrive(&shared.staged[staged.buffer]);
-      staged = staged.next();
-    });
+    }
+    if (!stage.is_last())
+      stage.advance();
+    else if (stage.number + 1 < end)
+      stage = begin_stages(a, stage.number + 1, shared.spots[(stage.number + 1 - first) % 2]);
+    else
+      stage.number = end;
+    source = source_of(a, stage.tile, shared.spots[(stage.number - first) % 2], stage.chunk, stage.depth);
+    next = Item::first(thread);
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      put(fetched[i], to);
+      if (stage.number < end) fetched[i] = fetch(a, source, next);
+    }
+    arrivals::publish_rows();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrivals::arrive(&shared.staged[staged.number]);
+    staged = staged.next();
   }
 }
 
@@ -278,7 +352,57 @@ struct Progress {
   Staged staged;
 };
 
-// The products of tiles `first` to `end`, and their sums' way through the program. By the consumers.
+// The products of a tile into `sums`.
+__device__ inline void multiply_tile(const Tile& tile, Shared& shared, unsigned int images,
+                                     unsigned int weights, Progress& progress, float (&sums)[kSums]) {
+  const int ring = warpgroup_row();
+  float some[kSums] = {};
+  float(&taken)[kSums] = kMode == kStrict ? some : sums;
+  bool begun = false;  // there was a tap of this tile before
+  for_stages(tile, [&](int, int) {
+    const Staged staged = progress.staged;
+    arrivals::wait(&shared.staged[staged.number], staged.phase);
+#pragma unroll 1
+    for (int row = 0; row < kFilterH; ++row) {
+#pragma unroll 1
+      for (int column = 0; column < kFilterW; ++column) {
+        const Slot slot = progress.slot;
+        arrivals::wait(&shared.full[ring][slot.number], slot.phase);
+        warpgroup::hold(taken);
+        warpgroup::begin();
+        multiply_tap(weights + slot.number * kSlotUnits,
+                     images + staged.number * kUnits + row * kDilationH * kPitch + column * kDilationW,
+                     column > 0, taken);
+        warpgroup::commit();
+        // The products of the tap before are done.
+        warpgroup::wait(1);
+        warpgroup::hold(taken);
+        if (threadIdx.x % 32 == 0 && begun) {
+          arrivals::arrive(&shared.empty[ring][slot.before().number]);
+          if (row == 0 && column == 0) arrivals::arrive(&shared.taken[staged.before().number]);
+        }
+        begun = true;
+        progress.slot = slot.next();
+      }
+      if constexpr (kMode == kStrict) {
+        warpgroup::wait(0);
+        warpgroup::hold(some);
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) sums[i] += some[i];
+      }
+    }
+    progress.staged = staged.next();
+  });
+  warpgroup::wait(0);
+  warpgroup::hold(taken);
+  if (threadIdx.x % 32 == 0) {
+    arrivals::arrive(&shared.empty[ring][progress.slot.before().number]);
+    arrivals::arrive(&shared.taken[progress.staged.before().number]);
+  }
+}
+
+// The products of tiles `first` to `end` of a span, and their sums' way through the program. By the
+// consumers.
 template <class Sweep>
 __device__ inline void consume(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
                                unsigned int images, unsigned int weights, Progress& progress,
@@ -298,80 +422,16 @@ __device__ inline void consume(const Arguments& a, const Unit& unit, int first, 
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[i] = bias[i / 2 % 2];
     }
-    float some[kSums] = {};
-    float(&taken)[kSums] = kMode == kStrict ? some : sums;
-    bool begun = false;  // there was a tap of this tile before
-    for_stages(tile, [&](int, int) {
-      const Staged staged = progress.staged;
-      arrivals::wait(&shared.staged[staged.buffer], staged.phase);
-#pragma unroll 1
-      for (int row = 0; row < kFilterH; ++row) {
-#pragma unroll 1
-        for (int column = 0; column < kFilterW; ++column) {
-          const Slot slot = progress.slot;
-          arrivals::wait(&shared.full[slot.number], slot.phase);
-          warpgroup::hold(taken);
-          warpgroup::begin();
-          multiply_tap(weights + slot.number * kSlotUnits,
-                       images + staged.buffer * kUnits + row * kDilationH * kPitch + column * kDilationW,
-                       column > 0, taken);
-          warpgroup::commit();
-          // The products of the tap before are done.
-          warpgroup::wait(1);
-          warpgroup::hold(taken);
-          if (threadIdx.x % 32 == 0 && begun) {
-            arrivals::arrive(&shared.empty[slot.before().number]);
-            if (row == 0 && column == 0) arrivals::arrive(&shared.taken[1 - staged.buffer]);
-          }
-          begun = true;
-          progress.slot = slot.next();
-        }
-        if constexpr (kMode == kStrict) {
-          warpgroup::wait(0);
-          warpgroup::hold(some);
-#pragma unroll
-          for (int i = 0; i < kSums; ++i) sums[i] += some[i];
-        }
-      }
-      progress.staged = staged.next();
-    });
-    warpgroup::wait(0);
-    warpgroup::hold(taken);
-    if (threadIdx.x % 32 == 0) {
-      arrivals::arrive(&shared.empty[progress.slot.before().number]);
-      arrivals::arrive(&shared.taken[1 - progress.staged.buffer]);
-    }
+    multiply_tile(tile, shared, images, weights, progress, sums);
     take_sums<Sweep>(a, unit, tile, shared, sums, kept, count);
   }
 }
 
-// All tiles of a block's run. `image` has room for two staged chunks, `ring` for the weights of kStages taps.
+// All tiles of a run, span by span, by the consumers.
 template <class Sweep>
-__device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image, char* ring) {
-  if (threadIdx.x < 2) shared.run[threadIdx.x] = run_begin(a, (int)(blockIdx.x + threadIdx.x));
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      arrivals::begin(&shared.full[i], 1);
-      arrivals::begin(&shared.empty[i], kConsumers / 32);
-    }
-    for (int i = 0; i < 2; ++i) {
-      arrivals::begin(&shared.staged[i], kStagers / 32);
-      arrivals::begin(&shared.taken[i], kConsumers / 32);
-    }
-    arrivals::publish();
-  }
-  __syncthreads();
-  const int begin = shared.run[0], end = shared.run[1];
-  if (begin >= end) return;
-  if (threadIdx.x == 0) {
-    shared.ahead = first_tap(a, begin);
-    shared.free = {0, 0};
-  }
-  const unsigned int images = place_of(image) + warpgroup_column() * kColumnsN;
-  const unsigned int weights = place_of(ring) + warpgroup_row() * 64;
-  const bool produces = warp::from_first((int)threadIdx.x) >= kConsumers;
+__device__ inline void consume_run(const Arguments& a, int begin, int end, Shared& shared,
+                                   unsigned int images, unsigned int weights) {
   Progress progress = {};
-  Staged staged = {};
 #pragma unroll 1
   for (int number = begin; number < end;) {
     const int span = number / (int)a.tiles;
@@ -382,20 +442,48 @@ __device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image
     kept[0].clear();
     kept[1].clear();
     int count = 0;
-    if (produces) {
-      warpgroup::set_registers<kProducerRegisters, false>();
-      if (warp::from_first(producers::thread()) < kStagers)
-        stage_input(a, number, stop, shared, image, staged);
-      else if (threadIdx.x % 32 == 0)
-        copy_weights(a, stop, end, shared, ring);
-      __syncwarp();
-      warpgroup::set_registers<kLaunchRegisters, true>();
-    } else {
-      warpgroup::set_registers<kConsumerRegisters, true>();
-      consume<Sweep>(a, unit, number, stop, shared, images, weights, progress, kept, count);
-      warpgroup::set_registers<kLaunchRegisters, false>();
-    }
+    consume<Sweep>(a, unit, number, stop, shared, images, weights, progress, kept, count);
     if constexpr (Sweep::kStatistics) end_span<Sweep>(a, unit, span, shared, kept, count);
     number = stop;
+  }
+}
+
+// All tiles of a block's run. `image` has room for kImages staged chunks, `ring` for the weights of kStages
+// taps for each row of warpgroups.
+template <class Sweep>
+__device__ inline void sweep_run(const Arguments& a, Shared& shared, char* image, char* ring) {
+  if (threadIdx.x < 64) {
+    const int edge = (int)threadIdx.x / 32, place = run_begin(a, (int)blockIdx.x + edge);
+    if (threadIdx.x % 32 == 0) shared.run[edge] = place;
+  }
+  if (threadIdx.x == 0) {
+    for (int row = 0; row < kGroupsM; ++row)
+      for (int i = 0; i < kStages; ++i) {
+        arrivals::begin(&shared.full[row][i], 1);
+        arrivals::begin(&shared.empty[row][i], kConsumers / kGroupsM / 32);
+      }
+    for (int i = 0; i < kImages; ++i) {
+      arrivals::begin(&shared.staged[i], kStagers / 32);
+      arrivals::begin(&shared.taken[i], kConsumers / 32);
+    }
+    arrivals::publish();
+  }
+  __syncthreads();
+  const int begin = shared.run[0], end = shared.run[1];
+  if (begin >= end) return;
+  const int warp = warp::from_first((int)threadIdx.x / 32);
+  if (warp >= kConsumers / 32) {
+    warpgroup::set_registers<kProducerRegisters, false>();
+    if (warp < (kConsumers + kStagers) / 32)
+      stage_input(a, begin, end, shared, image);
+    else if (threadIdx.x % 32 == 0)
+      copy_weights(a, begin, end, shared, ring);
+    __syncwarp();
+    if constexpr (kTail != 0) warpgroup::set_registers<kLaunchRegisters, true>();
+  } else {
+    warpgroup::set_registers<kConsumerRegisters, true>();
+    consume_run<Sweep>(a, begin, end, shared, place_of(image) + warpgroup_column() * kColumnsN,
+                       place_of(ring) + warpgroup_row() * kStages * kSlotUnits);
+    if constexpr (kTail != 0) warpgroup::set_registers<kLaunchRegisters, false>();
   }
 }

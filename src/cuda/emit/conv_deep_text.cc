@@ -8,8 +8,7 @@
 namespace fuseblock::cuda {
 namespace {
 
-constexpr int kProductRows = 64;
-// From one channel to the next in shared memory, where 32 positions of 16 of them change lanes: no bank
+// From one channel to the next in shared memory, where 32 positions of 8 of them change lanes: no bank
 // conflicts in either direction.
 constexpr int kExchangePitch = 40;
 
@@ -20,6 +19,7 @@ class ConvDeepWriter : ConvSweepWriter {
   ConvDeepWriter(const Schedule& schedule, const KernelCut& cut, const ConvDeepConstants& constants)
       : ConvSweepWriter(schedule, cut), constants_(constants) {
     moves_ = true;
+    crew_ = "Consumers";
   }
 
   ConvWideText run() {
@@ -45,12 +45,13 @@ class ConvDeepWriter : ConvSweepWriter {
                              "team.cuh", "mma.cuh", "warpgroup.cuh", "conv_wide_cells.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + input.str() +
-            "\n" + device_file("conv_deep_tile.cuh") + "\n" + values.str();
+            "\n" + device_file("conv_deep_tile.cuh") + "\n" + device_file("conv_deep_input.cuh") + "\n" +
+            values.str();
     for (const char* file : {"conv_sums.cuh", "conv_deep.cuh"}) text += "\n" + device_file(file);
     text += "\n" + programs.str() + "\n" + device_file("conv_deep.cu");
     ConvWideText result;
     result.kernel = finish("conv_deep", std::move(text));
-    result.weights = conv_weights_text(schedule_, cut_, constants_.cells());
+    result.weights = conv_weights_text(schedule_, cut_, constants_.weight_cells());
     result.values_bytes = values_bytes;
     result.list_numbers = totals() ? numbers_ : 0;
     result.kept_numbers = totals() ? kept_numbers_ : 0;
@@ -70,7 +71,7 @@ class ConvDeepWriter : ConvSweepWriter {
                                {"kStagers", number_text(ConvDeepConstants::kStagers)},
                                {"kConsumers", "kThreads - kProducers"},
                                {"kLaunchRegisters", number_text(c.launch_registers())},
-                               {"kProducerRegisters", number_text(ConvDeepConstants::kProducerRegisters)},
+                               {"kProducerRegisters", number_text(c.producer_registers())},
                                {"kConsumerRegisters", number_text(c.consumer_registers())},
                                {"kUnitChannels", "kChannels"},
                                {"kGroupsM", number_text(c.channel_groups)},
@@ -78,7 +79,9 @@ class ConvDeepWriter : ConvSweepWriter {
                                {"kColumnsN", number_text(c.columns)},
                                {"kStrip", number_text(c.strip)},
                                {"kStages", number_text(c.stages)},
+                               {"kImages", number_text(c.images)},
                                {"kPieces", number_text(c.pieces)},
+                               {"kPair", c.pairs ? "2" : "1"},
                                {"kVectors", c.vectors ? "1" : "0"},
                                {"kStores", stores ? "1" : "0"},
                                {"kExchangePitch", number_text(kExchangePitch)},
@@ -110,13 +113,12 @@ class ConvDeepWriter : ConvSweepWriter {
 
   void write_shared(Text& text, int values_bytes) const {
     text.open("struct Shared {");
-    text.line("alignas(16) float exchange[kStores != 0 ? kConsumers / 32 : 1][16][kExchangePitch];");
+    text.line("alignas(16) float exchange[kStores != 0 ? kConsumers / 32 : 1][8][kExchangePitch];");
     text.line("UnitValues values;");
     text.line(totals() ? "Sums0 list0[kGroupsN][kBlockChannels];" : "Sums0 list0[1][1];");
-    text.line("Places places;");
-    text.line("arrivals::Barrier full[kStages], empty[kStages], staged[2], taken[2];");
-    text.line("Tap ahead;  // where the ring of weights is");
-    text.line("Slot free;");
+    text.line("Spots spots[2];  // of this tile and the next");
+    text.line("arrivals::Barrier full[kGroupsM][kStages], empty[kGroupsM][kStages];");
+    text.line("arrivals::Barrier staged[kImages], taken[kImages];");
     text.line("int run[2];");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= " +
@@ -135,11 +137,11 @@ ConvWideText conv_deep_text(const Schedule& schedule, const KernelCut& cut,
 }
 
 int conv_deep_shared(const ConvDeepConstants& constants, int values_bytes, int list_numbers) {
-  constexpr int kOther = 256;
-  const int exchange = constants.consumers() / 32 * 16 * kExchangePitch * 4;
-  const int list = constants.tile_groups * constants.channel_groups * kProductRows * list_numbers * 4;
-  const int places = constants.positions * (constants.far ? 8 : 4);
-  return (exchange + values_bytes + list + places + kOther + 127) / 128 * 128;
+  constexpr int kOther = 512;
+  const int exchange = constants.consumers() / 32 * 8 * kExchangePitch * 4;
+  const int list = constants.tile_groups * constants.block_channels() * list_numbers * 4;
+  const int spots = 2 * constants.items * (constants.far ? 16 : 8);
+  return (exchange + values_bytes + list + spots + kOther + 127) / 128 * 128;
 }
 
 }  // namespace fuseblock::cuda

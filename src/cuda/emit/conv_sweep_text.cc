@@ -340,7 +340,7 @@ void ConvSweepWriter::write_finalise_calls(Text& text) const {
   if (!totals()) return;
   text.line("const Team team = {1, 0, unit.n, 1};");
   for (int i = cut_.first; i <= cut_.last; ++i)
-    if (has_finalise(i)) text.line("finalise_" + number_text(i) + "<Block>(a, unit, team);");
+    if (has_finalise(i)) text.line("finalise_" + number_text(i) + "<" + crew_ + ">(a, unit, team);");
 }
 
 void ConvSweepWriter::write_finish_sample(Text& text) {

@@ -48,9 +48,10 @@ class ConvSweepWriter : public UnitWriter {
   PositionSteps split_;
   std::vector<const Sink*> taken_;
   bool over_channels_ = false;
-  bool moves_ = false;    // the sweep has a function that moves places to another channel
-  int numbers_ = 0;       // that the statistics of one channel are
-  int kept_numbers_ = 0;  // without their count
+  bool moves_ = false;          // the sweep has a function that moves places to another channel
+  std::string crew_ = "Block";  // who works the statistics of a sample out (device/crew.cuh)
+  int numbers_ = 0;             // that the statistics of one channel are
+  int kept_numbers_ = 0;        // without their count
 
  private:
   void write_kept(Text& text) const;

@@ -294,7 +294,12 @@ class ConvWideLaunch : public KernelLaunch {
   bool is_dense(const std::vector<SlotView>& views) const {
     const SlotView& view = views[at(input_)];
     const Spatial& in = work_.conv.in;
-    return view.strides[4] == 1 && view.strides[3] == in[2] && view.strides[1] == in[0] * in[1] * in[2];
+    const std::int64_t pair = in[2] % 2 == 0 ? 2 : 1;  // elements that are read at once
+    return view.strides[4] == 1 && view.strides[3] == in[2] && view.strides[1] == in[0] * in[1] * in[2] &&
+           view.strides[0] % pair == 0 && view.strides[2] % pair == 0 &&
+           reinterpret_cast<std::uintptr_t>(view.data) %
+                   static_cast<std::size_t>(pair * work_.element_bytes) ==
+               0;
   }
 
   // Whether the channels of the input can be read in vectors.

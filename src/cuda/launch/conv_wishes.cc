@@ -25,8 +25,8 @@ constexpr auto kFields = std::to_array<Field>({
     {"stages", &ConvWishes::stages, 1},     {"promote", &ConvWishes::promote, 0},
     {"down", &ConvWishes::down, 0},         {"width", &ConvWishes::width, 1},
     {"depths", &ConvWishes::depths, 1},     {"chunk", &ConvWishes::chunk, 1},
-    {"ring", &ConvWishes::ring, 1},         {"taps", &ConvWishes::taps, 1},
-    {"strip", &ConvWishes::strip, 1},
+    {"ring", &ConvWishes::ring, 1},         {"images", &ConvWishes::images, 1},
+    {"taps", &ConvWishes::taps, 1},         {"strip", &ConvWishes::strip, 1},
 });
 
 int number_of(const std::string& text, const std::string& whole, const std::string& where) {

@@ -19,10 +19,12 @@ struct ConvWishes {
   std::optional<int> roll;  // 0: `conv` where `conv_roll` would take it
   std::optional<int> fold;  // rows of the image are depths
   std::optional<int> deep;  // 0: `conv_wide` where `conv_deep` would take it
-  // `conv_deep`: positions of a product, warpgroups with other channels, taps in the ring of weights.
+  // `conv_deep`: positions of a product, warpgroups with other channels, taps in a ring of weights, staged
+  // chunks.
   std::optional<int> columns;
   std::optional<int> groups;
   std::optional<int> ring;
+  std::optional<int> images;
   // `conv_roll`: columns of a band, depths of a segment.
   std::optional<int> width;
   std::optional<int> depths;

@@ -39,16 +39,21 @@ double share_of(const Shares& shares, DType dtype, Precision precision) {
   return precision == Precision::kTf32 ? shares.tf32 : shares.strict;
 }
 
-// What the input of a convolution lies in memory as; nothing where it is a program's result.
-std::optional<DType> input_type(const Lowered& lowered, int number, DType arithmetic) {
-  const Part& part = lowered.graph[number];
+// What an operand of a convolution lies in memory as: a program's result is stored first, in the type that the
+// block gives it. Nothing for what is no tensor of the block.
+std::optional<DType> operand_type(const Lowered& lowered, const Part& conv, int operand) {
+  const Part& part = lowered.graph[conv.operands[static_cast<std::size_t>(operand)]];
   switch (part.kind) {
     case PartKind::kArgument:
       return part.saved >= 0 ? lowered.saved[static_cast<std::size_t>(part.saved)].type.dtype
                              : lowered.block.type(part.value).dtype;
     case PartKind::kConv:
     case PartKind::kHost:
-    case PartKind::kPool: return arithmetic;
+    case PartKind::kPool: return arithmetic_type(lowered.block.arguments());
+    case PartKind::kPointwise: {
+      const Node& node = lowered.block.block().nodes()[static_cast<std::size_t>(conv.node)];
+      return lowered.block.type(node.operand(operand)).dtype;
+    }
     default: return std::nullopt;
   }
 }
@@ -56,8 +61,8 @@ std::optional<DType> input_type(const Lowered& lowered, int number, DType arithm
 ConvKernel kernel_of(const Lowered& lowered, const Part& part) {
   const DType arithmetic = arithmetic_type(lowered.block.arguments());
   const ConvSum conv = conv_sum(lowered.block, part.node);
-  const std::optional<DType> input = input_type(lowered, part.operands[0], arithmetic);
-  const std::optional<DType> weight = input_type(lowered, part.operands[1], arithmetic);
+  const std::optional<DType> input = operand_type(lowered, part, 0);
+  const std::optional<DType> weight = operand_type(lowered, part, 1);
   if (arithmetic != DType::kF32 || conv.geometry.pad_mode != PadMode::kZeros || !input || input != weight)
     return ConvKernel::kDirect;
   return conv_kernel(conv, *input, false, false);
@@ -92,7 +97,7 @@ OwnConvolution own_convolution(const Lowered& lowered, int number, const DeviceD
   const Part& part = lowered.graph[number];
   if (part.kind != PartKind::kConv) return {};
   const DType arithmetic = arithmetic_type(lowered.block.arguments());
-  const DType dtype = input_type(lowered, part.operands[0], arithmetic).value_or(arithmetic);
+  const DType dtype = operand_type(lowered, part, 0).value_or(arithmetic);
   const double rate = byte_size(dtype) == 2 ? device.f16_rate : device.tf32_rate;
   switch (kernel_of(lowered, part)) {
     case ConvKernel::kConv:

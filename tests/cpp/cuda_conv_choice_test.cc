@@ -148,9 +148,17 @@ TEST(CudaConvChoice, PlainArithmeticIsForWhereThereIsNoHost) {
     EXPECT_EQ(kernels_of(schedule_of(typed(block, input), options_with(1))), "host") << block;
     EXPECT_EQ(kernels_of(schedule_of(typed(block, input), options_with(0))), "host") << block;
   }
+}
+
+// It is stored first, as for the host.
+TEST(CudaConvChoice, AProgramsResultIsConvolvedByOwnKernelsToo) {
   EXPECT_EQ(kernels_of(schedule_of(typed("group_norm(4) | silu | conv2d(8, k=3, pad=1)", "f32[2,8,32,32]"),
                                    options_with(1))),
-            "rows host");
+            "rows conv");
+  const TypedBlock block =
+      typed("group_norm(32) | silu | conv2d(128, k=3, pad=1) | add(x)", "bf16[1,128,512,512]");
+  EXPECT_EQ(kernels_of(schedule_of(block, options_with(270e12))), "rows conv_wide");
+  EXPECT_EQ(kernels_of(schedule_of(block, options_with(1e16))), "rows host rows");
 }
 
 // Gradients are the host's; what they need of the forward values our kernels compute again.

@@ -295,7 +295,7 @@ ConvRollConstants divide_conv_roll(const Gpu& gpu, const ConvWork& work, const C
 
 std::vector<Division> conv_roll_divisions(const Gpu& gpu, const ConvWork& work,
                                           const ConvRollBytes& shared_bytes) {
-  constexpr double kCountedTwice = 1.2;
+  constexpr double kCountedTwice = 1.35;
   std::vector<Division> result;
   for (const int fold : {0, 1})
     for (const int threads : kThreads)

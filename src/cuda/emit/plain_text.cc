@@ -1,0 +1,525 @@
+#include "cuda/emit/plain_text.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "cuda/emit/rounded_products.h"
+#include "cuda/emit/unit_text.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+constexpr std::int64_t kLanes = 32;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (std::size_t place = text.find(from); place != std::string::npos; place = text.find(from, place + to.size()))
+    text.replace(place, from.size(), to);
+}
+
+// Functions of device/functions.cuh that are the compiler's own, in float.
+std::string with_own_functions(std::string text) {
+  for (const auto& [from, to] : {std::pair("reciprocal_root(", "rsqrtf("), std::pair("exponential(", "expf("),
+                                 std::pair("logarithm(", "logf("), std::pair("absolute(", "fabsf("),
+                                 std::pair("hyperbolic_tangent(", "tanhf("), std::pair("square_root(", "sqrtf("),
+                                 std::pair("error_function(", "erff(")})
+    replace_all(text, from, to);
+  return text;
+}
+
+class PlainWriter : UnitWriter {
+ public:
+  PlainWriter(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants)
+      : UnitWriter(schedule, cut), constants_(constants) {
+    find_ring();
+    result_.sweeps = sweep_count();
+    result_.together = sweep_count() > 1;
+    for (int i = 0; i < sweep_count(); ++i)
+      result_.inputs = std::max(result_.inputs, static_cast<int>(position_inputs(i).size()));
+  }
+
+  bool takes() const {
+    if (!single_ || cut_.kind != KernelKind::kRows || cut_.unit_channels > kLanes) return false;
+    for (int i = 0; i < sweep_count(); ++i)
+      if (!takes_sweep(i)) return false;
+    for (int i = cut_.first; i <= cut_.last; ++i)
+      if (step(i).kind == StepKind::kFinalise)
+        for (int number : step(i).parts)
+          if (in_unit(number) ? !takes_local(number) : !takes_remaining(number)) return false;
+    return true;
+  }
+
+  PlainText run() {
+    Text body;
+    write_kernel(body);
+    std::string text = head({{"kThreads", number_text(constants_.threads)},
+                             {"kBlocks", number_text(constants_.blocks)},
+                             {"kBatch", number_text(constants_.batch)},
+                             {"kKept", number_text(constants_.kept)},
+                             {"k16Bit", "0"}});
+    const std::string program = with_own_functions(body.str());
+    text += "\n" + device_file("plain.cuh") + "\n" + device_file("functions.cuh");
+    text += "\n" + arguments_text() + "\n" + with_functions(program);
+    result_.kernel = finish("plain", std::move(text));
+    return result_;
+  }
+
+ private:
+  // The inputs of a sweep's program that vary over positions, slots.
+  std::vector<int> position_inputs(int i) const {
+    std::vector<int> result;
+    for (int input : sweep(i).inputs)
+      if (in_ring(input) && std::find(result.begin(), result.end(), input) == result.end())
+        result.push_back(input);
+    return result;
+  }
+
+  bool is_dense(int number) const {
+    return slot(number).extents == domain_ && layout_of(schedule_, slot(number)) == Layout::kContiguous &&
+           slot(number).kind != SlotKind::kStatistic && element_type(number) == DType::kF32;
+  }
+  // Whether a tensor that does not vary over positions can be indexed by n and c.
+  bool is_small(int number) const {
+    const Extents& extents = slot(number).extents;
+    return !over_positions(extents) && (extents[1] == 1 || domain_[1] % extents[1] == 0) &&
+           (slot(number).kind == SlotKind::kStatistic || element_type(number) == DType::kF32);
+  }
+
+  bool takes_sweep(int i) const {
+    const Sweep& which = sweep(i);
+    if (which.source >= 0 || !which.epilogue.sinks.empty() || position_inputs(i).empty()) return false;
+    for (int input : which.inputs)
+      if (in_ring(input) ? !is_dense(input) : is_direct(input) || !is_small(input)) return false;
+    int stores = 0;
+    for (const Sink& sink : which.sinks) {
+      if (sink.kind == SinkKind::kStore) {
+        ++stores;
+        if (!is_dense(sink.slots[0])) return false;
+      } else if (sink.kind != SinkKind::kStatistic || (part(sink.part).statistic != Statistic::kSum &&
+                                                       part(sink.part).statistic != Statistic::kMoments)) {
+        return false;
+      }
+    }
+    // Later sweeps read what the first keeps.
+    return stores <= 1 && (i == 0 || position_inputs(i) == position_inputs(0));
+  }
+
+  bool takes_local(int number) const {
+    const Part& which = part(number);
+    if (which.kind == PartKind::kReduce) return which.statistic == Statistic::kSum;
+    if (which.kind == PartKind::kMerge)
+      return which.statistic == Statistic::kSum || which.statistic == Statistic::kMoments;
+    return which.kind == PartKind::kComponent || which.kind == PartKind::kPointwise ||
+           which.kind == PartKind::kRegroup;
+  }
+
+  // A sum over the batch, or a formula for each channel.
+  bool takes_remaining(int number) const {
+    const Part& which = part(number);
+    if (which.extents[0] != 1 || which.extents[1] != domain_[1]) return false;
+    if (which.kind == PartKind::kPointwise || which.kind == PartKind::kComponent) return true;
+    const Part& operand = part(which.operands[0]);
+    return (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) &&
+           which.statistic == Statistic::kSum && !which.axes.contains(Axis::kC) &&
+           operand.extents[0] == domain_[0] && operand.extents[1] == domain_[1] && domain_[0] > 1 &&
+           in_unit(which.operands[0]);
+  }
+
+  bool is_written(int number) const { return std::find(written_.begin(), written_.end(), number) != written_.end(); }
+
+  // A name for a part, once.
+  std::string name_of(int number) {
+    if (const auto found = part_names_.find(number); found != part_names_.end()) return found->second;
+    std::string name;
+    for (char letter : narrator_.label(number)) {
+      if (std::isalnum(static_cast<unsigned char>(letter)) != 0)
+        name += letter;
+      else if (!name.empty() && name.back() != '_')
+        name += '_';
+    }
+    while (!name.empty() && name.back() == '_') name.pop_back();
+    const std::string base = name;
+    auto is_taken = [&](const auto& each) { return each.second == name; };
+    for (int k = 2; std::any_of(part_names_.begin(), part_names_.end(), is_taken); ++k)
+      name = base + "_" + number_text(k);
+    return part_names_[number] = name;
+  }
+  // The value that a statistic is taken of: `hardswish`.
+  std::string value_name(int number) {
+    int value = number;
+    while (part(value).kind == PartKind::kMerge || part(value).kind == PartKind::kReduce)
+      value = part(value).operands[0];
+    return name_of(value);
+  }
+
+  // Where a tensor's element lies, by the names of its sample and its channel.
+  std::string index(int number, const std::string& channel) const {
+    const Extents& extents = slot(number).extents;
+    std::string result;
+    if (extents[0] != 1) result = extents[1] == 1 ? "n" : "n * " + number_text(extents[1]);
+    if (extents[1] != 1) {
+      const std::int64_t share = domain_[1] / extents[1];
+      const bool plain = channel.find(' ') == std::string::npos;
+      const std::string own = share == 1 ? channel
+                              : plain    ? channel + " / " + number_text(share)
+                                         : "(" + channel + ") / " + number_text(share);
+      result += (result.empty() ? "" : " + ") + own;
+    }
+    return result.empty() ? "0" : result;
+  }
+  std::string element(int number, const std::string& channel) {
+    const std::string from = tensor(number);
+    const std::string value = from + "[" + index(number, channel) + "]";
+    return slot(number).kind == SlotKind::kStatistic ? "(float)" + value : value;
+  }
+
+  // A statistic or parameter at the channel `c` of a lane.
+  std::string at_lane(int number, int component = 0) {
+    const Part& which = part(number);
+    if (which.kind == PartKind::kComponent) return at_lane(which.operands[0], which.component);
+    const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+    const bool moments = merged && which.statistic == Statistic::kMoments;
+    const std::string field = component == 0 ? ".mean" : ".squares";
+    if (sweep_of(number) >= 0)
+      return (moments ? value_name(number) : "sum_" + value_name(number)) + "_c" + (moments ? field : "");
+    if (!in_unit(number)) return element(statistic_slot(number), "c");
+    if (which.kind == PartKind::kRegroup) return regrouped(number);
+    if (moments) return "group_" + value_name(number) + "_c" + field;
+    if (merged) return group_sum_text(number);
+    return name_of(number) + "_c";
+  }
+  std::string regrouped(int number) {
+    const Part& which = part(number);
+    const int operand = which.operands[0];
+    if (which.extents[1] < part(operand).extents[1]) return at_lane(operand);
+    return element(statistic_slot(operand), "c");
+  }
+  std::int64_t group_size(int number) const {
+    const Part& which = part(number);
+    const std::int64_t channels = part(which.operands[0]).extents[1];
+    return which.axes.contains(Axis::kC) && channels != 1 ? channels / which.groups : 1;
+  }
+  std::string group_sum_text(int number) {
+    const std::string value = at_lane(part(number).operands[0]);
+    const std::int64_t channels = group_size(number);
+    return channels == 1 ? value : "group_sum<" + number_text(channels) + ">(" + value + ")";
+  }
+
+  // Moments of groups and values of formulas: the statements of a finalise step.
+  void write_finalise(Text& text, int i) {
+    for (int number : step(i).parts) {
+      const Part& which = part(number);
+      if (!in_unit(number) || sweep_of(number) >= 0) continue;
+      if (which.kind == PartKind::kMerge && which.statistic == Statistic::kMoments) {
+        const std::string value = value_name(number);
+        const std::int64_t channels = group_size(number);
+        const std::string own = value + "_c";
+        text.line("const Moments group_" + own + " = " +
+                  (channels == 1 ? own : "merged(" + own + ", group_sum<" + number_text(channels) + ">)") + ";");
+      }
+      if (which.kind != PartKind::kPointwise) continue;
+      const auto steps = which.formula.steps();
+      const std::string name = name_of(number) + "_c";
+      const std::string value =
+          write_nested(
+              text, steps, [&](int input) { return at_lane(which.operands[at(input)]); }, "float", true,
+              {static_cast<std::int32_t>(steps.size()) - 1}, {}, name + "_")
+              .back();
+      text.line("const float " + name + " = " + value + ";");
+    }
+    write_outputs(text, i);
+  }
+
+  // What others need of a step's statistics.
+  void write_outputs(Text& text, int i) {
+    std::vector<std::pair<int, std::string>> stores;
+    for (int number : step(i).parts) {
+      const Part& which = part(number);
+      if (!in_unit(number) || !cut_.shared[at(number)] || which.kind == PartKind::kComponent) continue;
+      const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+      for (int k = 0; k < (merged ? component_count(which.statistic) : 1); ++k)
+        stores.emplace_back(merged ? schedule_.statistic_slot(number, k) : statistic_slot(number),
+                            at_lane(number, k));
+    }
+    for (int output : step(i).operands) {
+      const int from = slot(output).part;
+      if (std::find(cut_.remaining.begin(), cut_.remaining.end(), from) == cut_.remaining.end())
+        stores.emplace_back(output, at_lane(from));
+    }
+    write_stores(text, stores);
+  }
+  // Where one block of a unit does it for all.
+  std::string chosen_block() const { return alone_ ? "" : "member == 0 && "; }
+  void write_stores(Text& text, const std::vector<std::pair<int, std::string>>& stores) {
+    if (stores.empty()) return;
+    // Sums over lanes are for all of them.
+    std::vector<std::string> values;
+    for (const auto& [to, value] : stores) {
+      values.push_back(value);
+      if (value.find("group_sum<") == std::string::npos) continue;
+      values.back() = names_[at(to)] + "_c";
+      text.line("const float " + values.back() + " = " + value + ";");
+    }
+    text.open("if (" + chosen_block() + "threadIdx.x < " + number_text(cut_.unit_channels) + ") {");
+    for (std::size_t k = 0; k < stores.size(); ++k) {
+      const int to = stores[k].first;
+      const std::string place = tensor(to) + "[" + index(to, "c") + "]";
+      written_.push_back(to);
+      text.line(place + " = " + values[k] + ";");
+    }
+    text.close();
+  }
+
+  // A sweep over the block's share, with what it takes that does not vary over positions.
+  void write_sweep(Text& text, int i) {
+    const Sweep& which = sweep(i);
+    text.line("// Sweep " + number_text(i + 1) + ": " + narrator_.source(which));
+    for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
+    for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
+    std::map<int, std::string> channel_names;
+    for (int k : channel_inputs(i)) {
+      const int input = which.inputs[at(k)];
+      if (channel_names.contains(input)) continue;
+      const std::string name = channel_name(i, input);
+      channel_names[input] = name;
+      const std::string value = made_here(input) ? "of_channel(" + lane_value(input) + ", channel)"
+                                                 : element(input, first_text("channel"));
+      text.line("const float " + name + " = " + value + ";");
+    }
+    std::string output = "nullptr";
+    std::int32_t stored = -1;
+    std::vector<std::int32_t> wanted;
+    for (const Sink& sink : which.sinks) {
+      if (sink.kind == SinkKind::kStore) {
+        output = tensor(sink.slots[0]);
+        written_.push_back(sink.slots[0]);
+        stored = sink.step;
+      } else if (part(sink.part).statistic == Statistic::kMoments) {
+        text.line("Running " + value_name(sink.part) + "_sums;");
+      } else {
+        text.line("float " + sum_name(sink) + " = 0;");
+      }
+      wanted.push_back(sink.step);
+    }
+    std::string inputs;
+    for (int input : position_inputs(i)) inputs += (inputs.empty() ? "" : ", ") + tensor(input);
+    text.open("sweep(share, {" + inputs + "}, " + output + ", " + (i == 0 ? "false" : "true") +
+              ", [&](const float (&in)[" + number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
+    std::vector<std::string> named;
+    for (int input : position_inputs(i)) {
+      text.line("const float " + names_[at(input)] + " = in[" + number_text(static_cast<int>(named.size())) + "];");
+      named.push_back(names_[at(input)]);
+    }
+    const std::vector<std::string> names = write_nested(
+        text, which.steps,
+        [&](int input) {
+          const int from = which.inputs[at(input)];
+          return in_ring(from) ? names_[at(from)] : channel_names.at(from);
+        },
+        "float", true, unique(wanted), {rounded_products(schedule_, which), true});
+    std::map<std::int32_t, int> uses;
+    for (std::int32_t step : wanted) ++uses[step];
+    std::map<std::int32_t, std::string> values;
+    for (std::int32_t step : unique(wanted)) {
+      values[step] = names[at(step)];
+      if (uses[step] < 2 || values[step].find(' ') == std::string::npos) continue;
+      text.line("const float result" + number_text(step) + " = " + values[step] + ";");
+      values[step] = "result" + number_text(step);
+    }
+    for (const Sink& sink : which.sinks) {
+      if (sink.kind == SinkKind::kStore) continue;
+      if (part(sink.part).statistic == Statistic::kMoments)
+        text.line(value_name(sink.part) + "_sums.add(" + values[sink.step] + ");");
+      else
+        text.line(sum_name(sink) + " += " + values[sink.step] + ";");
+    }
+    text.line("return " + (stored >= 0 ? values[stored] : "0.0f") + ";");
+    text.close("});");
+  }
+  static std::vector<std::int32_t> unique(const std::vector<std::int32_t>& steps) {
+    std::vector<std::int32_t> result;
+    for (std::int32_t step : steps)
+      if (std::find(result.begin(), result.end(), step) == result.end()) result.push_back(step);
+    return result;
+  }
+  std::string sum_name(const Sink& sink) { return "sum_" + value_name(sink.part); }
+
+  // A statistic that this kernel makes, at a lane's channel.
+  std::string lane_value(int input) { return at_lane(slot(input).part, slot(input).component); }
+  std::string channel_name(int i, int input) {
+    std::string name = names_[at(input)];
+    if (name.ends_with("_2")) {
+      const std::string plain = name.substr(0, name.size() - 2);
+      bool taken = false;
+      for (int other : sweep(i).inputs) taken = taken || names_[at(other)] == plain;
+      if (!taken) name = plain;
+    }
+    // Each sweep has names of its own.
+    return i == 0 ? name : name + "_" + number_text(i + 1);
+  }
+  std::string first_text(const std::string& channel) const {
+    return cut_.unit_channels == domain_[1] ? channel : "first + " + channel;
+  }
+
+  // The statistics of all blocks of the team, at each lane's channel.
+  void write_exchange(Text& text, int i) {
+    if (!has_statistics(i)) return;
+    const std::int64_t channels = cut_.unit_channels;
+    for (const Sink& sink : sweep(i).sinks) {
+      if (sink.kind != SinkKind::kStatistic) continue;
+      const bool moments = part(sink.part).statistic == Statistic::kMoments;
+      const std::string list = "blocks_" + value_name(sink.part);
+      text.line(std::string("const ") + (moments ? "Moments" : "float") + " block_" + value_name(sink.part) + " = " +
+                (moments ? "merged(" + value_name(sink.part) + "_sums.moments(), block_sum)"
+                         : "block_sum(" + sum_name(sink) + ")") +
+                ";");
+      text.line("if (threadIdx.x == 0) " + scalar(moments ? "Moments*" : "float*", list) +
+                "[unit * team + member] = block_" + value_name(sink.part) + ";");
+      result_.lists.emplace_back(list, moments ? 12 : 4);
+    }
+    const std::string counter =
+        scalar("unsigned int*", "arrived") + " + " +
+        (result_.waits == 0 ? "unit" : "unit + " + number_text(result_.waits) + " * " + scalar("long long", "units"));
+    ++result_.waits;
+    if (i + 1 < sweep_count())
+      text.line("wait_for(" + counter + ", team);");
+    else
+      text.line("if (!is_last(" + counter + ", team)) " + (result_.together ? "continue;" : "return;"));
+    alone_ = i + 1 == sweep_count();
+    for (const Sink& sink : sweep(i).sinks) {
+      if (sink.kind != SinkKind::kStatistic) continue;
+      const bool moments = part(sink.part).statistic == Statistic::kMoments;
+      const std::string list = "a.blocks_" + value_name(sink.part);
+      text.line(std::string("const ") + (moments ? "Moments " + value_name(sink.part) : "float " + sum_name(sink)) +
+                "_c = " + (moments ? "channel_moments(" : "channel_sum(") + list + " + (unit * " +
+                number_text(channels) + " + lane) * parts, parts);");
+    }
+    std::vector<std::pair<int, std::string>> stores;
+    for (const Sink& sink : sweep(i).sinks)
+      if (sink.kind == SinkKind::kStatistic && cut_.shared[at(sink.part)])
+        for (std::size_t k = 0; k < sink.slots.size(); ++k)
+          stores.emplace_back(sink.slots[k], at_lane(sink.part, static_cast<int>(k)));
+    write_stores(text, stores);
+  }
+
+  // A value for each channel, worked out when all units are done.
+  std::string of_batch(int number) {
+    const Part& which = part(number);
+    if (which.kind == PartKind::kComponent) return of_batch(which.operands[0]);
+    if (!in_unit(number) && which.kind == PartKind::kPointwise && is_remaining(number)) return name_of(number);
+    if (is_remaining(number)) {
+      const int from = statistic_slot(part(which.operands[0]).kind == PartKind::kComponent
+                                          ? part(which.operands[0]).operands[0]
+                                          : which.operands[0]);
+      return "batch_sum(" + tensor(from) + " + c, " + scalar("long long", "samples") + ", " +
+             number_text(domain_[1]) + ")";
+    }
+    const int from = statistic_slot(number);
+    const std::string place = tensor(from) + "[" + index(from, "c") + "]";
+    return element_type(from) == DType::kF32 && slot(from).kind != SlotKind::kStatistic ? "(double)" + place : place;
+  }
+  bool is_remaining(int number) const {
+    return std::find(cut_.remaining.begin(), cut_.remaining.end(), number) != cut_.remaining.end();
+  }
+  void write_batch(Text& text) {
+    const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
+    if (cut_.remaining.empty() && outputs.empty()) return;
+    result_.finishes = true;
+    const std::int64_t units = domain_[1] / cut_.unit_channels;
+    text.line("// Sums over the batch, by the last block that has statistics of these channels: a warp a channel.");
+    text.line("if (" + chosen_block() + "is_last(" + scalar("unsigned int*", "finished") +
+              (units == 1 ? "" : " + unit % " + number_text(units)) + ", " + scalar("long long", "samples") + "))");
+    text.open("  for (int i = threadIdx.x / 32; i < " + number_text(cut_.unit_channels) + "; i += kThreads / 32) {");
+    text.line("const int c = " + first_text("i") + ";");
+    for (int number : cut_.remaining) {
+      const Part& which = part(number);
+      if (which.kind != PartKind::kPointwise) continue;
+      const auto steps = which.formula.steps();
+      const std::string value =
+          write_nested(
+              text, steps, [&](int input) { return of_batch(which.operands[at(input)]); }, "double", false,
+              {static_cast<std::int32_t>(steps.size()) - 1}, {}, name_of(number) + "_")
+              .back();
+      text.line("const double " + name_of(number) + " = " + value + ";");
+    }
+    for (int output : outputs) {
+      written_.push_back(output);
+      text.line(tensor(output) + "[" + index(output, "c") + "] = " + of_batch(slot(output).part) + ";");
+    }
+    text.close();
+  }
+
+  void write_kernel(Text& text) {
+    const std::int64_t channels = cut_.unit_channels;
+    const std::int64_t units = domain_[1] / channels;
+    Text steps;
+    int last_finalise = -1;
+    for (int i = cut_.first; i <= cut_.last; ++i)
+      if (step(i).kind == StepKind::kFinalise) last_finalise = i;
+    for (int i = cut_.first, which = 0; i <= cut_.last; ++i) {
+      if (step(i).kind == StepKind::kSweep) {
+        write_sweep(steps, which);
+        write_exchange(steps, which);
+        ++which;
+      } else {
+        steps.line("// Finalise");
+        write_finalise(steps, i);
+      }
+      if (i == last_finalise) write_batch(steps);
+    }
+    text.open("extern \"C\" __global__ void __launch_bounds__(kThreads, kBlocks) plain(const Arguments a) {");
+    text.line("const int parts = " + scalar("long long", "parts") + ", team = " + number_text(channels) +
+              " * parts, member = blockIdx.x % team;");
+    text.line("const int channel = member / parts, lane = min((int)threadIdx.x % 32, " + number_text(channels - 1) + ");");
+    if (result_.together)
+      text.open("for (int unit = blockIdx.x / team; unit < " + scalar("long long", "units") +
+                "; unit += gridDim.x / team) {");
+    else
+      text.line("const int unit = blockIdx.x / team;");
+    if (units == 1)
+      text.line("const int n = unit, c = lane;");
+    else
+      text.line("const int n = unit / " + number_text(units) + ", first = unit % " + number_text(units) + " * " +
+                number_text(channels) + ", c = first + lane;");
+    text.line("const Share share = share_of(unit * " + number_text(channels) + "ll + channel, " +
+              scalar("long long", "positions") + ", member % parts, parts);");
+    for (std::size_t begin = 0; begin < steps.str().size();) {
+      const std::size_t end = steps.str().find('\n', begin);
+      text.line(steps.str().substr(begin, end - begin));
+      begin = end + 1;
+    }
+    if (result_.together) text.close();
+    text.close();
+  }
+  std::string arguments_text() const {
+    Text text;
+    text.line("// What a launch hands over.");
+    text.open("struct Arguments {");
+    for (int number : tensors_) {
+      const std::string type = slot(number).kind == SlotKind::kStatistic ? "double" : "float";
+      text.line((is_written(number) ? "" : "const ") + type + "* " + names_[at(number)] + ";");
+    }
+    for (const auto& [type, name] : scalars_) text.line(type + " " + name + ";");
+    text.close("};");
+    return text.str();
+  }
+
+  PlainConstants constants_;
+  PlainText result_;
+  std::vector<int> written_;  // slots
+  std::map<int, std::string> part_names_;
+  bool alone_ = false;  // one block of each unit is left
+};
+
+}  // namespace
+
+bool is_for_plain(const Schedule& schedule, const KernelCut& cut) { return PlainWriter(schedule, cut, {}).takes(); }
+
+PlainText plain_text(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants) {
+  return PlainWriter(schedule, cut, constants).run();
+}
+
+}  // namespace fuseblock::cuda

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +33,7 @@ __all__ = ["DEVICES", "MODES", "export_module", "export_text", "plan_model"]
 
 MODES = ("auto", "tf32", "strict")
 # The device of the planner's table that stands for an architecture.
+_PLAIN_POSITIONS = 8192  # of a channel, which are worth a block
 DEVICES = {"sm_80": "a100", "sm_89": "l4", "sm_90a": "h200", "sm_100a": "b200", "sm_120": "rtx5090"}
 
 
@@ -142,6 +144,8 @@ def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
     free = {axis: extent for axis, extent in extents.items() if axis != "c"}
 
     example_extents = {axis: x.extents[axis] for axis in free}
+    # A kernel with a short text has a block for each channel.
+    plain = math.prod(x.extents.get(axis, 1) for axis in "dhw") >= _PLAIN_POSITIONS
 
     @functools.cache
     def plans(key: tuple[tuple[str, int], ...]) -> tuple[Plan, Plan | None]:
@@ -157,7 +161,7 @@ def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
                 sizes["n"] = changed["n"] if other.extents["n"] == 1 and _varies(block, name) else sizes["n"]
             types[name] = str(type(other)(other.dtype, sizes, ""))
         types |= {name: text for name, text in given.items() if "." in name}
-        plan = Plan.make(block.notation, str(own), types, device)
+        plan = Plan.make(block.notation, str(own), types, device, plain=plain)
         try:
             forward, backward = plan.for_training()
         except NotImplementedError:

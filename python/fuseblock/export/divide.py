@@ -7,7 +7,18 @@ them in the values they describe (LaunchDescription in src/cuda/launch/kernel.h)
 import functools
 import math
 
-__all__ = ["divide_rows", "divide_tiles"]
+__all__ = ["divide_plain", "divide_rows", "divide_tiles"]
+
+
+@functools.cache
+def divide_plain(units, channels, positions, blocks, kept):  # type: ignore[no-untyped-def]
+    """Blocks that share a channel, where teams go from unit to unit: those of the least time, in elements."""
+
+    def time(parts):  # type: ignore[no-untyped-def]
+        rounds, share = -(-units // (blocks // (channels * parts))), positions / parts
+        return rounds * (share + 0.4 * max(share - kept, 0) + 2000)  # what is not kept is read again, from L2
+
+    return min(range(1, max(min(blocks // channels, positions // 4096), 1) + 1), key=time)
 
 
 @functools.cache

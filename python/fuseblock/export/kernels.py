@@ -80,6 +80,9 @@ class Kernels:
                 text = text.replace("__launch_bounds__", bounds)
                 file = file.replace(".cu", f"_cluster{launch['cluster']}.cu")
             texts.append((file, text))
+        if launch["addresses"]:
+            # Constants in front of the device file, which all such kernels then have in common.
+            texts[:2] = [(texts[1][0], texts[0][1] + "\n" + texts[1][1])]
         for kernel in self.kernels:
             if (kernel.texts, kernel.numbers) == (texts, numbers):
                 return kernel
@@ -130,6 +133,8 @@ class Kernels:
                     if declaration.names == {"Arguments"}:
                         declaration.text = _with_members(declaration.text, kernel.numbers, used)
                         kernel.members = _members([declaration.text])
+                        if kernel.launch["addresses"]:
+                            declaration.text, kernel.members = _by_types(declaration.text)
 
     def _parse(self, files: Mapping[str, str], emitted: Mapping[tuple[int, int], str]) -> None:
         """Cuts the texts into declarations and finds those that the kernels reach."""
@@ -212,6 +217,10 @@ class Kernels:
                 return
             kept = together
 
+    def all_addresses(self) -> bool:
+        """Whether all kernels take tensors as addresses alone."""
+        return all(kernel.launch["addresses"] for kernel in self.kernels)
+
     def host(self) -> str:
         """The function that launches any of the kernels."""
         entries = ", ".join(
@@ -280,6 +289,24 @@ def _members(texts: Sequence[str]) -> list[str]:
     raise ValueError("a kernel without Arguments")
 
 
+def _by_types(text: str) -> tuple[str, list[str]]:
+    """The struct Arguments with the members of a type beside each other, and their names in this order."""
+    begin, end = text.index("{\n") + 2, text.index("};")
+    types: dict[str, list[str]] = {}
+    numbers = []
+    for line in text[begin:end].splitlines():
+        match = re.fullmatch(r"\s*(.*?)(\*?) (\w+);(.*)", line)
+        assert match is not None, line
+        if match[4]:
+            numbers.append((match[3], line))
+        else:
+            types.setdefault(match[1], []).append(match[2] + match[3])
+    lines = [f"  {kind} {', '.join(names)};" for kind, names in types.items()]
+    members = [name.lstrip("*") for names in types.values() for name in names]
+    text = text[:begin] + "\n".join([*lines, *(line for _, line in numbers)]) + "\n" + text[end:]
+    return text, members + [name for name, _ in numbers]
+
+
 def _text(value: int | Term) -> str:
     return str(value) if isinstance(value, int) else value.text
 
@@ -307,6 +334,7 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
 
     lines = [f"{value['name']} = {local(value['text'])}" for value in launch["values"]]
     tensors: list[str] = []
+    named: dict[str, str] = {}  # the same by the members of Arguments
     axes_of: list[str] = []
     made: dict[int, Mapping[str, Any]] = {}  # slots that are this launch's first
     for name, number in zip(_members([text for _, text in kernel.texts]), launch["tensors"], strict=False):
@@ -323,6 +351,7 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
         if name in kernel.members:
             tensors.append(places[number])
             axes_of.append(axes)
+            named[name] = places[number]
     lines += _buffers(made, places)
     zeroed = [each for each in launch["counters"] if each["name"] in kernel.members]
     if zeroed:
@@ -334,12 +363,18 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
     memory = {each["name"] for each in (*zeroed, *launch["scratch"])}
     scalars = {scalar["name"]: scalar["text"] for scalar in launch["scalars"]}
     numbers = []
-    for name in kernel.members[len(tensors) :]:
-        if match := re.fullmatch(r"number(\d+)", name):
+    for name in kernel.members if launch["addresses"] else kernel.members[len(tensors) :]:
+        if name in named:
+            numbers.append(named[name])
+        elif match := re.fullmatch(r"number(\d+)", name):
             term = kernel.numbers[int(match[1]) - 1]
             numbers.append(term.text if term.kind == "long long" or term.inverse else f"float({term.text})")
         else:
             numbers.append(local(scalars[name]) or (name if name in memory else "0"))
+    if launch["addresses"]:
+        call = f'launch("{kernel.namespace}", {local(launch["blocks"])}, {launch["threads"]}, '
+        call += f"{launch['shared_bytes']}, {local(launch['cooperative'])}, {', '.join(numbers)})"
+        return [*lines, call]
     lines += _list("tensors", tensors)
     lines += _list("numbers", numbers)
     lines.append(f'axes = "{" ".join(axes_of)}"')

@@ -119,6 +119,19 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
 '''
 
 
+_LAUNCH_ADDRESSES = '''
+def launch(kernel, blocks, threads, shared_bytes, cooperative, *arguments):
+    """Launches a kernel: addresses of tensors and numbers are its Arguments."""
+    words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
+    packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
+    with torch.cuda.device(arguments[0].device):
+        stream = torch.cuda.current_stream().cuda_stream
+        number = list(KERNELS).index(kernel)
+        error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
+    if error != 0:
+        raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
+'''
+
 _ASSEMBLY = r"""
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
@@ -470,7 +483,10 @@ def write_file(
     parts.append((_LAY_OUT if mixed else _LAY_OUT_DENSE).strip("\n") + "\n")
     if any("zeros(" in text for text in body):
         parts.append(_ZEROS.strip("\n") + "\n")
-    parts.append(_RUNTIME.strip("\n") + "\n")
+    runtime = _RUNTIME.strip("\n") + "\n"
+    if kernels.all_addresses():
+        runtime = runtime.partition("def launch(")[0] + _LAUNCH_ADDRESSES.strip("\n") + "\n"
+    parts.append(runtime)
     parts += [_division(name) for name in sorted(kernels.functions)]
     if any(name in part for part in parts for name in ("math.isqrt",)):
         parts[1] = parts[1].replace("import inspect\n", "import inspect\nimport math\n")

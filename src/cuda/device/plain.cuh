@@ -20,17 +20,19 @@ __device__ inline Share share_of(long long channel, long long positions, int par
   return {first, (int)(first - begin), (int)(last - first) / 4, (int)(end - last)};
 }
 
-// The first kKept vectors of a share, which stay in shared memory from the first sweep to the last.
+// The first vectors of a share, kKept of all inputs together, which may stay in shared memory for later sweeps.
 __device__ inline Vector* kept_vectors() {
   extern __shared__ Vector kept[];
   return kept;
 }
+enum Keep { kNothing, kWrite, kRead };
 
 // Takes all elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Of each input kBatch vectors are on the way at once. `again`: behind the first sweep.
+// unless that is null. Several vectors of a thread are on the way at once.
 template <int kInputs, class Program>
-__device__ inline void sweep(const Share& share, const float* const (&inputs)[kInputs], float* output, bool again,
+__device__ inline void sweep(const Share& share, const float* const (&inputs)[kInputs], float* output, Keep keep,
                              Program program) {
+  constexpr int kBatch = kInputs == 1 ? 4 : 2;
   float in[kInputs];
   for (int start = 0; start < share.vectors; start += kBatch * kThreads) {
     const int v = start + threadIdx.x;
@@ -41,7 +43,7 @@ __device__ inline void sweep(const Share& share, const float* const (&inputs)[kI
       for (int k = 0; k < kInputs; ++k) {
         const int at = min(v + b * kThreads, share.vectors - 1);
         const Vector* from = (const Vector*)(inputs[k] + share.first) + at;
-        if (kKept > 0 && again && at < kKept) from = kept_vectors() + k * kKept + at;
+        if (kKept > 0 && keep == kRead && at < kKept / kInputs) from = kept_vectors() + k * (kKept / kInputs) + at;
         loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
@@ -57,9 +59,9 @@ __device__ inline void sweep(const Share& share, const float* const (&inputs)[kI
         results.at[i] = program(in);
       }
       if (output) ((Vector*)(output + share.first))[at] = results;
-      if (kKept > 0 && !again && at < kKept)
+      if (kKept > 0 && keep == kWrite && at < kKept / kInputs)
 #pragma unroll
-        for (int k = 0; k < kInputs; ++k) kept_vectors()[k * kKept + at] = loaded[b][k];
+        for (int k = 0; k < kInputs; ++k) kept_vectors()[k * (kKept / kInputs) + at] = loaded[b][k];
     }
   }
   const int t = threadIdx.x;
@@ -69,6 +71,15 @@ __device__ inline void sweep(const Share& share, const float* const (&inputs)[kI
   for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
   const float result = program(in);
   if (output) output[edge] = result;
+}
+
+// Brings a share of the next unit to L2 while this block waits.
+template <int kInputs>
+__device__ inline void prefetch(const Share& share, const float* const (&inputs)[kInputs], bool exists) {
+  for (int v = 8 * threadIdx.x; exists && v < share.vectors; v += 8 * kThreads)
+#pragma unroll
+    for (int k = 0; k < kInputs; ++k)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(inputs[k] + share.first + 4 * v));
 }
 
 // Over the lanes of a warp.

@@ -56,8 +56,6 @@ class PlainWriter : UnitWriter {
     Text body;
     write_kernel(body);
     std::string text = head({{"kThreads", number_text(constants_.threads)},
-                             {"kBlocks", number_text(constants_.blocks)},
-                             {"kBatch", number_text(constants_.batch)},
                              {"kKept", number_text(constants_.kept)},
                              {"k16Bit", "0"}});
     const std::string program = with_own_functions(body.str());
@@ -68,11 +66,11 @@ class PlainWriter : UnitWriter {
   }
 
  private:
-  // The inputs of a sweep's program that vary over positions, slots.
+  // The inputs of a sweep's program that vary over positions, slots; always in the same order.
   std::vector<int> position_inputs(int i) const {
     std::vector<int> result;
-    for (int input : sweep(i).inputs)
-      if (in_ring(input) && std::find(result.begin(), result.end(), input) == result.end())
+    for (int input : ring_)
+      if (std::find(sweep(i).inputs.begin(), sweep(i).inputs.end(), input) != sweep(i).inputs.end())
         result.push_back(input);
     return result;
   }
@@ -119,12 +117,12 @@ class PlainWriter : UnitWriter {
   // A sum over the batch, or a formula for each channel.
   bool takes_remaining(int number) const {
     const Part& which = part(number);
-    if (which.extents[0] != 1 || which.extents[1] != domain_[1]) return false;
+    if (which.extents[0] != 1 || (which.extents[1] != 1 && which.extents[1] != domain_[1])) return false;
     if (which.kind == PartKind::kPointwise || which.kind == PartKind::kComponent) return true;
     const Part& operand = part(which.operands[0]);
     return (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) &&
            which.statistic == Statistic::kSum && !which.axes.contains(Axis::kC) &&
-           operand.extents[0] == domain_[0] && operand.extents[1] == domain_[1] && domain_[0] > 1 &&
+           operand.extents[0] == domain_[0] && operand.extents[1] == which.extents[1] && domain_[0] > 1 &&
            in_unit(which.operands[0]);
   }
 
@@ -304,9 +302,7 @@ class PlainWriter : UnitWriter {
       }
       wanted.push_back(sink.step);
     }
-    std::string inputs;
-    for (int input : position_inputs(i)) inputs += (inputs.empty() ? "" : ", ") + tensor(input);
-    text.open("sweep(share, {" + inputs + "}, " + output + ", " + (i == 0 ? "false" : "true") +
+    text.open("sweep(share, {" + inputs_text(i) + "}, " + output + ", " + keep_text(i) +
               ", [&](const float (&in)[" + number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
     std::vector<std::string> named;
     for (int input : position_inputs(i)) {
@@ -338,6 +334,15 @@ class PlainWriter : UnitWriter {
     }
     text.line("return " + (stored >= 0 ? values[stored] : "0.0f") + ";");
     text.close("});");
+  }
+  std::string inputs_text(int i) {
+    std::string inputs;
+    for (int input : position_inputs(i)) inputs += (inputs.empty() ? "" : ", ") + tensor(input);
+    return inputs;
+  }
+  std::string keep_text(int i) const {
+    if (!result_.together) return "kNothing";
+    return i == 0 ? "kWrite" : "kRead";
   }
   static std::vector<std::int32_t> unique(const std::vector<std::int32_t>& steps) {
     std::vector<std::int32_t> result;
@@ -384,6 +389,10 @@ class PlainWriter : UnitWriter {
         scalar("unsigned int*", "arrived") + " + " +
         (result_.waits == 0 ? "unit" : "unit + " + number_text(result_.waits) + " * " + scalar("long long", "units"));
     ++result_.waits;
+    if (i == 0 && result_.together)
+      text.line("prefetch(share_of((unit + gridDim.x / team) * " + number_text(channels) + "ll + channel, " +
+                scalar("long long", "positions") + ", member % parts, parts), {" + inputs_text(i) +
+                "}, unit + gridDim.x / team < a.units);");
     if (i + 1 < sweep_count())
       text.line("wait_for(" + counter + ", team);");
     else
@@ -414,8 +423,9 @@ class PlainWriter : UnitWriter {
       const int from = statistic_slot(part(which.operands[0]).kind == PartKind::kComponent
                                           ? part(which.operands[0]).operands[0]
                                           : which.operands[0]);
-      return "batch_sum(" + tensor(from) + " + c, " + scalar("long long", "samples") + ", " +
-             number_text(domain_[1]) + ")";
+      const std::int64_t channels = slot(from).extents[1];
+      return "batch_sum(" + tensor(from) + (channels == 1 ? "" : " + c") + ", " + scalar("long long", "samples") +
+             ", " + number_text(channels) + ")";
     }
     const int from = statistic_slot(number);
     const std::string place = tensor(from) + "[" + index(from, "c") + "]";
@@ -470,7 +480,8 @@ class PlainWriter : UnitWriter {
       }
       if (i == last_finalise) write_batch(steps);
     }
-    text.open("extern \"C\" __global__ void __launch_bounds__(kThreads, kBlocks) plain(const Arguments a) {");
+    text.open("extern \"C\" __global__ void __launch_bounds__(kThreads, " + number_text(constants_.blocks) +
+              ") plain(const Arguments a) {");
     text.line("const int parts = " + scalar("long long", "parts") + ", team = " + number_text(channels) +
               " * parts, member = blockIdx.x % team;");
     text.line("const int channel = member / parts, lane = min((int)threadIdx.x % 32, " + number_text(channels - 1) + ");");

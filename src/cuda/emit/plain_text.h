@@ -9,8 +9,7 @@ namespace fuseblock::cuda {
 struct PlainConstants {
   int threads = 256;
   int blocks = 1;  // a multiprocessor
-  int batch = 4;   // vectors of an input that a thread has on the way
-  int kept = 0;    // vectors of each input that a block keeps in shared memory from the first sweep to the last
+  int kept = 0;    // vectors that a block keeps in shared memory from the first sweep to the last
 };
 
 struct PlainText {

@@ -28,13 +28,12 @@ class PlainLaunch : public KernelLaunch {
     const PlainText trial = plain_text(schedule, cut, {});
     if (trial.together) {
       // Blocks that wait for each other leave the memory to others, which need room beside them.
-      constants_ = {.threads = 384, .blocks = 3};
+      constants_ = {.threads = 256, .blocks = 3};
       const int bytes = gpu.architecture->shared_bytes_multiprocessor / constants_.blocks - 2048;
-      constants_.kept = bytes / (16 * trial.inputs) / 32 * 32;
+      constants_.kept = bytes / 16 / 64 * 64;
     } else {
       constants_ = {.threads = 256, .blocks = 6};
     }
-    constants_.batch = trial.inputs > 1 ? 2 : 4;
     text_ = plain_text(schedule, cut, constants_);
     kernel_.emplace(source_of(text_.kernel, schedule), shared_bytes());
     units_ = domain_[0] * domain_[1] / cut.unit_channels;
@@ -57,7 +56,7 @@ class PlainLaunch : public KernelLaunch {
                        std::to_string(units_) + " in all; " + counted(parts_, "block") + " a channel"};
     if (!text_.together) return {kernel};
     const std::int64_t share = quotient_up(positions_, 4 * parts_);
-    const std::int64_t again = std::max<std::int64_t>(share - constants_.kept, 0);
+    const std::int64_t again = std::max<std::int64_t>(share - kept_vectors(), 0);
     kernel.residency = again < share ? "shared" : "memory";
     kernel.again_bytes = bytes_read_again(schedule_, cut_) * static_cast<double>(again) / static_cast<double>(share);
     kernel.division.push_back(std::to_string(grid() / team()) + " units at a time; of " + std::to_string(share) +
@@ -93,12 +92,12 @@ class PlainLaunch : public KernelLaunch {
                                 .domain = domain_,
                                 .blocks = text.together ? "min(" + blocks + " // team, units) * team" : "units * team",
                                 .threads = static_cast<unsigned int>(constants.threads),
-                                .shared_bytes = constants.kept * 16 * text.inputs,
+                                .shared_bytes = constants.kept * 16,
                                 .cooperative = text.together ? "True" : "False"};
     result.values = {{"units", units_of_sample == "1" ? "n" : "n * " + units_of_sample}};
     if (text.together)
       result.values.push_back({"parts", "divide_plain(units, " + channels + ", d * h * w, " + blocks + ", " +
-                                            number(std::int64_t{4} * constants.kept) + ")"});
+                                            number(std::int64_t{4} * (constants.kept / text.inputs)) + ")"});
     else
       result.values.push_back({"parts", "max(min(" + blocks + " // (units * " + channels + "), d * h * w // " +
                                             number(kLeastShare) + "), 1)"});
@@ -148,7 +147,9 @@ class PlainLaunch : public KernelLaunch {
     return text_.together ? std::max<std::int64_t>(std::min(blocks_at_once() / team(), units_), 1) * team()
                           : units_ * team();
   }
-  int shared_bytes() const { return constants_.kept * 16 * text_.inputs; }
+  // Of each input.
+  std::int64_t kept_vectors() const { return constants_.kept / text_.inputs; }
+  int shared_bytes() const { return constants_.kept * 16; }
 
   // The parts of a channel: as many as make enough blocks, or the least time where teams go from unit to unit.
   std::int64_t divide() const {
@@ -163,7 +164,7 @@ class PlainLaunch : public KernelLaunch {
          ++parts) {
       const std::int64_t teams = std::max<std::int64_t>(blocks / (cut_.unit_channels * parts), 1);
       const double share = static_cast<double>(positions_) / static_cast<double>(parts);
-      const double again = std::max(share - 4.0 * constants_.kept, 0.0);
+      const double again = std::max(share - 4.0 * static_cast<double>(kept_vectors()), 0.0);
       const auto rounds = static_cast<double>(quotient_up(units_, teams));
       const double time = rounds * (share + kAgainTime * again + static_cast<double>(kShareElements));
       if (parts == 1 || time < least) {

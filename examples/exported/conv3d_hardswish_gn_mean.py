@@ -45,7 +45,8 @@ Backward, 1 kernel:
   the example's work:
     1  plain: 1 sweep, 1 finalise step; 16384 blocks of 256 threads
          units of 4 channels of a sample, 4096 in all; 1 block a channel
-They are for d = 13, h = 29, n = 1024, w = 29.
+
+The kernels take any extents along n, d, h, w with d * h * w < 1000000000.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
 of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
@@ -77,18 +78,16 @@ def get_init_inputs():
     return [3, 16, 4]
 
 
-# Device code, the same for all kernels; each is compiled with its own constants in front.
+# Device code that all kernels have in common.
 PLAIN = r"""
 constexpr int kThreads = 256;
+constexpr int kKept = 0;
 
 // A kernel with a short text. A block works on a share: a part of one channel of one sample. The blocks of a unit, the
 // channels of a sample that a norm takes together, are a team. Where statistics are worked out, each lane of every warp
 // stands for one of the unit's channels. Sums are added up in a fixed order.
-struct alignas(16) Vector {
-  float at[4];
-};
 
-// A run of a tensor's elements: whole vectors from `first` on, a few elements before and behind them.
+// A run of a tensor's elements: whole vectors of four from `first` on, a few elements before and behind them.
 struct Share {
   long long first;
   int before, vectors, behind;
@@ -102,43 +101,44 @@ __device__ inline Share share_of(long long channel, long long positions, int par
   return {first, (int)(first - begin), (int)(last - first) / 4, (int)(end - last)};
 }
 
+// The first vectors of a share, kKept of all inputs together, which may stay in shared memory for later sweeps.
+__device__ inline float4* kept_vectors() {
+  extern __shared__ float4 kept[];
+  return kept;
+}
+
 // Takes all elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
 // unless that is null. Several vectors of a thread are on the way at once.
 template <int kInputs, class Program>
 __device__ inline void sweep(const Share& share, const float* const (&inputs)[kInputs], float* output,
-                             Program program) {
+                             Keep keep, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   float in[kInputs];
   for (int start = 0; start < share.vectors; start += kBatch * kThreads) {
-    const int v = start + threadIdx.x;
-    Vector loaded[kBatch][kInputs];
-#pragma unroll
+    alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
-#pragma unroll
       for (int k = 0; k < kInputs; ++k) {
-        const int at = min(v + b * kThreads, share.vectors - 1);
-        const Vector* from = (const Vector*)(inputs[k] + share.first) + at;
-        loaded[b][k] = *from;
+        const int at = min(start + b * kThreads + (int)threadIdx.x, share.vectors - 1);
+        const float4* from = (const float4*)(inputs[k] + share.first) + at;
+        *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
-#pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const int at = v + b * kThreads;
+      const int at = start + b * kThreads + threadIdx.x;
       if (at >= share.vectors) break;
-      Vector results;
-#pragma unroll
       for (int i = 0; i < 4; ++i) {
-#pragma unroll
-        for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k].at[i];
-        results.at[i] = program(in);
+        for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
+        results[i] = program(in);
       }
-      if (output) ((Vector*)(output + share.first))[at] = results;
+      if (output) ((float4*)(output + share.first))[at] = *(float4*)results;
+      for (int k = 0; kKept > 0 && k < kInputs; ++k)
+        if (keep == kWrite && at < kKept / kInputs)
+          kept_vectors()[k * (kKept / kInputs) + at] = *(float4*)loaded[b][k];
     }
   }
   const int t = threadIdx.x;
   if (t >= share.before + share.behind) return;
   const long long edge = share.first - share.before + t + (t < share.before ? 0 : 4 * share.vectors);
-#pragma unroll
   for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
   const float result = program(in);
   if (output) output[edge] = result;
@@ -149,6 +149,18 @@ template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
   return x;
+}
+
+// Over the threads of a block.
+__device__ inline float block_sum(float x) {
+  __shared__ float sums[kThreads / 32];
+  x = warp_sum(x);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  float sum = 0;
+  for (int i = 0; i < kThreads / 32; ++i) sum += sums[i];
+  return sum;
 }
 
 // Over a group of neighbouring channels, of which each lane has one.
@@ -203,17 +215,12 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
 __device__ inline Moments channel_moments(const Moments* blocks, int count) {
   Moments all = blocks[0];
   for (int i = 1; i < count; ++i) {
-    const Moments next = blocks[i];
-    const float whole = all.count + next.count, weight = next.count / whole, distance = next.mean - all.mean;
-    all.squares += next.squares + distance * distance * (all.count * weight);
-    all.mean += distance * weight;
-    all.count = whole;
+    const float whole = all.count + blocks[i].count, weight = blocks[i].count / whole;
+    const float distance = blocks[i].mean - all.mean, squares = all.squares + blocks[i].squares;
+    all = {all.mean + distance * weight, squares + distance * distance * (all.count * weight), whole};
   }
   return all;
 }
-
-// What the lane of a channel has, in all lanes.
-__device__ inline float of_channel(float x, int channel) { return __shfl_sync(0xffffffffu, x, channel); }
 
 // True in the last of `count` blocks that come here; it sees what the others have written before.
 __device__ inline bool is_last(unsigned int* arrived, unsigned int count) {
@@ -227,9 +234,16 @@ __device__ inline bool is_last(unsigned int* arrived, unsigned int count) {
   __syncthreads();
   return last;
 }
+
+// The primitives of formulas that are not operators of the language. Those without a name of their own in the
+// compiler's library are spelled out; all are within a few ulp over the whole range, with exact limits.
+
+// The quotient of two counts, for weights of means.
+__device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
+__device__ inline double share(double part, double whole) { return part / whole; }
 """
 
-FORWARD_PLAIN_1 = r"""
+FORWARD = r"""
 // What a launch hands over.
 struct Arguments {
   const float *x, *group_norm_weight, *group_norm_bias;
@@ -237,6 +251,7 @@ struct Arguments {
   Moments* blocks_hardswish;
   unsigned int* arrived;
   long long parts, positions;
+  double number1;  // 1.0 / (4 * d * h * w)
 };
 
 __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
@@ -249,7 +264,7 @@ __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
   //   hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
   //   -> moments of hardswish for each n,c
   Running hardswish_sums;
-  sweep(share, {a.x}, nullptr, [&](const float(&in)[1]) {
+  sweep(share, {a.x}, nullptr, kNothing, [&](const float(&in)[1]) {
     const float x = in[0];
     const float t12 = x <= (-3.0f) ? (0.0f * x) : (x >= 3.0f ? x : (x * (x + 3.0f) * 0.16666667f));
     hardswish_sums.add(t12);
@@ -261,7 +276,7 @@ __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
   const Moments hardswish_c = channel_moments(a.blocks_hardswish + (unit * 4 + lane) * parts, parts);
   // Finalise
   const Moments group_hardswish_c = merged(hardswish_c, group_sum<4>);
-  const float rstd_hardswish_c_5 = group_hardswish_c.squares * 2.286655e-05f + 1e-05f;
+  const float rstd_hardswish_c_5 = group_hardswish_c.squares * (float)a.number1 + 1e-05f;
   const float rstd_hardswish_c = rsqrtf(rstd_hardswish_c_5);
   const float mean_c_6 =
       (hardswish_c.mean - group_hardswish_c.mean) * (rstd_hardswish_c * a.group_norm_weight[c]);
@@ -275,15 +290,19 @@ __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
 }
 """
 
-BACKWARD_PLAIN_1 = r"""
+BACKWARD = r"""
 // What a launch hands over.
 struct Arguments {
   const float *d_mean, *group_norm_weight, *saved_hardswish_mean, *saved_group_norm_mean,
       *saved_group_norm_rstd, *x;
   double *sum_part23, *sum_part9;
   float *d_group_norm_weight, *d_group_norm_bias, *d_x;
+  unsigned int* arrived;
   long long samples, parts, positions;
-  unsigned int* finished;
+  double number1;  // 1.0 / (d * h * w)
+  double number2;  // n
+  double number3;  // n * d * h * w
+  double number4;  // d * h * w
 };
 
 __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
@@ -293,7 +312,7 @@ __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
   const int n = unit / 4, first = unit % 4 * 4, c = first + lane;
   const Share share = share_of(unit * 4ll + channel, a.positions, member % parts, parts);
   // Finalise
-  const float part9_c = a.d_mean[n * 16 + c] * 9.14662e-05f;
+  const float part9_c = a.d_mean[n * 16 + c] * (float)a.number1;
   const float part10_c = part9_c * a.group_norm_weight[c];
   const float mean2_c = group_sum<4>(part10_c) * 0.25f;
   const float part16_c_2 = a.saved_hardswish_mean[n * 16 + c] - a.saved_group_norm_mean[n * 4 + c / 4];
@@ -306,12 +325,12 @@ __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
     a.sum_part9[n * 16 + c] = part9_c;
   }
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (member == 0 && is_last(a.finished + unit % 4, a.samples))
+  if (member == 0 && is_last(a.arrived + unit % 4, a.samples))
     for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
       const int c = first + i;
-      const double part27 = batch_sum(a.sum_part23 + c, a.samples, 16) / 1024.0;
-      const double d_group_norm_weight = part27 * 11195392.0;
-      const double d_group_norm_bias = batch_sum(a.sum_part9 + c, a.samples, 16) * 10933.0;
+      const double part27 = batch_sum(a.sum_part23 + c, a.samples, 16) / a.number2;
+      const double d_group_norm_weight = part27 * a.number3;
+      const double d_group_norm_bias = batch_sum(a.sum_part9 + c, a.samples, 16) * a.number4;
       a.d_group_norm_weight[c] = d_group_norm_weight;
       a.d_group_norm_bias[c] = d_group_norm_bias;
     }
@@ -321,12 +340,12 @@ __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
   //   d_hardswish = saved.group_norm.rstd * (part10 - mean2 - group_norm_hat * mean3)
   //   d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6)))
   //   -> output d_x
-  const float saved_group_norm_mean = of_channel(a.saved_group_norm_mean[n * 4 + c / 4], channel);
-  const float saved_group_norm_rstd = of_channel(a.saved_group_norm_rstd[n * 4 + c / 4], channel);
-  const float part10 = of_channel(part10_c, channel);
-  const float mean2 = of_channel(mean2_c, channel);
-  const float mean3 = of_channel(mean3_c, channel);
-  sweep(share, {a.x}, a.d_x, [&](const float(&in)[1]) {
+  const float saved_group_norm_mean = __shfl_sync(~0u, a.saved_group_norm_mean[n * 4 + c / 4], channel);
+  const float saved_group_norm_rstd = __shfl_sync(~0u, a.saved_group_norm_rstd[n * 4 + c / 4], channel);
+  const float part10 = __shfl_sync(~0u, part10_c, channel);
+  const float mean2 = __shfl_sync(~0u, mean2_c, channel);
+  const float mean3 = __shfl_sync(~0u, mean3_c, channel);
+  sweep(share, {a.x}, a.d_x, kNothing, [&](const float(&in)[1]) {
     const float x = in[0];
     const float t2 = x <= (-3.0f) ? 1 : 0;
     const float t6 = x >= 3.0f ? 1 : 0;
@@ -341,8 +360,8 @@ __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
-                      size_t shared_bytes, int cooperative, cudaStream_t stream) {
-  const void* const kernels[] = {(const void*)forward_plain::plain, (const void*)backward_plain::plain};
+                      unsigned int shared_bytes, int cooperative, cudaStream_t stream) {
+  const void* const kernels[] = {(const void*)forward::plain, (const void*)backward::plain};
   const void* entry = kernels[kernel];
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
   if (const cudaError_t error = cudaFuncSetAttribute(entry, attribute, (int)shared_bytes)) return error;
@@ -351,10 +370,7 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
 }
 """
 
-KERNELS = {
-    "forward_plain": (PLAIN, FORWARD_PLAIN_1),
-    "backward_plain": (PLAIN, BACKWARD_PLAIN_1),
-}
+KERNELS = {"forward": (PLAIN, FORWARD), "backward": (PLAIN, BACKWARD)}
 DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
 CUDA = DEVICE + HOST
 
@@ -376,22 +392,18 @@ def library():
     """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
     from torch.utils.cpp_extension import load_inline
 
-    options = {}
-    if "no_implicit_headers" in inspect.signature(load_inline).parameters:
-        options["no_implicit_headers"] = True  # without torch's headers it builds in seconds
+    bare = "no_implicit_headers"  # without torch's headers it builds in seconds
+    options = {bare: True} if bare in inspect.signature(load_inline).parameters else {}
     name = f"fuseblock_export_{hashlib.sha256(CUDA.encode()).hexdigest()[:16]}"
-    loaded = ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
-    number, size, address = ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
-    loaded.launch.argtypes = [number, ctypes.c_char_p, number, number, size, number, address]
-    return loaded
+    return ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
 
 
-def launch(kernel, blocks, threads, shared_bytes, cooperative, *arguments):
+def launch(kernel, blocks, threads, shared_bytes, cooperative, arguments):
     """Launches a kernel: addresses of tensors and numbers are its Arguments."""
     words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
     with torch.cuda.device(arguments[0].device):
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
     if error != 0:
@@ -401,22 +413,17 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, *arguments):
 def takes(x, group_norm_weight, group_norm_bias):
     """Whether the kernels take these tensors."""
     tensors = (x, group_norm_weight, group_norm_bias)
-    if not x.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled():
+    compiling = torch.compiler.is_compiling() or torch.is_autocast_enabled()
+    if not x.is_cuda or compiling or x.dim() != 5:
         return False
-    if any(t.device != x.device for t in tensors) or x.dim() != 5 or not x.numel():
-        return False
-    if any(t.dtype != torch.float32 for t in tensors):
-        return False
-    n, _, _, _, _ = x.shape
+    n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
-    if gpu.major < 8 or gpu.shared_memory_per_multiprocessor < 233472:
-        return False
     return (
-        x.shape == (n, 16, 13, 29, 29)
-        and group_norm_weight.shape == (16,)
-        and group_norm_bias.shape == (16,)
-        and n == 1024
-        and 13 * 29 * 29 < 1000000000
+        gpu.major >= 8
+        and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
+        and [t.shape for t in tensors] == [(n, 16, d, h, w), (16,), (16,)]
+        and x.numel() > 0
+        and d * h * w < 1000000000
     )
 
 
@@ -433,35 +440,19 @@ class Block(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, group_norm_weight, group_norm_bias):
         x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
-        n, _, _, _, _ = x.shape
-        mean = x.new_empty((n, 16))
-        saved_group_norm_mean = x.new_empty((n, 4))
-        saved_group_norm_rstd = x.new_empty((n, 4))
-        saved_hardswish_mean = x.new_empty((n, 16))
+        n, _, d, h, w = x.shape
+        mean, saved_group_norm_mean = map(x.new_empty, [(n, 16), (n, 4)])
+        saved_group_norm_rstd, saved_hardswish_mean = map(x.new_empty, [(n, 4), (n, 16)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 4
-        parts = max(min(multiprocessors * 6 // (units * 4), 13 * 29 * 29 // 4096), 1)
+        parts = max(min(multiprocessors * 6 // (units * 4), d * h * w // 4096), 1)
         team = 4 * parts
-        (arrived,) = zeros(x, 4 * units)
+        arrived = x.new_zeros(units, dtype=torch.int32)
         blocks_hardswish = x.new_empty(12 * units * team, dtype=torch.uint8)
-        launch(
-            "forward_plain",
-            units * team,
-            256,
-            0,
-            False,
-            x,
-            group_norm_weight,
-            group_norm_bias,
-            mean,
-            saved_group_norm_mean,
-            saved_group_norm_rstd,
-            saved_hardswish_mean,
-            blocks_hardswish,
-            arrived,
-            parts,
-            13 * 29 * 29,
-        )
+        arguments = [x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean]
+        arguments += [saved_group_norm_rstd, saved_hardswish_mean, blocks_hardswish, arrived, parts]
+        arguments += [d * h * w, 1.0 / (4 * d * h * w)]
+        launch("forward", units * team, 256, 0, False, arguments)
         ctx.save_for_backward(
             x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, saved_hardswish_mean
         )
@@ -474,38 +465,20 @@ class Block(torch.autograd.Function):
             ctx.saved_tensors
         )
         d_mean = lay_out(d_mean)
-        d_x = x.new_empty((1024, 16, 13, 29, 29))
-        d_group_norm_weight = x.new_empty((16,))
-        d_group_norm_bias = x.new_empty((16,))
+        n, _, d, h, w = x.shape
+        d_x = torch.empty_like(x)
+        d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(16,), (16,)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        units = 1024 * 4
-        parts = max(min(multiprocessors * 6 // (units * 4), 13 * 29 * 29 // 4096), 1)
+        units = n * 4
+        parts = max(min(multiprocessors * 6 // (units * 4), d * h * w // 4096), 1)
         team = 4 * parts
-        shapes = [(1024, 16), (1024, 16)]
-        sum_part23_memory, sum_part9_memory = (x.new_empty(shape, dtype=torch.float64) for shape in shapes)
-        (finished,) = zeros(x, 16)
-        launch(
-            "backward_plain",
-            units * team,
-            256,
-            0,
-            False,
-            d_mean,
-            group_norm_weight,
-            saved_hardswish_mean,
-            saved_group_norm_mean,
-            saved_group_norm_rstd,
-            x,
-            sum_part23_memory,
-            sum_part9_memory,
-            d_group_norm_weight,
-            d_group_norm_bias,
-            d_x,
-            1024,
-            parts,
-            13 * 29 * 29,
-            finished,
-        )
+        sum_part23, sum_part9 = x.new_empty((2, n, 16), dtype=torch.float64)
+        arrived = x.new_zeros(4, dtype=torch.int32)
+        arguments = [d_mean, group_norm_weight, saved_hardswish_mean, saved_group_norm_mean]
+        arguments += [saved_group_norm_rstd, x, sum_part23, sum_part9, d_group_norm_weight, d_group_norm_bias]
+        arguments += [d_x, arrived, n, parts, d * h * w, 1.0 / (d * h * w), float(n), float(n * d * h * w)]
+        arguments += [float(d * h * w)]
+        launch("backward", units * team, 256, 0, False, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias
 
 

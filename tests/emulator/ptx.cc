@@ -16,7 +16,6 @@ struct Instruction {
 };
 
 constexpr std::array kInstructions = {
-    Instruction{"prefetch.global.L2", "(void)0"},
     Instruction{"cvt.f32.f16", "$0 = fuseblock_emulated::f32_of_f16($1)"},
     Instruction{"cvt.rn.f16.f32", "$0 = fuseblock_emulated::f16_of_f32($1)"},
     Instruction{"cvt.rn.bf16.f32", "$0 = fuseblock_emulated::bf16_of_f32($1)"},

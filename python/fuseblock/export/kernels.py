@@ -53,6 +53,8 @@ class Kernels:
         kernels = []
         for launch in general.plan["launches"]:
             base = f"{name}_{launch['name']}"
+            if launch["addresses"] and len(general.plan["launches"]) == 1:
+                base = name
             namespace, number = base, 2
             while namespace in {kernel.namespace for kernel in self.kernels}:
                 namespace, number = f"{base}{number}", number + 1
@@ -235,7 +237,7 @@ _FORMULA = re.compile(r"^//   (?!->)\w.* = .*\n", re.MULTILINE)
 _LAUNCH = """
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
-                      size_t shared_bytes, int cooperative, cudaStream_t stream) {
+                      unsigned int shared_bytes, int cooperative, cudaStream_t stream) {
   const void* const kernels[] = {ENTRIES};
   const void* entry = kernels[kernel];
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
@@ -346,19 +348,26 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
         else:
             axes = _varying(slot["extents"])
             if number not in places and name in kernel.members:
-                places[number] = f"{name}_memory"
+                places[number] = name if launch["addresses"] else f"{name}_memory"
                 made[number] = slot
         if name in kernel.members:
             tensors.append(places[number])
             axes_of.append(axes)
             named[name] = places[number]
     lines += _buffers(made, places)
+    if launch["addresses"]:
+        for each in launch["counters"]:
+            words = local(each["text"]).removeprefix("4 * ")
+            words = words[1:-1] if words.startswith("(") else words
+            lines.append(f"{each['name']} = x.new_zeros({words}, dtype=torch.int32)")
+        for each in launch["scratch"]:
+            lines.append(f"{each['name']} = x.new_empty({local(each['text'])}, dtype=torch.uint8)")
     zeroed = [each for each in launch["counters"] if each["name"] in kernel.members]
-    if zeroed:
+    if zeroed and not launch["addresses"]:
         names = ", ".join(each["name"] for each in zeroed) + ("," if len(zeroed) == 1 else "")
         sizes = ", ".join(local(each["text"]) for each in zeroed)
         lines.append(f"{names} = zeros(x, {sizes})")
-    for each in launch["scratch"]:
+    for each in launch["scratch"] if not launch["addresses"] else ():
         lines.append(f"{each['name']} = x.new_empty({local(each['text'])}, dtype=torch.uint8)")
     memory = {each["name"] for each in (*zeroed, *launch["scratch"])}
     scalars = {scalar["name"]: scalar["text"] for scalar in launch["scalars"]}
@@ -372,9 +381,9 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
         else:
             numbers.append(local(scalars[name]) or (name if name in memory else "0"))
     if launch["addresses"]:
+        lines += _list("arguments", numbers)
         call = f'launch("{kernel.namespace}", {local(launch["blocks"])}, {launch["threads"]}, '
-        call += f"{launch['shared_bytes']}, {local(launch['cooperative'])}, {', '.join(numbers)})"
-        return [*lines, call]
+        return [*lines, f"{call}{launch['shared_bytes']}, {local(launch['cooperative'])}, arguments)"]
     lines += _list("tensors", tensors)
     lines += _list("numbers", numbers)
     lines.append(f'axes = "{" ".join(axes_of)}"')
@@ -404,6 +413,8 @@ def _buffers(slots: Mapping[int, Mapping[str, Any]], places: Mapping[int, str]) 
         make = f"x.new_empty({{}}, dtype=torch.{DTYPES[dtype]})"
         if len(own) == 1:
             lines.append(f"{names} = {make.format(shapes[0])}")
+        elif len(set(shapes)) == 1:
+            lines.append(f"{names} = {make.format(f'({len(own)}, {shapes[0][1:]}')}")
         else:
             lines.append(f"shapes = [{', '.join(shapes)}]")
             lines.append(f"{names} = ({make.format('shape')} for shape in shapes)")

@@ -21,6 +21,7 @@ from fuseblock.export.source import ModelSource
 
 __all__ = ["PlannedBlock", "by_pytorch_text", "write_file"]
 
+_MOST_ALLOCATED = 70  # letters of names and shapes that are allocated by one line
 _MODES = {"tf32": True, "strict": False}
 
 
@@ -91,14 +92,10 @@ def library():
     """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
     from torch.utils.cpp_extension import load_inline
 
-    options = {}
-    if "no_implicit_headers" in inspect.signature(load_inline).parameters:
-        options["no_implicit_headers"] = True  # without torch's headers it builds in seconds
+    bare = "no_implicit_headers"  # without torch's headers it builds in seconds
+    options = {bare: True} if bare in inspect.signature(load_inline).parameters else {}
     name = f"fuseblock_export_{hashlib.sha256(CUDA.encode()).hexdigest()[:16]}"
-    loaded = ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
-    number, size, address = ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
-    loaded.launch.argtypes = [number, ctypes.c_char_p, number, number, size, number, address]
-    return loaded
+    return ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
 
 
 def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
@@ -111,7 +108,7 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
     with torch.cuda.device(tensors[0].device):
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
     if error != 0:
@@ -120,12 +117,12 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
 
 
 _LAUNCH_ADDRESSES = '''
-def launch(kernel, blocks, threads, shared_bytes, cooperative, *arguments):
+def launch(kernel, blocks, threads, shared_bytes, cooperative, arguments):
     """Launches a kernel: addresses of tensors and numbers are its Arguments."""
     words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
     with torch.cuda.device(arguments[0].device):
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
     if error != 0:
@@ -257,45 +254,65 @@ def _unpack(each: PlannedBlock, lines: Sequence[str]) -> list[str]:
     return [f"        {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape"]
 
 
-def _dtypes_differ(dtypes: Sequence[str]) -> str:
-    if len(set(dtypes)) == 1:
-        return f"any(t.dtype != {dtypes[0]} for t in tensors)"
-    return f"[t.dtype for t in tensors] != [{', '.join(dtypes)}]"
-
-
 def _takes(each: PlannedBlock) -> str:
     names = list(each.identifiers().values())
     dtypes = [f"torch.{DTYPES[tensor['dtype']]}" for tensor in each.inputs]
+    shapes = ", ".join(_shape(tensor["extents"]) for tensor in each.inputs)
+    fixed = [f"{axis} == {extent}" for axis, extent in each.fixed().items() if axis not in each.forward.fixed]
+    checks = [f"gpu.major >= {each.capability()}"]
+    if any(launch["shared_bytes"] for one in each.plans() for launch in one.plan["launches"]):
+        shared_bytes = each.forward.plan["shared_bytes_multiprocessor"]
+        checks.append(f"gpu.shared_memory_per_multiprocessor >= {shared_bytes}")
+    if len(set(dtypes)) == 1:
+        checks.append(f"all(t.device == x.device and t.dtype == {dtypes[0]} for t in tensors)")
+    else:
+        checks.append("all(t.device == x.device for t in tensors)")
+        checks.append(f"[t.dtype for t in tensors] == [{', '.join(dtypes)}]")
+    if each.backward is None:
+        checks.append("not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))")
+    checks += [f"[t.shape for t in tensors] == [{shapes}]", "x.numel() > 0", *fixed, *_conditions(each)]
+    used = set(re.findall(r"\b[ncdhw]\b", " ".join(checks)))
     lines = [
         f"def {each.name('takes')}({', '.join(names)}):",
         '    """Whether the kernels take these tensors."""',
         f"    tensors = ({', '.join(names)}{',' if len(names) == 1 else ''})",
-        "    if not x.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled():",
+        "    compiling = torch.compiler.is_compiling() or torch.is_autocast_enabled()",
+        f"    if not x.is_cuda or compiling or x.dim() != {len(each.axes)}:",
         "        return False",
-        f"    if any(t.device != x.device for t in tensors) or x.dim() != {len(each.axes)} or not x.numel():",
-        "        return False",
-        f"    if {_dtypes_differ(dtypes)}:",
-        "        return False",
-    ]
-    if each.backward is None:
-        lines += [
-            "    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):",
-            "        return False",
-        ]
-    shapes = [f"{names[i]}.shape == {_shape(tensor['extents'])}" for i, tensor in enumerate(each.inputs)]
-    fixed = [f"{axis} == {extent}" for axis, extent in each.fixed().items() if axis not in each.forward.fixed]
-    checks = [*shapes, *fixed, *_conditions(each)]
-    used = set(re.findall(r"\b[ncdhw]\b", " ".join(checks)))
-    lines.append(f"    {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape")
-    shared_bytes = each.forward.plan["shared_bytes_multiprocessor"]
-    lines += [
+        f"    {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape",
         "    gpu = torch.cuda.get_device_properties(x.device)",
         *(["    multiprocessors = gpu.multi_processor_count"] if "multiprocessors" in str(checks) else []),
-        f"    if gpu.major < {each.capability()} or gpu.shared_memory_per_multiprocessor < {shared_bytes}:",
-        "        return False",
         f"    return {' and '.join(checks)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _allocated(tensors: Sequence[dict[str, Any]], dtype: str, x: dict[str, Any]) -> list[str]:
+    """The lines that allocate outputs; those in the type and layout of x beside each other."""
+    lines = []
+    row: list[tuple[str, str]] = []
+
+    def end_row() -> None:
+        if len(row) == 1:
+            lines.append(f"{row[0][0]} = x.new_empty({row[0][1]})")
+        elif row:
+            names, shapes = (", ".join(each) for each in zip(*row, strict=True))
+            lines.append(f"{names} = map(x.new_empty, [{shapes}])")
+        row.clear()
+
+    for tensor in tensors:
+        name = tensor_name(tensor["name"])
+        if (tensor["extents"], tensor["type"]) == (x["extents"], x["type"]):
+            lines.append(f"{name} = torch.empty_like(x)")
+        elif tensor["dtype"] != dtype or tensor["type"].endswith(":cl"):
+            lines.append(f"{name} = {_empty(tensor, dtype)}")
+        else:
+            made = (name, _shape(tensor["extents"]))
+            if len(", ".join(part for each in [*row, made] for part in each)) > _MOST_ALLOCATED:
+                end_row()
+            row.append(made)
+    end_row()
+    return lines
 
 
 def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
@@ -313,7 +330,7 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
     ]
     lines += _laid_out(forward["inputs"])
     dtype = each.inputs[0]["dtype"]
-    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor, dtype)}" for tensor in forward["outputs"]]
+    run = _allocated(forward["outputs"], dtype, each.inputs[0])
     run += kernels.lines(each.name("forward"))
     lines += [*_unpack(each, run), *(f"        {line}" for line in run)]
     result = ", ".join(outputs[:own])
@@ -321,7 +338,7 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
         return "\n".join([*lines, f"        return {result}"]) + "\n"
     backward = each.backward.plan
     known = set(names) | set(outputs)
-    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor, dtype)}" for tensor in backward["outputs"]]
+    run = _allocated(backward["outputs"], dtype, each.inputs[0])
     run += kernels.lines(each.name("backward"))
     used = set(re.findall(r"\w+", " ".join(run)))
     saved = [tensor_name(t["name"]) for t in backward["inputs"] if tensor_name(t["name"]) in known & used]
@@ -461,23 +478,25 @@ def write_file(
     parts.append("\n".join(_sorted(imports)) + "\n")
     parts += [text.rstrip() + "\n" for text in source.definitions]
     parts.append(
-        "# Device code, the same for all kernels; each is compiled with its own constants in front.\n"
+        "# Device code that all kernels have in common"
+        + (".\n" if kernels.all_addresses() else "; each is compiled with its own constants in front.\n")
     )
     texts = [_quoted(name, text) for name, text in files.items()]
     table = []
     for namespace, pieces in namespaces:
         listed = []
         number = 0
+        own_count = sum(not constant for constant, _ in pieces)
         for constant, text in pieces:
             if not constant:
                 number += 1
-                constant = f"{namespace.upper()}_{number}"
+                constant = namespace.upper() + (f"_{number}" if own_count > 1 else "")
                 texts.append(_quoted(constant, text))
             listed.append(constant)
         only = "," if len(listed) == 1 else ""
-        table.append(f'    "{namespace}": ({", ".join(listed)}{only}),\n')
+        table.append(f'"{namespace}": ({", ".join(listed)}{only})')
     texts.append(_quoted("HOST", kernels.host()))
-    texts.append("KERNELS = {\n" + "".join(table) + "}\n" + _ASSEMBLY)
+    texts.append(f"KERNELS = {{{', '.join(table)}}}\n" + _ASSEMBLY)
     parts[-1] += "\n".join(texts)
     mixed = any(", True)" in text for text in body)
     parts.append((_LAY_OUT if mixed else _LAY_OUT_DENSE).strip("\n") + "\n")

@@ -1,176 +1,121 @@
-// A kernel with a short text. A block works on a share: a part of one channel of one sample. The blocks of a unit, the
-// channels of a sample that a norm takes together, are a team. Where statistics are worked out, each lane of every warp
-// stands for one of the unit's channels. Sums are added up in a fixed order.
+// A block works on a share: a part of one channel of one sample. The blocks of a unit, the channels of a sample that a norm
+// takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
+// All sums are added up in a fixed order.
 
-struct alignas(16) Vector {
-  float at[4];
-};
-
-// A run of a tensor's elements: whole vectors from `first` on, a few elements before and behind them.
-struct Share {
-  long long first;
-  int before, vectors, behind;
-};
-
-// One of the parts of a channel; channels are counted over all samples.
-__device__ inline Share share_of(long long channel, long long positions, int part, int parts) {
-  const long long begin = channel * positions + positions * part / parts;
-  const long long end = channel * positions + positions * (part + 1) / parts;
-  const long long first = min((begin + 3) / 4 * 4, end), last = max(end / 4 * 4, first);
-  return {first, (int)(first - begin), (int)(last - first) / 4, (int)(end - last)};
-}
-
-// The first vectors of a share, kKept of all inputs together, which may stay in shared memory for later sweeps.
-__device__ inline Vector* kept_vectors() {
-  extern __shared__ Vector kept[];
+// The first vectors of a share, kKept of all inputs together, stay in shared memory for later sweeps.
+enum Keep { kNothing, kWrite, kRead };
+__device__ inline float4* kept_vectors() {
+  extern __shared__ float4 kept[];
   return kept;
 }
-enum Keep { kNothing, kWrite, kRead };
 
-// Takes all elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Several vectors of a thread are on the way at once.
+// Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
+// unless that is null. Vectors of four, several of a thread on the way at once; elements around them one by one.
 template <int kInputs, class Program>
-__device__ inline void sweep(const Share& share, const float* const (&inputs)[kInputs], float* output, Keep keep,
-                             Program program) {
+__device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs], float* output,
+                             Keep keep, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
+  const long long first = min((begin + 3) / 4 * 4, end);
+  const int vectors = (int)((end - first) / 4), thread = (int)threadIdx.x;
   float in[kInputs];
-  for (int start = 0; start < share.vectors; start += kBatch * kThreads) {
-    const int v = start + threadIdx.x;
-    Vector loaded[kBatch][kInputs];
-#pragma unroll
+  for (int start = 0; start < vectors; start += kBatch * kThreads) {
+    alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
-#pragma unroll
       for (int k = 0; k < kInputs; ++k) {
-        const int at = min(v + b * kThreads, share.vectors - 1);
-        const Vector* from = (const Vector*)(inputs[k] + share.first) + at;
+        const int at = min(start + b * kThreads + thread, vectors - 1);
+        const float4* from = (const float4*)(inputs[k] + first) + at;
         if (kKept > 0 && keep == kRead && at < kKept / kInputs) from = kept_vectors() + k * (kKept / kInputs) + at;
-        loaded[b][k] = *from;
+        *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
-#pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const int at = v + b * kThreads;
-      if (at >= share.vectors) break;
-      Vector results;
-#pragma unroll
+      const int at = start + b * kThreads + thread;
+      if (at >= vectors) break;
       for (int i = 0; i < 4; ++i) {
-#pragma unroll
-        for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k].at[i];
-        results.at[i] = program(in);
+        for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
+        results[i] = program(in);
       }
-      if (output) ((Vector*)(output + share.first))[at] = results;
+      if (output) ((float4*)(output + first))[at] = *(float4*)results;
       if (kKept > 0 && keep == kWrite && at < kKept / kInputs)
-#pragma unroll
-        for (int k = 0; k < kInputs; ++k) kept_vectors()[k * (kKept / kInputs) + at] = loaded[b][k];
+        for (int k = 0; k < kInputs; ++k) kept_vectors()[k * (kKept / kInputs) + at] = *(float4*)loaded[b][k];
     }
   }
-  const int t = threadIdx.x;
-  if (t >= share.before + share.behind) return;
-  const long long edge = share.first - share.before + t + (t < share.before ? 0 : 4 * share.vectors);
-#pragma unroll
+  const int before = (int)(first - begin);
+  const long long edge = (thread < before ? begin : first + 4 * vectors - before) + thread;
+  if (edge >= end) return;
   for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
   const float result = program(in);
   if (output) output[edge] = result;
 }
 
-// Brings a share of the next unit to L2 while this block waits.
-template <int kInputs>
-__device__ inline void prefetch(const Share& share, const float* const (&inputs)[kInputs], bool exists) {
-  for (int v = 8 * threadIdx.x; exists && v < share.vectors; v += 8 * kThreads)
-#pragma unroll
-    for (int k = 0; k < kInputs; ++k)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(inputs[k] + share.first + 4 * v));
-}
-
-// Over the lanes of a warp.
+// Sums over the lanes of a warp, the threads of a block, a group of neighbouring channels, of which each lane has one, the
+// blocks of a channel, and the samples of a channel by a warp.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
-  for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(0xffffffffu, x, distance);
+  for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
-
-// Over the threads of a block.
 __device__ inline float block_sum(float x) {
   __shared__ float sums[kThreads / 32];
   x = warp_sum(x);
   __syncthreads();
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
   __syncthreads();
-  float sum = 0;
-  for (int i = 0; i < kThreads / 32; ++i) sum += sums[i];
-  return sum;
+  x = sums[0];
+  for (int i = 1; i < kThreads / 32; ++i) x += sums[i];
+  return x;
 }
-
-// Over a group of neighbouring channels, of which each lane has one.
 template <int kChannels>
 __device__ inline float group_sum(float x) {
+  const int first = threadIdx.x % 32 / kChannels * kChannels;
   float sum = 0;
-  for (int i = 0; i < kChannels; ++i)
-    sum += __shfl_sync(0xffffffffu, x, threadIdx.x % 32 / kChannels * kChannels + i);
+  for (int i = 0; i < kChannels; ++i) sum += __shfl_sync(~0u, x, first + i);
   return sum;
 }
-
-// Over the blocks of a channel.
 __device__ inline float channel_sum(const float* blocks, int count) {
   float sum = 0;
   for (int i = 0; i < count; ++i) sum += blocks[i];
   return sum;
 }
-
-// Over the samples of a channel, by a warp.
 __device__ inline double batch_sum(const double* values, int samples, int channels) {
   double sum = 0;
   for (int n = threadIdx.x % 32; n < samples; n += 32) sum += values[n * channels];
   return warp_sum(sum);
 }
 
-// The mean of some elements and the sum of squared deviations from it: a variance is never a difference of two large
-// numbers.
+// Sums of deviations from `mean` and of their squares, so that a variance is never a difference of two large numbers. While a
+// thread adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
 struct Moments {
-  float mean, squares, count;
-};
-
-// While a thread takes elements: sums around the first of them. Where that is far from the mean, so is the variance large.
-struct Running {
-  float pivot = 0, sum = 0, squares = 0, count = 0;
+  float mean = 0, rest = 0, squares = 0, count = 0;
 
   __device__ void add(float value) {
-    if (count == 0) pivot = value;
-    const float distance = value - pivot;
-    sum += distance;
+    if (count == 0) mean = value;
+    const float distance = value - mean;
+    rest += distance;
     squares += distance * distance;
     count += 1;
   }
-  __device__ Moments moments() const {
-    const float mean = count == 0 ? 0 : sum / count, squared = squares - sum * mean;
-    return {pivot + mean, squared < 0 ? 0 : squared, count};
-  }
 };
 
-// The moments of parts together, of which each thread has one: the deviations of their means count as those of elements.
-// `sum` adds up what the parts have.
+// Those of all parts, of which each thread has one: the deviations of their means count as those of elements. `sum` adds up
+// what the parts have.
 template <class Sum>
 __device__ inline Moments merged(const Moments& own, Sum sum) {
-  const float count = sum(own.count), mean = sum(own.mean * (own.count / count));
-  const float distance = own.mean - mean;
-  return {mean, sum(own.squares + own.count * distance * distance), count};
+  const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
+  const float count = sum(own.count), mean = sum(near * (own.count / count)), distance = near - mean;
+  return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// Of the blocks of a channel, by Chan's formula.
+// Those of a channel out of its blocks', by Chan's formula.
 __device__ inline Moments channel_moments(const Moments* blocks, int count) {
   Moments all = blocks[0];
   for (int i = 1; i < count; ++i) {
-    const Moments next = blocks[i];
-    const float whole = all.count + next.count, weight = next.count / whole, distance = next.mean - all.mean;
-    all.squares += next.squares + distance * distance * (all.count * weight);
-    all.mean += distance * weight;
-    all.count = whole;
+    const float whole = all.count + blocks[i].count, weight = blocks[i].count / whole;
+    const float distance = blocks[i].mean - all.mean, squares = all.squares + blocks[i].squares;
+    all = {all.mean + distance * weight, 0, squares + distance * distance * (all.count * weight), whole};
   }
   return all;
 }
-
-// What the lane of a channel has, in all lanes.
-__device__ inline float of_channel(float x, int channel) { return __shfl_sync(0xffffffffu, x, channel); }
 
 // True in the last of `count` blocks that come here; it sees what the others have written before.
 __device__ inline bool is_last(unsigned int* arrived, unsigned int count) {
@@ -191,8 +136,7 @@ __device__ inline void wait_for(unsigned int* arrived, unsigned int count) {
   if (threadIdx.x == 0) {
     __threadfence();
     atomicAdd(arrived, 1u);
-    while (*(volatile unsigned int*)arrived < count) {
-    }
+    while (*(volatile unsigned int*)arrived < count) {}
     __threadfence();
   }
   __syncthreads();

@@ -30,11 +30,22 @@ std::string with_own_functions(std::string text) {
   return text;
 }
 
+bool needs_functions(const std::string& program) {
+  for (const char* name :
+       {"minimum(", "maximum(", "exponential_minus_1(", "log_1_plus_exp(", "sigmoid(", "one_plus_"})
+    if (program.find(name) != std::string::npos) return true;
+  return false;
+}
+
 class PlainWriter : UnitWriter {
  public:
   PlainWriter(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants)
       : UnitWriter(schedule, cut), constants_(constants) {
     find_ring();
+    // What forward saved is called as what it is.
+    for (std::string& name : names_)
+      if (name.starts_with("saved_") && std::find(names_.begin(), names_.end(), name.substr(6)) == names_.end())
+        name = name.substr(6);
     result_.sweeps = sweep_count();
     result_.together = sweep_count() > 1;
     for (int i = 0; i < sweep_count(); ++i)
@@ -56,10 +67,11 @@ class PlainWriter : UnitWriter {
     Text body;
     write_kernel(body);
     std::string text = head({{"kThreads", number_text(constants_.threads)},
-                             {"kKept", number_text(constants_.kept)},
-                             {"k16Bit", "0"}});
+                             {"kKept", number_text(constants_.kept)}});
     const std::string program = with_own_functions(body.str());
-    text += "\n" + device_file("plain.cuh") + "\n" + device_file("functions.cuh");
+    if (needs_functions(program)) text += "constexpr int k16Bit = 0;\n";
+    text += "\n" + device_file("plain.cuh");
+    if (needs_functions(program)) text += "\n" + device_file("functions.cuh");
     text += "\n" + arguments_text() + "\n" + with_functions(program);
     result_.kernel = finish("plain", std::move(text));
     return result_;
@@ -274,18 +286,14 @@ class PlainWriter : UnitWriter {
   // A sweep over the block's share, with what it takes that does not vary over positions.
   void write_sweep(Text& text, int i) {
     const Sweep& which = sweep(i);
-    text.line("// Sweep " + number_text(i + 1) + ": " + narrator_.source(which));
-    for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
-    for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
-    std::map<int, std::string> channel_names;
+    std::string sinks;
+    for (const Sink& sink : which.sinks) sinks += (sinks.empty() ? "" : "; ") + narrator_.sink(sink);
+    text.line("// Sweep: " + narrator_.source(which) + " -> " + sinks);
     for (int k : channel_inputs(i)) {
       const int input = which.inputs[at(k)];
-      if (channel_names.contains(input)) continue;
-      const std::string name = channel_name(i, input);
-      channel_names[input] = name;
-      const std::string value = made_here(input) ? "of_channel(" + lane_value(input) + ", channel)"
-                                                 : element(input, first_text("channel"));
-      text.line("const float " + name + " = " + value + ";");
+      if (channel_names_.contains(input)) continue;
+      channel_names_[input] = channel_name(input);
+      text.line("const float " + channel_names_[input] + " = __shfl_sync(~0u, " + lane_value(input) + ", own);");
     }
     std::string output = "nullptr";
     std::int32_t stored = -1;
@@ -296,13 +304,13 @@ class PlainWriter : UnitWriter {
         written_.push_back(sink.slots[0]);
         stored = sink.step;
       } else if (part(sink.part).statistic == Statistic::kMoments) {
-        text.line("Running " + value_name(sink.part) + "_sums;");
+        text.line("Moments " + value_name(sink.part) + "_sums;");
       } else {
         text.line("float " + sum_name(sink) + " = 0;");
       }
       wanted.push_back(sink.step);
     }
-    text.open("sweep(share, {" + inputs_text(i) + "}, " + output + ", " + keep_text(i) +
+    text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " + keep_text(i) +
               ", [&](const float (&in)[" + number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
     std::vector<std::string> named;
     for (int input : position_inputs(i)) {
@@ -313,7 +321,7 @@ class PlainWriter : UnitWriter {
         text, which.steps,
         [&](int input) {
           const int from = which.inputs[at(input)];
-          return in_ring(from) ? names_[at(from)] : channel_names.at(from);
+          return in_ring(from) ? names_[at(from)] : channel_names_.at(from);
         },
         "float", true, unique(wanted), {rounded_products(schedule_, which), true});
     std::map<std::int32_t, int> uses;
@@ -354,16 +362,25 @@ class PlainWriter : UnitWriter {
 
   // A statistic that this kernel makes, at a lane's channel.
   std::string lane_value(int input) { return at_lane(slot(input).part, slot(input).component); }
-  std::string channel_name(int i, int input) {
-    std::string name = names_[at(input)];
-    if (name.ends_with("_2")) {
-      const std::string plain = name.substr(0, name.size() - 2);
-      bool taken = false;
-      for (int other : sweep(i).inputs) taken = taken || names_[at(other)] == plain;
-      if (!taken) name = plain;
-    }
-    // Each sweep has names of its own.
-    return i == 0 ? name : name + "_" + number_text(i + 1);
+  // A name for an input of sweeps that does not vary over positions.
+  std::string channel_name(int input) const {
+    const std::string& name = names_[at(input)];
+    if (!name.ends_with("_2")) return name;
+    // The number that sets a statistic apart from a tensor of its name is not needed among them.
+    const std::string plain = name.substr(0, name.size() - 2);
+    const bool taken = std::any_of(channel_names_.begin(), channel_names_.end(),
+                                   [&](const auto& other) { return other.second == plain; });
+    return taken ? name : plain;
+  }
+  // The parameters of all sweeps, which are on the way while the first begins.
+  void write_parameters(Text& text) {
+    for (int i = 0; i < sweep_count(); ++i)
+      for (int k : channel_inputs(i)) {
+        const int input = sweep(i).inputs[at(k)];
+        if (made_here(input) || channel_names_.contains(input)) continue;
+        channel_names_[input] = channel_name(input);
+        text.line("const float " + channel_names_[input] + " = " + element(input, first_text("own")) + ";");
+      }
   }
   std::string first_text(const std::string& channel) const {
     return cut_.unit_channels == domain_[1] ? channel : "first + " + channel;
@@ -372,27 +389,26 @@ class PlainWriter : UnitWriter {
   // The statistics of all blocks of the team, at each lane's channel.
   void write_exchange(Text& text, int i) {
     if (!has_statistics(i)) return;
-    const std::int64_t channels = cut_.unit_channels;
+    const std::string place = "(n * " + number_text(domain_[1]) + " + c)";
     for (const Sink& sink : sweep(i).sinks) {
       if (sink.kind != SinkKind::kStatistic) continue;
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
       const std::string list = "blocks_" + value_name(sink.part);
       text.line(std::string("const ") + (moments ? "Moments" : "float") + " block_" + value_name(sink.part) + " = " +
-                (moments ? "merged(" + value_name(sink.part) + "_sums.moments(), block_sum)"
+                (moments ? "merged(" + value_name(sink.part) + "_sums, block_sum)"
                          : "block_sum(" + sum_name(sink) + ")") +
                 ";");
       text.line("if (threadIdx.x == 0) " + scalar(moments ? "Moments*" : "float*", list) +
-                "[unit * team + member] = block_" + value_name(sink.part) + ";");
-      result_.lists.emplace_back(list, moments ? 12 : 4);
+                (result_.together ? "[unit * team + member]" : "[blockIdx.x]") + " = block_" +
+                value_name(sink.part) + ";");
+      result_.lists.emplace_back(list, moments ? 16 : 4);
     }
     const std::string counter =
         scalar("unsigned int*", "arrived") + " + " +
-        (result_.waits == 0 ? "unit" : "unit + " + number_text(result_.waits) + " * " + scalar("long long", "units"));
+        (result_.waits == 0   ? "unit"
+         : result_.waits == 1 ? "unit + " + scalar("long long", "units")
+                              : "unit + " + number_text(result_.waits) + " * " + scalar("long long", "units"));
     ++result_.waits;
-    if (i == 0 && result_.together)
-      text.line("prefetch(share_of((unit + gridDim.x / team) * " + number_text(channels) + "ll + channel, " +
-                scalar("long long", "positions") + ", member % parts, parts), {" + inputs_text(i) +
-                "}, unit + gridDim.x / team < a.units);");
     if (i + 1 < sweep_count())
       text.line("wait_for(" + counter + ", team);");
     else
@@ -403,8 +419,7 @@ class PlainWriter : UnitWriter {
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
       const std::string list = "a.blocks_" + value_name(sink.part);
       text.line(std::string("const ") + (moments ? "Moments " + value_name(sink.part) : "float " + sum_name(sink)) +
-                "_c = " + (moments ? "channel_moments(" : "channel_sum(") + list + " + (unit * " +
-                number_text(channels) + " + lane) * parts, parts);");
+                "_c = " + (moments ? "channel_moments(" : "channel_sum(") + list + " + " + place + " * parts, parts);");
     }
     std::vector<std::pair<int, std::string>> stores;
     for (const Sink& sink : sweep(i).sinks)
@@ -434,14 +449,30 @@ class PlainWriter : UnitWriter {
   bool is_remaining(int number) const {
     return std::find(cut_.remaining.begin(), cut_.remaining.end(), number) != cut_.remaining.end();
   }
+  std::vector<int> batch_outputs(const std::vector<int>& outputs, int number) const {
+    std::vector<int> result;
+    for (int output : outputs)
+      if (slot(output).part == number) result.push_back(output);
+    return result;
+  }
+  bool is_taken_by_batch(int number) const {
+    return std::any_of(cut_.remaining.begin(), cut_.remaining.end(), [&](int other) {
+      const std::vector<int>& operands = part(other).operands;
+      return std::find(operands.begin(), operands.end(), number) != operands.end();
+    });
+  }
   void write_batch(Text& text) {
     const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
     if (cut_.remaining.empty() && outputs.empty()) return;
     result_.finishes = true;
     const std::int64_t units = domain_[1] / cut_.unit_channels;
     text.line("// Sums over the batch, by the last block that has statistics of these channels: a warp a channel.");
-    text.line("if (" + chosen_block() + "is_last(" + scalar("unsigned int*", "finished") +
-              (units == 1 ? "" : " + unit % " + number_text(units)) + ", " + scalar("long long", "samples") + "))");
+    std::string counter = scalar("unsigned int*", "arrived");
+    if (result_.waits > 0)
+      counter += " + " + std::string(result_.waits == 1 ? "" : number_text(result_.waits) + " * ") +
+                 scalar("long long", "units");
+    if (units > 1) counter += " + unit % " + number_text(units);
+    text.line("if (" + chosen_block() + "is_last(" + counter + ", " + scalar("long long", "samples") + "))");
     text.open("  for (int i = threadIdx.x / 32; i < " + number_text(cut_.unit_channels) + "; i += kThreads / 32) {");
     text.line("const int c = " + first_text("i") + ";");
     for (int number : cut_.remaining) {
@@ -453,9 +484,16 @@ class PlainWriter : UnitWriter {
               text, steps, [&](int input) { return of_batch(which.operands[at(input)]); }, "double", false,
               {static_cast<std::int32_t>(steps.size()) - 1}, {}, name_of(number) + "_")
               .back();
+      const std::vector<int> to = batch_outputs(outputs, number);
+      if (to.size() == 1 && !is_taken_by_batch(number)) {
+        written_.push_back(to[0]);
+        text.line(tensor(to[0]) + "[" + index(to[0], "c") + "] = " + value + ";");
+        continue;
+      }
       text.line("const double " + name_of(number) + " = " + value + ";");
     }
     for (int output : outputs) {
+      if (is_written(output)) continue;
       written_.push_back(output);
       text.line(tensor(output) + "[" + index(output, "c") + "] = " + of_batch(slot(output).part) + ";");
     }
@@ -466,6 +504,7 @@ class PlainWriter : UnitWriter {
     const std::int64_t channels = cut_.unit_channels;
     const std::int64_t units = domain_[1] / channels;
     Text steps;
+    write_parameters(steps);
     int last_finalise = -1;
     for (int i = cut_.first; i <= cut_.last; ++i)
       if (step(i).kind == StepKind::kFinalise) last_finalise = i;
@@ -482,21 +521,21 @@ class PlainWriter : UnitWriter {
     }
     text.open("extern \"C\" __global__ void __launch_bounds__(kThreads, " + number_text(constants_.blocks) +
               ") plain(const Arguments a) {");
-    text.line("const int parts = " + scalar("long long", "parts") + ", team = " + number_text(channels) +
-              " * parts, member = blockIdx.x % team;");
-    text.line("const int channel = member / parts, lane = min((int)threadIdx.x % 32, " + number_text(channels - 1) + ");");
+    const std::string all = number_text(channels);
+    const std::string lane = "min((int)threadIdx.x % 32, " + number_text(channels - 1) + ")";
+    const std::string positions = scalar("long long", "positions");
+    scalar("long long", "samples");
+    text.line("const int parts = " + scalar("long long", "parts") + ", team = " + all + " * parts, " +
+              (result_.together ? "teams = gridDim.x" : "unit = blockIdx.x") + " / team, member = blockIdx.x % team;");
     if (result_.together)
-      text.open("for (int unit = blockIdx.x / team; unit < " + scalar("long long", "units") +
-                "; unit += gridDim.x / team) {");
-    else
-      text.line("const int unit = blockIdx.x / team;");
-    if (units == 1)
-      text.line("const int n = unit, c = lane;");
-    else
-      text.line("const int n = unit / " + number_text(units) + ", first = unit % " + number_text(units) + " * " +
-                number_text(channels) + ", c = first + lane;");
-    text.line("const Share share = share_of(unit * " + number_text(channels) + "ll + channel, " +
-              scalar("long long", "positions") + ", member % parts, parts);");
+      text.open("for (int unit = blockIdx.x / team; unit < " + scalar("long long", "units") + "; unit += teams) {");
+    text.line(units == 1 ? "const int n = unit, own = member / parts, c = " + lane + ";"
+                         : "const int n = unit / " + number_text(units) + ", first = unit % " + number_text(units) +
+                               " * " + all + ", own = member / parts, c = first + " + lane + ";");
+    text.line("const long long base = (n * " + number_text(domain_[1]) + "ll + " + first_text("own") + ") * " +
+              positions + ", part = member % parts;");
+    text.line("const long long begin = base + part * " + positions + " / parts, end = base + (part + 1) * " +
+              positions + " / parts;");
     for (std::size_t begin = 0; begin < steps.str().size();) {
       const std::size_t end = steps.str().find('\n', begin);
       text.line(steps.str().substr(begin, end - begin));
@@ -522,6 +561,7 @@ class PlainWriter : UnitWriter {
   PlainText result_;
   std::vector<int> written_;  // slots
   std::map<int, std::string> part_names_;
+  std::map<int, std::string> channel_names_;  // of inputs that do not vary over positions, by slots
   bool alone_ = false;  // one block of each unit is left
 };
 

@@ -18,8 +18,8 @@ struct PlainText {
   int inputs = 1;  // of a sweep, at most
   // Lists with a statistic of each block, by the names of their scalars: bytes of one statistic.
   std::vector<std::pair<std::string, int>> lists = {};
-  int waits = 0;          // counters of each unit, `arrived`
-  bool finishes = false;  // counters `finished`, one for each unit of a sample
+  int waits = 0;          // counters of each unit, the first of `arrived`
+  bool finishes = false;  // behind them one for each unit of a sample
   bool together = false;  // blocks wait for each other: all of the grid run at the same time
 };
 

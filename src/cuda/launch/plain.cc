@@ -68,8 +68,8 @@ class PlainLaunch : public KernelLaunch {
 
   void reserve(WorkspaceLayout& counters) override {
     rows_->reserve(counters);
-    arrived_ = counters.reserve(static_cast<std::size_t>(text_.waits * units_ * 4));
-    finished_ = counters.reserve(static_cast<std::size_t>(domain_[1] / cut_.unit_channels * 4));
+    const std::int64_t finished = text_.finishes ? domain_[1] / cut_.unit_channels : 0;
+    arrived_ = counters.reserve(static_cast<std::size_t>((text_.waits * units_ + finished) * 4));
   }
   void reserve_scratch(WorkspaceLayout& layout) override {
     rows_->reserve_scratch(layout);
@@ -108,8 +108,11 @@ class PlainLaunch : public KernelLaunch {
       const auto found = texts.find(name);
       result.scalars.push_back({name, found != texts.end() ? found->second : std::string()});
     }
-    if (text.waits > 0) result.counters.push_back({"arrived", number(std::int64_t{4} * text.waits) + " * units"});
-    if (text.finishes) result.counters.push_back({"finished", number(4 * domain_[1] / cut_.unit_channels)});
+    std::string arrived = text.waits == 0   ? ""
+                          : text.waits == 1 ? "units"
+                                            : number(text.waits) + " * units";
+    if (text.finishes) arrived += (arrived.empty() ? "" : " + ") + units_of_sample;
+    if (!arrived.empty()) result.counters.push_back({"arrived", "4 * (" + arrived + ")"});
     for (const auto& [name, bytes] : text.lists)
       result.scratch.push_back({name, number(bytes) + " * units * team"});
     if (text.together) result.conditions.push_back(channels + " <= " + blocks);
@@ -133,7 +136,7 @@ class PlainLaunch : public KernelLaunch {
       else if (const auto list = lists_.find(name); list != lists_.end())
         parameters.add(run.workspace + list->second);
       else
-        parameters.add(counters + (name == "arrived" ? arrived_ : finished_));
+        parameters.add(counters + arrived_);
     }
     kernel_->launch(run,
                     {static_cast<unsigned int>(grid()), static_cast<unsigned int>(constants_.threads), text_.together},
@@ -198,7 +201,6 @@ class PlainLaunch : public KernelLaunch {
   std::int64_t positions_ = 0;
   std::int64_t parts_ = 1;
   std::size_t arrived_ = 0;
-  std::size_t finished_ = 0;
   std::map<std::string, std::size_t> lists_;
 };
 

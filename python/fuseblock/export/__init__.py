@@ -212,8 +212,8 @@ def _explanation(
             continue
         kernels = json.loads(of_example.explain_json())["kernels"]
         lines.append(f"{title}, {len(kernels)} kernel{'s' if len(kernels) > 1 else ''}:")
-        lines += [re.sub(r"sweep over \[.*\]", f"sweep over [{over}]", line) for line in _steps(plan)]
-        lines += [f"  {line}" for line in _divisions(of_example)]
+        steps = [re.sub(r"sweep over \[.*\]", f"sweep over [{over}]", line) for line in _steps(plan)]
+        lines += [*steps, *_divisions(of_example)]
     return lines
 
 
@@ -259,22 +259,34 @@ def _once(lines: Iterable[str]) -> list[str]:
             kept.pop()
         kept.append(line)
     number = 0
-    for i, line in enumerate(kept):
+    merged: list[str] = []
+    for line in kept[:-1]:
         if re.match(r"  \d+  ", line):
             number += 1
-            kept[i] = re.sub(r"\d+", str(number), line, count=1)
-    return kept[:-1]
+            line = re.sub(r"\d+", str(number), line, count=1)
+        if line.startswith("  never written to memory"):
+            line = line.partition(";")[0]
+        # What a sweep reads stands beside it.
+        if line.startswith("       load ") and re.match(r"  \d+  sweep", merged[-1]):
+            merged[-1] += f": {line.strip()}"
+        else:
+            merged.append(line)
+    return merged
 
 
 def _divisions(plan: Plan) -> list[str]:
-    """How the kernels of a plan divide their work."""
+    """How the kernels of a plan divide their work, a line each."""
     lines = plan.explain().partition("each launched once\n")[2].splitlines()
-    kept = []
+    kept: list[str] = []
     for line in lines:
         if not line.startswith("  "):
             break
-        kept.append(re.sub(r"; [\d.]+ \w+ read, .*", "", line.removeprefix("  ")))
-    return ["the example's work:", *(f"  {line}" for line in kept)] if kept else []
+        line = re.sub(r"; [\d.]+ \w+ read, .*", "", line)
+        if match := re.match(r"  (\d+)  (\w+): .*?((?:[\d.]+) blocks? .*)", line):
+            kept.append(f"  kernel {match[1]}, {match[2]}, on the example: {match[3]}")
+        else:
+            kept[-1] += f"; {line.strip()}"
+    return kept
 
 
 def load_problem(path: str | Path) -> Any:

@@ -68,6 +68,8 @@ class Kernels:
         numbers: list[Term] = []
 
         def member(_: int, term: Term) -> str:
+            if launch["addresses"] and (text := _by_extents(term, launch["domain"])):
+                return text
             if term not in numbers:
                 numbers.append(term)
             name = f"a.number{numbers.index(term) + 1}"
@@ -137,6 +139,7 @@ class Kernels:
                         kernel.members = _members([declaration.text])
                         if kernel.launch["addresses"]:
                             declaration.text, kernel.members = _by_types(declaration.text)
+                            declaration.text = declaration.text.replace("// What a launch hands over.\n", "")
 
     def _parse(self, files: Mapping[str, str], emitted: Mapping[tuple[int, int], str]) -> None:
         """Cuts the texts into declarations and finds those that the kernels reach."""
@@ -155,7 +158,7 @@ class Kernels:
         lines: list[str] = []
         places: dict[int, str] = {}
         for i, kernel in enumerate(kernels):
-            lines += _launch(general, i, kernel, places)
+            lines += _launch(general, i, kernel, places, self.keeps())
         if any(re.search(r"\bmultiprocessors\b", line) for line in lines):
             text = "multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count"
             lines.insert(0, text)
@@ -223,13 +226,50 @@ class Kernels:
         """Whether all kernels take tensors as addresses alone."""
         return all(kernel.launch["addresses"] for kernel in self.kernels)
 
+    def _plain_host(self) -> str:
+        entries = ", ".join(
+            f"(const void*){kernel.namespace}::{kernel.launch['entry']}" for kernel in self.kernels
+        )
+        threads = {kernel.launch["threads"] for kernel in self.kernels}
+        assert len(threads) == 1, threads
+        text = _PLAIN_LAUNCH_KEEPING if self.keeps() else _PLAIN_LAUNCH
+        if all(kernel.launch["shared_bytes"] for kernel in self.kernels):
+            text = re.sub(r"  if \(bytes == 0\).*\n", "", text)
+        return device_text.format_cpp(text.replace("ENTRIES", entries).replace("THREADS", str(threads.pop())))
+
+    def keeps(self) -> bool:
+        """Whether a kernel has shared memory that its launch asks for."""
+        return any(kernel.launch["shared_bytes"] for kernel in self.kernels)
+
     def host(self) -> str:
         """The function that launches any of the kernels."""
+        if self.all_addresses():
+            return self._plain_host()
         entries = ", ".join(
             f"(const void*){kernel.namespace}::{kernel.launch['entry']}" for kernel in self.kernels
         )
         return device_text.format_cpp(_LAUNCH.replace("ENTRIES", entries))
 
+
+_PLAIN_LAUNCH = """
+// Launches one of the kernels; returns CUDA's error, 0 for none.
+extern "C" int launch(int kernel, void* arguments, unsigned int blocks, cudaStream_t stream) {
+  const void* const kernels[] = {ENTRIES};
+  return cudaLaunchKernel(kernels[kernel], blocks, THREADS, &arguments, 0, stream);
+}
+"""
+
+_PLAIN_LAUNCH_KEEPING = """
+// Launches one of the kernels; returns CUDA's error, 0 for none. Blocks with shared memory wait for each other.
+extern "C" int launch(int kernel, void* arguments, unsigned int blocks, int bytes, cudaStream_t stream) {
+  const void* const kernels[] = {ENTRIES};
+  const void* entry = kernels[kernel];
+  if (bytes == 0) return cudaLaunchKernel(entry, blocks, THREADS, &arguments, 0, stream);
+  const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  if (const cudaError_t error = cudaFuncSetAttribute(entry, attribute, bytes)) return error;
+  return cudaLaunchCooperativeKernel(entry, blocks, THREADS, &arguments, bytes, stream);
+}
+"""
 
 # A line of the comment on a sweep; the head of the file has the formulas.
 _FORMULA = re.compile(r"^//   (?!->)\w.* = .*\n", re.MULTILINE)
@@ -246,6 +286,23 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
   return cudaLaunchCooperativeKernel(entry, blocks, threads, &arguments, shared_bytes, stream);
 }
 """
+
+
+def _by_extents(term: Term, domain: Sequence[int | Term]) -> str:
+    """A number over `a.samples` and `a.positions`; nothing where it is none."""
+    axes = [axis for axis in AXES if axis in term.axes]
+    positions = [axis for axis, extent in zip(AXES[2:], domain[2:], strict=True) if isinstance(extent, Term)]
+    rest = [axis for axis in axes if axis != "n"]
+    if rest not in ([], positions):
+        return ""
+    factors = [str(term.factor)] if term.factor != 1 else []
+    factors += (["a.samples"] if "n" in axes else []) + (["a.positions"] if rest else [])
+    product = " * ".join(factors)
+    if len(factors) > 1 or term.inverse:
+        product = f"({product})"
+    if term.inverse:
+        return f"(float)(1.0 / {product})" if term.kind == "float" else f"(1.0 / {product})"
+    return product if term.kind == "long long" or len(factors) == 1 else product
 
 
 def _reaches(kernel: _Kernel, piece: device_text.Piece) -> bool:
@@ -327,8 +384,13 @@ def in_domain(text: str, domain: Sequence[int | Term]) -> str:
     return re.sub(r" \* 1\b(?! *\*)", "", re.sub(r"(?<![\w.] )(?<![\w.])1 \* ", "", text))
 
 
-def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -> list[str]:
-    """The lines that launch one kernel of a plan; `places` has the names of its slots in memory."""
+def _launch(
+    general: General, i: int, kernel: _Kernel, places: dict[int, str], keeps: bool = True
+) -> list[str]:
+    """The lines that launch one kernel of a plan; `places` has the names of its slots in memory.
+
+    keeps: whether a kernel of the file has shared memory that its launch asks for.
+    """
     launch = general.plan["launches"][i]
 
     def local(text: str) -> str:
@@ -357,11 +419,16 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
     lines += _buffers(made, places)
     if launch["addresses"]:
         for each in launch["counters"]:
-            words = local(each["text"]).removeprefix("4 * ")
-            words = words[1:-1] if words.startswith("(") else words
-            lines.append(f"{each['name']} = x.new_zeros({words}, dtype=torch.int32)")
+            _, count = _of_bytes(local(each["text"]))
+            lines.append(f"{each['name']} = x.new_zeros({count}, dtype=torch.int32)")
+        lists: dict[str, list[str]] = {}
         for each in launch["scratch"]:
-            lines.append(f"{each['name']} = x.new_empty({local(each['text'])}, dtype=torch.uint8)")
+            size, count = _of_bytes(local(each["text"]))
+            lists.setdefault(count if size == 4 else f"{count}, {size // 4}", []).append(each["name"])
+        for shape, names in lists.items():
+            several = f"{len(names)}, " if len(names) > 1 else ""
+            shape = f"({several}{shape})" if several or "," in shape else shape
+            lines.append(f"{', '.join(names)} = x.new_empty({shape})")
     zeroed = [each for each in launch["counters"] if each["name"] in kernel.members]
     if zeroed and not launch["addresses"]:
         names = ", ".join(each["name"] for each in zeroed) + ("," if len(zeroed) == 1 else "")
@@ -382,8 +449,8 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
             numbers.append(local(scalars[name]) or (name if name in memory else "0"))
     if launch["addresses"]:
         lines += _list("arguments", numbers)
-        call = f'launch("{kernel.namespace}", {local(launch["blocks"])}, {launch["threads"]}, '
-        return [*lines, f"{call}{launch['shared_bytes']}, {local(launch['cooperative'])}, arguments)"]
+        shared = f"{launch['shared_bytes']}, " if keeps else ""
+        return [*lines, f'launch("{kernel.namespace}", {local(launch["blocks"])}, {shared}arguments)']
     lines += _list("tensors", tensors)
     lines += _list("numbers", numbers)
     lines.append(f'axes = "{" ".join(axes_of)}"')
@@ -392,6 +459,13 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
         f"{launch['shared_bytes']}, {local(launch['cooperative'])}, tensors, axes, numbers)"
     )
     return lines
+
+
+def _of_bytes(text: str) -> tuple[int, str]:
+    """Bytes of one number of those that `16 * (n * 4)` is for, and how many these are."""
+    match = re.fullmatch(r"(\d+) \* \((.*)\)", text)
+    assert match is not None, text
+    return int(match[1]), match[2]
 
 
 def _varying(extents: Sequence[int | Term]) -> str:

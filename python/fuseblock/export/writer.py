@@ -117,14 +117,13 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
 
 
 _LAUNCH_ADDRESSES = '''
-def launch(kernel, blocks, threads, shared_bytes, cooperative, arguments):
+def launch(kernel, blocks, shared_bytes, arguments):
     """Launches a kernel: addresses of tensors and numbers are its Arguments."""
     words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
     with torch.cuda.device(arguments[0].device):
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        number = list(KERNELS).index(kernel)
-        error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
+        error = library().launch(list(KERNELS).index(kernel), packed, blocks, shared_bytes, stream)
     if error != 0:
         raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
 '''
@@ -147,10 +146,9 @@ def _wrapped(text: str, width: int = 106) -> str:
 
 
 _NOTATION = (
-    "Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the "
-    "mean of v over what a norm takes together, the sum of squared deviations from it, and "
-    "1 / sqrt(variance + eps); d_v is the gradient by v. A sweep is one pass over all elements, a finalise "
-    "step works on statistics."
+    "Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over "
+    "what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the "
+    "gradient by v. A sweep is one pass over all elements, a finalise step works on statistics."
 )
 
 
@@ -166,41 +164,30 @@ def _wrapped_line(line: str) -> str:
 
 def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, command: str) -> str:
     lines = [f"{name} with its blocks as CUDA kernels: `ModelNew`, in place of `{name}`.", ""]
-    lines.append(
-        _wrapped(
-            f"Written by `{command}`; it needs PyTorch alone. The kernels are compiled at the first call "
-            "with tensors on a GPU."
-        )
-    )
+    lines.append(f"Written by `{command}`; it needs PyTorch alone. Compiled at the first call on a GPU.")
     for each in planned:
         plan = each.forward.plan
         title = f"Block {each.number}" if each.number else "Block"
-        lines += [
-            "",
-            _wrapped(f"{title}: {plan['block']}"),
-            f"on {each.block.input_type}, planned for {plan['architecture']}.",
-        ]
-        lines += ["", *(_wrapped_line(line) for line in each.explanation)]
+        planned_for = f"on {each.block.input_type}, planned for {plan['architecture']}"
+        lines += ["", _wrapped(f"{title}: {plan['block']}, {planned_for}.")]
+        lines += [_wrapped_line(line) for line in each.explanation]
         fixed = each.fixed()
         free = [axis for axis in each.axes if axis not in fixed and axis != "c"]
-        if free:
-            lines += ["", _wrapped(f"The kernels take any extents along {', '.join(free)}" + _but(each))]
+        taken = f"The kernels take any extents along {', '.join(free)}{_but(each)}" if free else ""
         if fixed:
             kept = ", ".join(f"{axis} = {extent}" for axis, extent in sorted(fixed.items()))
-            lines += [_wrapped(f"They are for {kept}.")]
+            taken += f" They are for {kept}."
+        lines.append(_wrapped(taken.strip()))
     lines += ["", _wrapped(_NOTATION)]
     capability = max(each.capability() for each in planned)
-    lines += [
-        "",
-        _wrapped(
-            "What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, "
-            f"torch.compile, GPUs before compute capability {capability}.0 or with less shared memory than "
-            "they were planned for. Other layouts are copied to that of the example first."
-        ),
-    ]
+    others = (
+        "By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute "
+        f"capability {capability}.0 or with less shared memory than planned for. Other layouts are copied first."
+    )
     left = [f"{_call_name(node)} ({reason})" for node, reason in model.left.items() if node.op != "get_attr"]
     if left:
-        lines += ["", _wrapped("Left as it was: " + ", ".join(dict.fromkeys(left)) + ".")]
+        others += " Left as it was: " + ", ".join(dict.fromkeys(left)) + "."
+    lines.append(_wrapped(others))
     body = "\n".join(lines)
     return f'"""{body}\n"""\n'
 
@@ -270,7 +257,8 @@ def _takes(each: PlannedBlock) -> str:
         checks.append(f"[t.dtype for t in tensors] == [{', '.join(dtypes)}]")
     if each.backward is None:
         checks.append("not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))")
-    checks += [f"[t.shape for t in tensors] == [{shapes}]", "x.numel() > 0", *fixed, *_conditions(each)]
+    conditions = [text.replace("multiprocessors", "gpu.multi_processor_count") for text in _conditions(each)]
+    checks += [f"[t.shape for t in tensors] == [{shapes}]", "x.numel() > 0", *fixed, *conditions]
     used = set(re.findall(r"\b[ncdhw]\b", " ".join(checks)))
     lines = [
         f"def {each.name('takes')}({', '.join(names)}):",
@@ -281,7 +269,6 @@ def _takes(each: PlannedBlock) -> str:
         "        return False",
         f"    {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape",
         "    gpu = torch.cuda.get_device_properties(x.device)",
-        *(["    multiprocessors = gpu.multi_processor_count"] if "multiprocessors" in str(checks) else []),
         f"    return {' and '.join(checks)}",
     ]
     return "\n".join(lines) + "\n"
@@ -402,9 +389,8 @@ def _block_function(each: PlannedBlock) -> str:
     return (
         f"def {each.name('block')}({names}):\n"
         f'    """The block `{each.forward.plan["block"]}`."""\n'
-        f"    if {each.name('takes')}({names}):\n"
-        f"        return {each.name('Block')}.apply({names})\n"
-        f"    return {each.name('by_pytorch')}({names})\n"
+        f"    by_kernels = {each.name('takes')}({names})\n"
+        f"    return ({each.name('Block')}.apply if by_kernels else {each.name('by_pytorch')})({names})\n"
     )
 
 
@@ -500,11 +486,13 @@ def write_file(
     parts[-1] += "\n".join(texts)
     mixed = any(", True)" in text for text in body)
     parts.append((_LAY_OUT if mixed else _LAY_OUT_DENSE).strip("\n") + "\n")
-    if any("zeros(" in text for text in body):
+    if any(re.search(r"\bzeros\(", text) for text in body):
         parts.append(_ZEROS.strip("\n") + "\n")
     runtime = _RUNTIME.strip("\n") + "\n"
     if kernels.all_addresses():
-        runtime = runtime.partition("def launch(")[0] + _LAUNCH_ADDRESSES.strip("\n") + "\n"
+        launch = _LAUNCH_ADDRESSES.strip("\n") + "\n"
+        runtime = runtime.partition("def launch(")[0]
+        runtime += launch if kernels.keeps() else launch.replace("shared_bytes, ", "")
     parts.append(runtime)
     parts += [_division(name) for name in sorted(kernels.functions)]
     if any(name in part for part in parts for name in ("math.isqrt",)):

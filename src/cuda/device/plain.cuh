@@ -40,16 +40,15 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
         for (int k = 0; k < kInputs; ++k) kept_vectors()[k * (kKept / kInputs) + at] = *(float4*)loaded[b][k];
     }
   }
-  const int before = (int)(first - begin);
-  const long long edge = (thread < before ? begin : first + 4 * vectors - before) + thread;
+  const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
   if (edge >= end) return;
   for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
   const float result = program(in);
   if (output) output[edge] = result;
 }
 
-// Sums over the lanes of a warp, the threads of a block, a group of neighbouring channels, of which each lane has one, the
-// blocks of a channel, and the samples of a channel by a warp.
+// Sums over the lanes of a warp, the threads of a block, neighbouring channels of which each lane has one, the blocks of a
+// channel, and these of all samples by a warp.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
@@ -77,9 +76,9 @@ __device__ inline float channel_sum(const float* blocks, int count) {
   for (int i = 0; i < count; ++i) sum += blocks[i];
   return sum;
 }
-__device__ inline double batch_sum(const double* values, int samples, int channels) {
+__device__ inline double batch_sum(const float* blocks, int count, int samples, int stride) {
   double sum = 0;
-  for (int n = threadIdx.x % 32; n < samples; n += 32) sum += values[n * channels];
+  for (int i = threadIdx.x % 32; i < samples * count; i += 32) sum += blocks[i / count * stride + i % count];
   return warp_sum(sum);
 }
 
@@ -117,27 +116,17 @@ __device__ inline Moments channel_moments(const Moments* blocks, int count) {
   return all;
 }
 
-// True in the last of `count` blocks that come here; it sees what the others have written before.
-__device__ inline bool is_last(unsigned int* arrived, unsigned int count) {
+// Counts the blocks that come here, and waits for all `count` of them where these run at the same time. True in the last,
+// which sees what the others have written.
+__device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
+    while (wait && *(volatile unsigned int*)arrived < count) {}
     __threadfence();
   }
   __syncthreads();
   return last;
-}
-
-// Waits until `count` blocks are here, which all run at the same time.
-__device__ inline void wait_for(unsigned int* arrived, unsigned int count) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    atomicAdd(arrived, 1u);
-    while (*(volatile unsigned int*)arrived < count) {}
-    __threadfence();
-  }
-  __syncthreads();
 }

@@ -20,6 +20,16 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
     text.replace(place, from.size(), to);
 }
 
+std::vector<std::string> split(const std::string& lines) {
+  std::vector<std::string> result;
+  for (std::size_t begin = 0; begin < lines.size();) {
+    const std::size_t end = lines.find('\n', begin);
+    result.push_back(lines.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return result;
+}
+
 // Functions of device/functions.cuh that are the compiler's own, in float.
 std::string with_own_functions(std::string text) {
   for (const auto& [from, to] : {std::pair("reciprocal_root(", "rsqrtf("), std::pair("exponential(", "expf("),
@@ -246,10 +256,15 @@ class PlainWriter : UnitWriter {
   // What others need of a step's statistics.
   void write_outputs(Text& text, int i) {
     std::vector<std::pair<int, std::string>> stores;
+    std::vector<int> batch_values;
     for (int number : step(i).parts) {
       const Part& which = part(number);
       if (!in_unit(number) || !cut_.shared[at(number)] || which.kind == PartKind::kComponent) continue;
       const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+      if (!cut_.later[at(number)]) {
+        batch_values.push_back(number);
+        continue;
+      }
       for (int k = 0; k < (merged ? component_count(which.statistic) : 1); ++k)
         stores.emplace_back(merged ? schedule_.statistic_slot(number, k) : statistic_slot(number),
                             at_lane(number, k));
@@ -259,12 +274,13 @@ class PlainWriter : UnitWriter {
       if (std::find(cut_.remaining.begin(), cut_.remaining.end(), from) == cut_.remaining.end())
         stores.emplace_back(output, at_lane(from));
     }
-    write_stores(text, stores);
+    write_stores(text, stores, batch_values);
   }
   // Where one block of a unit does it for all.
   std::string chosen_block() const { return alone_ ? "" : "member == 0 && "; }
-  void write_stores(Text& text, const std::vector<std::pair<int, std::string>>& stores) {
-    if (stores.empty()) return;
+  void write_stores(Text& text, const std::vector<std::pair<int, std::string>>& stores,
+                    const std::vector<int>& batch_values = {}) {
+    if (stores.empty() && batch_values.empty()) return;
     // Sums over lanes are for all of them.
     std::vector<std::string> values;
     for (const auto& [to, value] : stores) {
@@ -279,6 +295,11 @@ class PlainWriter : UnitWriter {
       const std::string place = tensor(to) + "[" + index(to, "c") + "]";
       written_.push_back(to);
       text.line(place + " = " + values[k] + ";");
+    }
+    for (int number : batch_values) {
+      const std::string list = "batch_" + value_name(number);
+      text.line(scalar("float*", list) + "[n * " + number_text(domain_[1]) + " + c] = " + at_lane(number) + ";");
+      result_.lists.emplace_back(list, 4);
     }
     text.close();
   }
@@ -317,30 +338,47 @@ class PlainWriter : UnitWriter {
       text.line("const float " + names_[at(input)] + " = in[" + number_text(static_cast<int>(named.size())) + "];");
       named.push_back(names_[at(input)]);
     }
+    Text statements;
     const std::vector<std::string> names = write_nested(
-        text, which.steps,
+        statements, which.steps,
         [&](int input) {
           const int from = which.inputs[at(input)];
           return in_ring(from) ? names_[at(from)] : channel_names_.at(from);
         },
         "float", true, unique(wanted), {rounded_products(schedule_, which), true});
+    std::vector<std::string> lines;
     std::map<std::int32_t, int> uses;
     for (std::int32_t step : wanted) ++uses[step];
     std::map<std::int32_t, std::string> values;
     for (std::int32_t step : unique(wanted)) {
       values[step] = names[at(step)];
       if (uses[step] < 2 || values[step].find(' ') == std::string::npos) continue;
-      text.line("const float result" + number_text(step) + " = " + values[step] + ";");
+      statements.line("const float result" + number_text(step) + " = " + values[step] + ";");
       values[step] = "result" + number_text(step);
     }
     for (const Sink& sink : which.sinks) {
       if (sink.kind == SinkKind::kStore) continue;
       if (part(sink.part).statistic == Statistic::kMoments)
-        text.line(value_name(sink.part) + "_sums.add(" + values[sink.step] + ");");
+        lines.push_back(value_name(sink.part) + "_sums.add(" + values[sink.step] + ");");
       else
-        text.line(sum_name(sink) + " += " + values[sink.step] + ";");
+        lines.push_back(sum_name(sink) + " += " + values[sink.step] + ";");
     }
-    text.line("return " + (stored >= 0 ? values[stored] : "0.0f") + ";");
+    std::string returned = stored >= 0 ? values[stored] : "0.0f";
+    // A value of one use stands where it is used.
+    std::vector<std::string> program = split(statements.str());
+    for (std::string* use : {lines.size() == 1 && stored < 0 ? &lines[0] : lines.empty() ? &returned : nullptr}) {
+      if (use == nullptr || program.empty()) continue;
+      const std::string& last = program.back();
+      const std::size_t equals = last.find(" = ");
+      const std::string name = last.substr(12, equals - 12);  // behind `const float `
+      const bool whole = *use == name || use->ends_with("(" + name + ");") || use->ends_with("= " + name + ";");
+      if (!whole) continue;
+      use->replace(use->rfind(name), name.size(), last.substr(equals + 3, last.size() - equals - 4));
+      program.pop_back();
+    }
+    for (const std::string& line : program) text.line(line);
+    for (const std::string& line : lines) text.line(line);
+    text.line("return " + returned + ";");
     text.close("});");
   }
   std::string inputs_text(int i) {
@@ -394,13 +432,11 @@ class PlainWriter : UnitWriter {
       if (sink.kind != SinkKind::kStatistic) continue;
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
       const std::string list = "blocks_" + value_name(sink.part);
-      text.line(std::string("const ") + (moments ? "Moments" : "float") + " block_" + value_name(sink.part) + " = " +
+      text.line(scalar(moments ? "Moments*" : "float*", list) +
+                (result_.together ? "[unit * team + member] = " : "[blockIdx.x] = ") +
                 (moments ? "merged(" + value_name(sink.part) + "_sums, block_sum)"
                          : "block_sum(" + sum_name(sink) + ")") +
                 ";");
-      text.line("if (threadIdx.x == 0) " + scalar(moments ? "Moments*" : "float*", list) +
-                (result_.together ? "[unit * team + member]" : "[blockIdx.x]") + " = block_" +
-                value_name(sink.part) + ";");
       result_.lists.emplace_back(list, moments ? 16 : 4);
     }
     const std::string counter =
@@ -410,9 +446,9 @@ class PlainWriter : UnitWriter {
                               : "unit + " + number_text(result_.waits) + " * " + scalar("long long", "units"));
     ++result_.waits;
     if (i + 1 < sweep_count())
-      text.line("wait_for(" + counter + ", team);");
+      text.line("arrive(" + counter + ", team, true);");
     else
-      text.line("if (!is_last(" + counter + ", team)) " + (result_.together ? "continue;" : "return;"));
+      text.line("if (!arrive(" + counter + ", team, false)) " + (result_.together ? "continue;" : "return;"));
     alone_ = i + 1 == sweep_count();
     for (const Sink& sink : sweep(i).sinks) {
       if (sink.kind != SinkKind::kStatistic) continue;
@@ -423,7 +459,7 @@ class PlainWriter : UnitWriter {
     }
     std::vector<std::pair<int, std::string>> stores;
     for (const Sink& sink : sweep(i).sinks)
-      if (sink.kind == SinkKind::kStatistic && cut_.shared[at(sink.part)])
+      if (sink.kind == SinkKind::kStatistic && cut_.later[at(sink.part)])
         for (std::size_t k = 0; k < sink.slots.size(); ++k)
           stores.emplace_back(sink.slots[k], at_lane(sink.part, static_cast<int>(k)));
     write_stores(text, stores);
@@ -435,12 +471,15 @@ class PlainWriter : UnitWriter {
     if (which.kind == PartKind::kComponent) return of_batch(which.operands[0]);
     if (!in_unit(number) && which.kind == PartKind::kPointwise && is_remaining(number)) return name_of(number);
     if (is_remaining(number)) {
-      const int from = statistic_slot(part(which.operands[0]).kind == PartKind::kComponent
-                                          ? part(which.operands[0]).operands[0]
-                                          : which.operands[0]);
-      const std::int64_t channels = slot(from).extents[1];
-      return "batch_sum(" + tensor(from) + (channels == 1 ? "" : " + c") + ", " + scalar("long long", "samples") +
-             ", " + number_text(channels) + ")";
+      const Part& operand = part(which.operands[0]);
+      const int from = operand.kind == PartKind::kComponent ? operand.operands[0] : which.operands[0];
+      const std::string samples = scalar("long long", "samples");
+      const std::string channels = number_text(domain_[1]);
+      // The sums of a sweep's blocks are there.
+      if (sweep_of(from) >= 0)
+        return "batch_sum(a.blocks_" + value_name(from) + " + c * parts, parts, " + samples + ", " + channels +
+               " * parts)";
+      return "batch_sum(a.batch_" + value_name(from) + " + c, 1, " + samples + ", " + channels + ")";
     }
     const int from = statistic_slot(number);
     const std::string place = tensor(from) + "[" + index(from, "c") + "]";
@@ -472,7 +511,7 @@ class PlainWriter : UnitWriter {
       counter += " + " + std::string(result_.waits == 1 ? "" : number_text(result_.waits) + " * ") +
                  scalar("long long", "units");
     if (units > 1) counter += " + unit % " + number_text(units);
-    text.line("if (" + chosen_block() + "is_last(" + counter + ", " + scalar("long long", "samples") + "))");
+    text.line("if (" + chosen_block() + "arrive(" + counter + ", " + scalar("long long", "samples") + ", false))");
     text.open("  for (int i = threadIdx.x / 32; i < " + number_text(cut_.unit_channels) + "; i += kThreads / 32) {");
     text.line("const int c = " + first_text("i") + ";");
     for (int number : cut_.remaining) {
@@ -514,7 +553,6 @@ class PlainWriter : UnitWriter {
         write_exchange(steps, which);
         ++which;
       } else {
-        steps.line("// Finalise");
         write_finalise(steps, i);
       }
       if (i == last_finalise) write_batch(steps);
@@ -536,11 +574,7 @@ class PlainWriter : UnitWriter {
               positions + ", part = member % parts;");
     text.line("const long long begin = base + part * " + positions + " / parts, end = base + (part + 1) * " +
               positions + " / parts;");
-    for (std::size_t begin = 0; begin < steps.str().size();) {
-      const std::size_t end = steps.str().find('\n', begin);
-      text.line(steps.str().substr(begin, end - begin));
-      begin = end + 1;
-    }
+    for (const std::string& line : split(steps.str())) text.line(line);
     if (result_.together) text.close();
     text.close();
   }

@@ -85,36 +85,36 @@ class PlainLaunch : public KernelLaunch {
     auto number = [](std::int64_t value) { return std::to_string(value); };
     const std::string channels = number(cut_.unit_channels);
     const std::string units_of_sample = number(domain_[1] / cut_.unit_channels);
+    const std::string units = units_of_sample == "1" ? "n" : "n * " + units_of_sample;
     const std::string blocks = "multiprocessors * " + number(constants.blocks);
-    LaunchDescription result = {.source = source_of(text.kernel, schedule_),
-                                .tensors = text.kernel.tensors,
-                                .addresses = true,
-                                .domain = domain_,
-                                .blocks = text.together ? "min(" + blocks + " // team, units) * team" : "units * team",
-                                .threads = static_cast<unsigned int>(constants.threads),
-                                .shared_bytes = constants.kept * 16,
-                                .cooperative = text.together ? "True" : "False"};
-    result.values = {{"units", units_of_sample == "1" ? "n" : "n * " + units_of_sample}};
+    const std::string team = channels == "1" ? "parts" : channels + " * parts";
+    const std::string shares = "n * " + number(domain_[1]) + " * parts";
+    LaunchDescription result = {
+        .source = source_of(text.kernel, schedule_),
+        .tensors = text.kernel.tensors,
+        .addresses = true,
+        .domain = domain_,
+        .blocks = text.together ? "min(" + blocks + " // (" + team + "), " + units + ") * " + team : shares,
+        .threads = static_cast<unsigned int>(constants.threads),
+        .shared_bytes = constants.kept * 16,
+        .cooperative = text.together ? "True" : "False"};
     if (text.together)
-      result.values.push_back({"parts", "divide_plain(units, " + channels + ", d * h * w, " + blocks + ", " +
+      result.values.push_back({"parts", "divide_plain(" + units + ", " + channels + ", d * h * w, " + blocks + ", " +
                                             number(std::int64_t{4} * (constants.kept / text.inputs)) + ")"});
     else
-      result.values.push_back({"parts", "max(min(" + blocks + " // (units * " + channels + "), d * h * w // " +
+      result.values.push_back({"parts", "max(min(" + blocks + " // (n * " + number(domain_[1]) + "), d * h * w // " +
                                             number(kLeastShare) + "), 1)"});
-    result.values.push_back({"team", channels + " * parts"});
     const std::map<std::string, std::string> texts = {
-        {"parts", "parts"}, {"units", "units"}, {"positions", "d * h * w"}, {"samples", "n"}};
+        {"parts", "parts"}, {"units", units}, {"positions", "d * h * w"}, {"samples", "n"}};
     for (const std::string& name : text.kernel.scalars) {
       const auto found = texts.find(name);
       result.scalars.push_back({name, found != texts.end() ? found->second : std::string()});
     }
-    std::string arrived = text.waits == 0   ? ""
-                          : text.waits == 1 ? "units"
-                                            : number(text.waits) + " * units";
+    std::string arrived = text.waits == 0 ? "" : text.waits == 1 ? units : number(text.waits) + " * " + units;
     if (text.finishes) arrived += (arrived.empty() ? "" : " + ") + units_of_sample;
     if (!arrived.empty()) result.counters.push_back({"arrived", "4 * (" + arrived + ")"});
     for (const auto& [name, bytes] : text.lists)
-      result.scratch.push_back({name, number(bytes) + " * units * team"});
+      result.scratch.push_back({name, number(bytes) + " * (" + shares + ")"});
     if (text.together) result.conditions.push_back(channels + " <= " + blocks);
     result.conditions.push_back("d * h * w < 1000000000");
     return result;

@@ -1,50 +1,58 @@
-// A block works on a share: a part of one channel of one sample. The blocks of a unit, the channels of a sample that a norm
-// takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
+// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels of a sample that a
+// norm takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
 // All sums are added up in a fixed order.
 
-// The first vectors of a share, kKept of all inputs together, stay in shared memory for later sweeps.
-enum Keep { kNothing, kWrite, kRead };
-__device__ inline float4* kept_vectors() {
+// Brings the first vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
+template <int kInputs>
+__device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs]) {
   extern __shared__ float4 kept[];
-  return kept;
+  const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
+  for (int at = threadIdx.x; at < min((int)((end - first) / 4), kKept / kInputs); at += kThreads)
+    for (int k = 0; k < kInputs; ++k)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                       (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at)),
+                   "l"(inputs[k] + first + 4 * at)
+                   : "memory");
+  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once; elements around them one by one.
+// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
 template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs], float* output,
-                             Keep keep, Program program) {
+                             bool is_kept, Program program) {
+  extern __shared__ float4 kept[];
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
-  const long long first = min((begin + 3) / 4 * 4, end);
-  const int vectors = (int)((end - first) / 4), thread = (int)threadIdx.x;
+  const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
+  const int vectors = (int)((end - first) / 4);
   float in[kInputs];
   for (int start = 0; start < vectors; start += kBatch * kThreads) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = min(start + b * kThreads + thread, vectors - 1);
+        const int at = start + b * kThreads + (int)threadIdx.x;
         const float4* from = (const float4*)(inputs[k] + first) + at;
-        if (kKept > 0 && keep == kRead && at < kKept / kInputs) from = kept_vectors() + k * (kKept / kInputs) + at;
-        *(float4*)loaded[b][k] = *from;
+        if (kKept > 0 && is_kept && at < kKept / kInputs) from = kept + k * (kKept / kInputs) + at;
+        if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kThreads + thread;
+      const int at = start + b * kThreads + (int)threadIdx.x;
       if (at >= vectors) break;
       for (int i = 0; i < 4; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
         results[i] = program(in);
       }
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
-      if (kKept > 0 && keep == kWrite && at < kKept / kInputs)
-        for (int k = 0; k < kInputs; ++k) kept_vectors()[k * (kKept / kInputs) + at] = *(float4*)loaded[b][k];
     }
   }
-  const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
-  if (edge >= end) return;
-  for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
-  const float result = program(in);
-  if (output) output[edge] = result;
+  if (kEdges) {
+    const long long edge = (begin + threadIdx.x < first ? begin : begin + 4 * vectors) + threadIdx.x;
+    if (edge >= end) return;
+    for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
+    const float result = program(in);
+    if (output) output[edge] = result;
+  }
 }
 
 // Sums over the lanes of a warp, the threads of a block, neighbouring channels of which each lane has one, the blocks of a
@@ -66,9 +74,8 @@ __device__ inline float block_sum(float x) {
 }
 template <int kChannels>
 __device__ inline float group_sum(float x) {
-  const int first = threadIdx.x % 32 / kChannels * kChannels;
   float sum = 0;
-  for (int i = 0; i < kChannels; ++i) sum += __shfl_sync(~0u, x, first + i);
+  for (int i = 0; i < kChannels; ++i) sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
   return sum;
 }
 __device__ inline float channel_sum(const float* blocks, int count) {
@@ -96,8 +103,7 @@ struct Moments {
   }
 };
 
-// Those of all parts, of which each thread has one: the deviations of their means count as those of elements. `sum` adds up
-// what the parts have.
+// Those of all parts, of which each thread has one and `sum` adds up what they have: the deviations of means count, too.
 template <class Sum>
 __device__ inline Moments merged(const Moments& own, Sum sum) {
   const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
@@ -116,7 +122,7 @@ __device__ inline Moments channel_moments(const Moments* blocks, int count) {
   return all;
 }
 
-// Counts the blocks that come here, and waits for all `count` of them where these run at the same time. True in the last,
+// Counts the blocks that come here, and waits for all `count` of them where they run at the same time. True in the last,
 // which sees what the others have written.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
@@ -124,7 +130,7 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wa
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    while (wait && *(volatile unsigned int*)arrived < count) {}
+    while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();

@@ -77,7 +77,8 @@ class PlainWriter : UnitWriter {
     Text body;
     write_kernel(body);
     std::string text = head({{"kThreads", number_text(constants_.threads)},
-                             {"kKept", number_text(constants_.kept)}});
+                             {"kKept", number_text(constants_.kept)},
+                             {"kEdges", constants_.edges ? "1" : "0"}});
     const std::string program = with_own_functions(body.str());
     if (needs_functions(program)) text += "constexpr int k16Bit = 0;\n";
     text += "\n" + device_file("plain.cuh");
@@ -331,7 +332,7 @@ class PlainWriter : UnitWriter {
       }
       wanted.push_back(sink.step);
     }
-    text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " + keep_text(i) +
+    text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " + std::string(result_.together ? "true" : "false") +
               ", [&](const float (&in)[" + number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
     std::vector<std::string> named;
     for (int input : position_inputs(i)) {
@@ -386,10 +387,6 @@ class PlainWriter : UnitWriter {
     for (int input : position_inputs(i)) inputs += (inputs.empty() ? "" : ", ") + tensor(input);
     return inputs;
   }
-  std::string keep_text(int i) const {
-    if (!result_.together) return "kNothing";
-    return i == 0 ? "kWrite" : "kRead";
-  }
   static std::vector<std::int32_t> unique(const std::vector<std::int32_t>& steps) {
     std::vector<std::int32_t> result;
     for (std::int32_t step : steps)
@@ -427,13 +424,13 @@ class PlainWriter : UnitWriter {
   // The statistics of all blocks of the team, at each lane's channel.
   void write_exchange(Text& text, int i) {
     if (!has_statistics(i)) return;
-    const std::string place = "(n * " + number_text(domain_[1]) + " + c)";
+    const std::string place = "n * " + number_text(domain_[1]) + " + c";
     for (const Sink& sink : sweep(i).sinks) {
       if (sink.kind != SinkKind::kStatistic) continue;
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
       const std::string list = "blocks_" + value_name(sink.part);
       text.line(scalar(moments ? "Moments*" : "float*", list) +
-                (result_.together ? "[unit * team + member] = " : "[blockIdx.x] = ") +
+                (result_.together ? "[" + block_text() + "] = " : "[blockIdx.x] = ") +
                 (moments ? "merged(" + value_name(sink.part) + "_sums, block_sum)"
                          : "block_sum(" + sum_name(sink) + ")") +
                 ";");
@@ -446,16 +443,19 @@ class PlainWriter : UnitWriter {
                               : "unit + " + number_text(result_.waits) + " * " + scalar("long long", "units"));
     ++result_.waits;
     if (i + 1 < sweep_count())
-      text.line("arrive(" + counter + ", team, true);");
+      text.line("arrive(" + counter + ", " + team_text() + ", true);");
     else
-      text.line("if (!arrive(" + counter + ", team, false)) " + (result_.together ? "continue;" : "return;"));
+      text.line("if (!arrive(" + counter + ", " + team_text() + ", false)) " + (result_.together ? "continue;" : "return;"));
     alone_ = i + 1 == sweep_count();
     for (const Sink& sink : sweep(i).sinks) {
       if (sink.kind != SinkKind::kStatistic) continue;
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
       const std::string list = "a.blocks_" + value_name(sink.part);
       text.line(std::string("const ") + (moments ? "Moments " + value_name(sink.part) : "float " + sum_name(sink)) +
-                "_c = " + (moments ? "channel_moments(" : "channel_sum(") + list + " + " + place + " * parts, parts);");
+                "_c = " +
+                (constants_.split ? (moments ? "channel_moments(" : "channel_sum(") + list + " + (" + place +
+                                        ") * parts, parts);"
+                                  : list + "[" + place + "];"));
     }
     std::vector<std::pair<int, std::string>> stores;
     for (const Sink& sink : sweep(i).sinks)
@@ -477,8 +477,9 @@ class PlainWriter : UnitWriter {
       const std::string channels = number_text(domain_[1]);
       // The sums of a sweep's blocks are there.
       if (sweep_of(from) >= 0)
-        return "batch_sum(a.blocks_" + value_name(from) + " + c * parts, parts, " + samples + ", " + channels +
-               " * parts)";
+        return "batch_sum(a.blocks_" + value_name(from) +
+               (constants_.split ? " + c * parts, parts, " : " + c, 1, ") + samples + ", " + channels +
+               (constants_.split ? " * parts)" : ")");
       return "batch_sum(a.batch_" + value_name(from) + " + c, 1, " + samples + ", " + channels + ")";
     }
     const int from = statistic_slot(number);
@@ -494,6 +495,9 @@ class PlainWriter : UnitWriter {
       if (slot(output).part == number) result.push_back(output);
     return result;
   }
+  std::string team_text() const { return constants_.split ? "team" : number_text(cut_.unit_channels); }
+  // The number of a block's share among all.
+  std::string block_text() const { return "unit * " + team_text() + " + member"; }
   bool is_taken_by_batch(int number) const {
     return std::any_of(cut_.remaining.begin(), cut_.remaining.end(), [&](int other) {
       const std::vector<int>& operands = part(other).operands;
@@ -563,17 +567,31 @@ class PlainWriter : UnitWriter {
     const std::string lane = "min((int)threadIdx.x % 32, " + number_text(channels - 1) + ")";
     const std::string positions = scalar("long long", "positions");
     scalar("long long", "samples");
-    text.line("const int parts = " + scalar("long long", "parts") + ", team = " + all + " * parts, " +
-              (result_.together ? "teams = gridDim.x" : "unit = blockIdx.x") + " / team, member = blockIdx.x % team;");
-    if (result_.together)
-      text.open("for (int unit = blockIdx.x / team; unit < " + scalar("long long", "units") + "; unit += teams) {");
-    text.line(units == 1 ? "const int n = unit, own = member / parts, c = " + lane + ";"
-                         : "const int n = unit / " + number_text(units) + ", first = unit % " + number_text(units) +
-                               " * " + all + ", own = member / parts, c = first + " + lane + ";");
-    text.line("const long long base = (n * " + number_text(domain_[1]) + "ll + " + first_text("own") + ") * " +
-              positions + ", part = member % parts;");
-    text.line("const long long begin = base + part * " + positions + " / parts, end = base + (part + 1) * " +
-              positions + " / parts;");
+    const std::string team = team_text();
+    if (constants_.split)
+      text.line("const int parts = " + scalar("long long", "parts") + ", team = " + all + " * parts;");
+    if (result_.together) {
+      text.line("__nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait");
+      text.open("for (int unit = blockIdx.x / " + team + "; unit < " + scalar("long long", "units") +
+                "; unit += gridDim.x / " + team + ") {");
+    } else {
+      text.line("const int unit = blockIdx.x / " + team + ";");
+    }
+    const std::string member = "blockIdx.x % " + team;
+    text.line("const int member = " + member + ", own = " + (constants_.split ? "member / parts" : "member") +
+              (units == 1 ? ", n = unit, c = " + lane + ";"
+                          : ", n = unit / " + number_text(units) + ", first = unit % " + number_text(units) + " * " +
+                                all + ", c = first + " + lane + ";"));
+    const std::string base = "(n * " + number_text(domain_[1]) + "ll + " + first_text("own") + ") * " + positions;
+    if (constants_.split) {
+      text.line("const long long base = " + base + ", part = member % parts;");
+      const std::string by = constants_.edges ? " * " + positions + " / parts"
+                                              : " * " + positions + " / 4 / parts * 4";
+      text.line("const long long begin = base + part" + by + ", end = base + (part + 1)" + by + ";");
+    } else {
+      text.line("const long long begin = " + base + ", end = begin + " + positions + ";");
+    }
+    if (result_.together) text.line("keep(begin, end, {" + inputs_text(0) + "});");
     for (const std::string& line : split(steps.str())) text.line(line);
     if (result_.together) text.close();
     text.close();

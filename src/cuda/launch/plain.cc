@@ -34,11 +34,14 @@ class PlainLaunch : public KernelLaunch {
     } else {
       constants_ = {.threads = 256, .blocks = 6};
     }
-    text_ = plain_text(schedule, cut, constants_);
-    kernel_.emplace(source_of(text_.kernel, schedule), shared_bytes());
     units_ = domain_[0] * domain_[1] / cut.unit_channels;
     positions_ = domain_[2] * domain_[3] * domain_[4];
+    text_ = trial;
     parts_ = divide();
+    constants_.split = parts_ > 1;
+    constants_.edges = positions_ % 4 != 0;
+    text_ = plain_text(schedule, cut, constants_);
+    kernel_.emplace(source_of(text_.kernel, schedule), shared_bytes());
   }
 
   // Whether the blocks of a team can all run at once.
@@ -87,8 +90,8 @@ class PlainLaunch : public KernelLaunch {
     const std::string units_of_sample = number(domain_[1] / cut_.unit_channels);
     const std::string units = units_of_sample == "1" ? "n" : "n * " + units_of_sample;
     const std::string blocks = "multiprocessors * " + number(constants.blocks);
-    const std::string team = channels == "1" ? "parts" : channels + " * parts";
-    const std::string shares = "n * " + number(domain_[1]) + " * parts";
+    const std::string team = constants.split ? channels + " * parts" : channels;
+    const std::string shares = "n * " + number(domain_[1]) + (constants.split ? " * parts" : "");
     LaunchDescription result = {
         .source = source_of(text.kernel, schedule_),
         .tensors = text.kernel.tensors,
@@ -98,10 +101,10 @@ class PlainLaunch : public KernelLaunch {
         .threads = static_cast<unsigned int>(constants.threads),
         .shared_bytes = constants.kept * 16,
         .cooperative = text.together ? "True" : "False"};
-    if (text.together)
+    if (constants.split && text.together)
       result.values.push_back({"parts", "divide_plain(" + units + ", " + channels + ", d * h * w, " + blocks + ", " +
                                             number(std::int64_t{4} * (constants.kept / text.inputs)) + ")"});
-    else
+    else if (constants.split)
       result.values.push_back({"parts", "max(min(" + blocks + " // (n * " + number(domain_[1]) + "), d * h * w // " +
                                             number(kLeastShare) + "), 1)"});
     const std::map<std::string, std::string> texts = {
@@ -116,6 +119,7 @@ class PlainLaunch : public KernelLaunch {
     for (const auto& [name, bytes] : text.lists)
       result.scratch.push_back({name, number(bytes) + " * (" + shares + ")"});
     if (text.together) result.conditions.push_back(channels + " <= " + blocks);
+    if (!constants.edges) result.conditions.push_back("d * h * w % 4 == 0");
     result.conditions.push_back("d * h * w < 1000000000");
     return result;
   }

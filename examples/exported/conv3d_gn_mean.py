@@ -4,38 +4,25 @@ Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the
 
 Block: group_norm(8) | mean(c,d,h,w), on f32[128,24,22,30,30], planned for sm_90a.
 Forward, 1 kernel:
-  1  sweep over [n,24,d,h,w]: load x
-       -> moments of x for each n,c
-  2  finalise
-       rstd(x) = 1 / sqrt(squares(x) / 59400 + 1e-05)
-       part9 = (channel_mean(x) - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
-       mean = sum(part9) / 24
-       -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.x.mean
+  1  sweep over [n,24,d,h,w]: load x -> moments of x for each n,c
+  2  finalise: rstd(x) = 1 / sqrt(squares(x) / 59400 + 1e-05);
+      part9 = (channel_mean(x) - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
+      mean = sum(part9) / 24 -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.x.mean
   never written to memory: group_norm
-  kernel 1, plain, on the example: 3072 blocks of 256 threads; units of 24 channels of a sample, 128 in all;
-      1 block a channel
+  kernel 1, plain, on the example: 3072 blocks of 256 threads;
+      units of 24 channels of a sample, 128 in all, 1 block a channel
 Backward, 1 kernel:
-  1  finalise
-       part8 = d_mean / 475200
-       part9 = part8 * group_norm.weight
-       mean2 = sum(part9) / 3
-       part15 = (saved.x.mean - saved.group_norm.mean) * saved.group_norm.rstd
-       part16 = part9 * part15
-       mean3 = sum(part16) / 3
-       part22 = part8 * part15
-       part26 = sum(part22) / 128
-       d_group_norm.weight = part26 * 2534400
-       part31 = sum(part8) * 19800
-       d_group_norm.bias = part31
-       -> output d_group_norm.weight, d_group_norm.bias
-  2  sweep over [n,24,d,h,w]: load x
-       -> group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-          d_x = saved.group_norm.rstd * (part9 - mean2 - group_norm_hat * mean3)
-       -> output d_x
+  1  finalise: part8 = d_mean / 475200; part9 = part8 * group_norm.weight; mean2 = sum(part9) / 3;
+      part15 = (saved.x.mean - saved.group_norm.mean) * saved.group_norm.rstd; part16 = part9 * part15;
+      mean3 = sum(part16) / 3; part22 = part8 * part15; part26 = sum(part22) / 128;
+      d_group_norm.weight = part26 * 2534400; part31 = sum(part8) * 19800; d_group_norm.bias = part31
+      -> output d_group_norm.weight, d_group_norm.bias
+  2  sweep over [n,24,d,h,w]: load x; group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd;
+      d_x = saved.group_norm.rstd * (part9 - mean2 - group_norm_hat * mean3) -> output d_x
   never written to memory: group_norm, d_group_norm, group_norm_hat, rstd, value, value2, value4
-  kernel 1, plain, on the example: 3072 blocks of 256 threads; units of 3 channels of a sample, 1024 in all;
-      1 block a channel
-The kernels take any extents along n, d, h, w with d * h * w < 1000000000.
+  kernel 1, plain, on the example: 3072 blocks of 256 threads;
+      units of 3 channels of a sample, 1024 in all, 1 block a channel
+The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and d * h * w < 1000000000.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
 over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
@@ -49,7 +36,6 @@ import ctypes
 import functools
 import hashlib
 import inspect
-import struct
 
 import torch
 import torch.nn as nn
@@ -67,27 +53,32 @@ def get_init_inputs():
 # Device code that all kernels have in common.
 PLAIN = r"""
 constexpr int kThreads = 256;
+constexpr int kKept = 0;
+
+// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels of a sample that a
+// norm takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
+// All sums are added up in a fixed order.
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once; elements around them one by one.
+// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
 template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
-  const long long first = min((begin + 3) / 4 * 4, end);
-  const int vectors = (int)((end - first) / 4), thread = (int)threadIdx.x;
+  const long long first = begin;
+  const int vectors = (int)((end - first) / 4);
   float in[kInputs];
   for (int start = 0; start < vectors; start += kBatch * kThreads) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = min(start + b * kThreads + thread, vectors - 1);
+        const int at = start + b * kThreads + (int)threadIdx.x;
         const float4* from = (const float4*)(inputs[k] + first) + at;
-        *(float4*)loaded[b][k] = *from;
+        if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kThreads + thread;
+      const int at = start + b * kThreads + (int)threadIdx.x;
       if (at >= vectors) break;
       for (int i = 0; i < 4; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
@@ -96,15 +87,10 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
     }
   }
-  const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
-  if (edge >= end) return;
-  for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
-  const float result = program(in);
-  if (output) output[edge] = result;
 }
 
-// Sums over the lanes of a warp, the threads of a block, neighbouring channels of which each lane has one, the blocks of a
-// channel, and these of all samples by a warp.
+// Sums over the lanes of a warp, the threads of a block, neighbouring channels (one of each lane), the blocks of a channel,
+// and these of all samples by a warp.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
@@ -122,14 +108,16 @@ __device__ inline float block_sum(float x) {
 }
 template <int kChannels>
 __device__ inline float group_sum(float x) {
-  const int first = threadIdx.x % 32 / kChannels * kChannels;
   float sum = 0;
-  for (int i = 0; i < kChannels; ++i) sum += __shfl_sync(~0u, x, first + i);
+  for (int i = 0; i < kChannels; ++i)
+    sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
   return sum;
 }
-__device__ inline double batch_sum(const float* blocks, int count, int samples, int stride) {
+template <int kParts>
+__device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
-  for (int i = threadIdx.x % 32; i < samples * count; i += 32) sum += blocks[i / count * stride + i % count];
+  for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
+    sum += blocks[i / kParts * channels * kParts + i % kParts];
   return warp_sum(sum);
 }
 
@@ -147,8 +135,7 @@ struct Moments {
   }
 };
 
-// Those of all parts, of which each thread has one: the deviations of their means count as those of elements. `sum` adds up
-// what the parts have.
+// Those of all parts, of which each thread has one and `sum` adds up what they have: the deviations of means count, too.
 template <class Sum>
 __device__ inline Moments merged(const Moments& own, Sum sum) {
   const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
@@ -156,18 +143,7 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
   return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// Those of a channel out of its blocks', by Chan's formula.
-__device__ inline Moments channel_moments(const Moments* blocks, int count) {
-  Moments all = blocks[0];
-  for (int i = 1; i < count; ++i) {
-    const float whole = all.count + blocks[i].count, weight = blocks[i].count / whole;
-    const float distance = blocks[i].mean - all.mean, squares = all.squares + blocks[i].squares;
-    all = {all.mean + distance * weight, 0, squares + distance * distance * (all.count * weight), whole};
-  }
-  return all;
-}
-
-// Counts the blocks that come here, and waits for all `count` of them where these run at the same time. True in the last,
+// Counts the blocks that come here, and waits for all `count` of them where they run at the same time. True in the last,
 // which sees what the others have written.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
@@ -175,8 +151,7 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wa
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    while (wait && *(volatile unsigned int*)arrived < count) {
-    }
+    while (kKept > 0 && wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
@@ -190,14 +165,12 @@ struct Arguments {
   float *mean, *group_norm_mean, *group_norm_rstd, *x_mean;
   Moments* blocks_x;
   unsigned int* arrived;
-  long long positions, parts;
+  long long positions;
 };
 
 __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
-  const int parts = a.parts, team = 24 * parts, unit = blockIdx.x / team, member = blockIdx.x % team;
-  const int n = unit, own = member / parts, c = min((int)threadIdx.x % 32, 23);
-  const long long base = (n * 24ll + own) * a.positions, part = member % parts;
-  const long long begin = base + part * a.positions / parts, end = base + (part + 1) * a.positions / parts;
+  const int unit = blockIdx.x / 24, own = blockIdx.x % 24, n = unit, c = min((int)threadIdx.x % 32, 23);
+  const long long begin = (n * 24ll + own) * a.positions, end = begin + a.positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
   sweep(begin, end, {a.x}, nullptr, [&](const float(&in)[1]) {
@@ -206,14 +179,12 @@ __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
     return 0.0f;
   });
   a.blocks_x[blockIdx.x] = merged(x_sums, block_sum);
-  if (!arrive(a.arrived + unit, team, false)) return;
-  const Moments x_c = channel_moments(a.blocks_x + (n * 24 + c) * parts, parts);
+  if (!arrive(a.arrived + unit, 24, false)) return;
+  const Moments x_c = a.blocks_x[n * 24 + c];
   const Moments group_x_c = merged(x_c, group_sum<3>);
-  const float rstd_x_c_5 = group_x_c.squares * (float)(1.0 / (3 * a.positions)) + 1e-05f;
-  const float rstd_x_c = rsqrtf(rstd_x_c_5);
-  const float part9_c_8 =
+  const float rstd_x_c = rsqrtf(group_x_c.squares * (float)(1.0 / (3 * a.positions)) + 1e-05f);
+  const float part9_c =
       (x_c.mean - group_x_c.mean) * (rstd_x_c * a.group_norm_weight[c]) + a.group_norm_bias[c];
-  const float part9_c = part9_c_8;
   const float mean_c = group_sum<24>(part9_c) * 0.041666668f;
   if (threadIdx.x < 24) {
     a.mean[n] = mean_c;
@@ -229,35 +200,32 @@ struct Arguments {
   const float *d_mean, *group_norm_weight, *x_mean, *group_norm_mean, *group_norm_rstd, *x;
   float *d_group_norm_weight, *d_group_norm_bias, *d_x, *batch_part22, *batch_part8;
   unsigned int* arrived;
-  long long samples, positions, parts;
+  long long samples, positions;
 };
 
 __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
-  const int parts = a.parts, team = 3 * parts, unit = blockIdx.x / team, member = blockIdx.x % team;
-  const int n = unit / 8, first = unit % 8 * 3, own = member / parts,
-            c = first + min((int)threadIdx.x % 32, 2);
-  const long long base = (n * 24ll + first + own) * a.positions, part = member % parts;
-  const long long begin = base + part * a.positions / parts, end = base + (part + 1) * a.positions / parts;
+  const int unit = blockIdx.x / 3, own = blockIdx.x % 3, n = unit / 8, first = unit % 8 * 3;
+  const int c = first + min((int)threadIdx.x % 32, 2);
+  const long long begin = (n * 24ll + first + own) * a.positions, end = begin + a.positions;
   const float part8_c = a.d_mean[n] * (float)(1.0 / (24 * a.positions));
   const float part9_c = part8_c * a.group_norm_weight[c];
   const float mean2_c = group_sum<3>(part9_c) * 0.33333334f;
-  const float part15_c_4 =
+  const float part15_c =
       (a.x_mean[n * 24 + c] - a.group_norm_mean[n * 8 + c / 3]) * a.group_norm_rstd[n * 8 + c / 3];
-  const float part15_c = part15_c_4;
   const float part16_c = part9_c * part15_c;
   const float mean3_c = group_sum<3>(part16_c) * 0.33333334f;
   const float part22_c = part8_c * part15_c;
-  if (member == 0 && threadIdx.x < 3) {
+  if (blockIdx.x % 3 == 0 && threadIdx.x < 3) {
     a.batch_part22[n * 24 + c] = part22_c;
     a.batch_part8[n * 24 + c] = part8_c;
   }
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (member == 0 && arrive(a.arrived + unit % 8, a.samples, false))
+  if (blockIdx.x % 3 == 0 && arrive(a.arrived + unit % 8, a.samples, false))
     for (int i = threadIdx.x / 32; i < 3; i += kThreads / 32) {
       const int c = first + i;
-      const double part26 = batch_sum(a.batch_part22 + c, 1, a.samples, 24) / a.samples;
+      const double part26 = batch_sum<1>(a.batch_part22 + c, a.samples, 24) / a.samples;
       a.d_group_norm_weight[c] = part26 * (a.samples * a.positions);
-      const double part31 = batch_sum(a.batch_part8 + c, 1, a.samples, 24) * a.positions;
+      const double part31 = batch_sum<1>(a.batch_part8 + c, a.samples, 24) * a.positions;
       a.d_group_norm_bias[c] = part31;
     }
   // Sweep: load x -> output d_x
@@ -282,8 +250,7 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, cudaStre
 """
 
 KERNELS = {"forward": (PLAIN, FORWARD), "backward": (PLAIN, BACKWARD)}
-DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
-CUDA = DEVICE + HOST
+CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 
 
 def lay_out(tensor):
@@ -306,7 +273,7 @@ def library():
 def launch(kernel, blocks, arguments):
     """Launches a kernel: addresses of tensors and numbers are its Arguments."""
     words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
-    packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
+    packed = (ctypes.c_int64 * len(words))(*words)
     with torch.cuda.device(arguments[0].device):
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         error = library().launch(list(KERNELS).index(kernel), packed, blocks, stream)
@@ -317,8 +284,8 @@ def launch(kernel, blocks, arguments):
 def takes(x, group_norm_weight, group_norm_bias):
     """Whether the kernels take these tensors."""
     tensors = (x, group_norm_weight, group_norm_bias)
-    compiling = torch.compiler.is_compiling() or torch.is_autocast_enabled()
-    if not x.is_cuda or compiling or x.dim() != 5:
+    other = not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled()
+    if other or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -327,6 +294,7 @@ def takes(x, group_norm_weight, group_norm_bias):
         and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
         and [t.shape for t in tensors] == [(n, 24, d, h, w), (24,), (24,)]
         and x.numel() > 0
+        and d * h * w % 4 == 0
         and d * h * w < 1000000000
     )
 
@@ -344,36 +312,30 @@ class Block(torch.autograd.Function):
     def forward(ctx, x, group_norm_weight, group_norm_bias):
         x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, d, h, w = x.shape
-        mean, saved_group_norm_mean = map(x.new_empty, [(n,), (n, 8)])
-        saved_group_norm_rstd, saved_x_mean = map(x.new_empty, [(n, 8), (n, 24)])
-        multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        parts = max(min(multiprocessors * 6 // (n * 24), d * h * w // 4096), 1)
+        mean, group_norm_mean, group_norm_rstd = map(x.new_empty, [(n,), (n, 8), (n, 8)])
+        x_mean = x.new_empty((n, 24))
         arrived = x.new_zeros(n, dtype=torch.int32)
-        blocks_x = x.new_empty((n * 24 * parts, 4))
-        arguments = [x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean]
-        arguments += [saved_group_norm_rstd, saved_x_mean, blocks_x, arrived, d * h * w, parts]
-        launch("forward", n * 24 * parts, arguments)
-        ctx.save_for_backward(
-            x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, saved_x_mean
-        )
+        blocks_x = x.new_empty((n * 24, 4))
+        arguments = [x, group_norm_weight, group_norm_bias, mean, group_norm_mean, group_norm_rstd, x_mean]
+        arguments += [blocks_x, arrived, d * h * w]
+        launch("forward", n * 24, arguments)
+        ctx.save_for_backward(x, group_norm_weight, group_norm_mean, group_norm_rstd, x_mean)
         return mean
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_mean):
-        x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, saved_x_mean = ctx.saved_tensors
+        x, group_norm_weight, group_norm_mean, group_norm_rstd, x_mean = ctx.saved_tensors
         d_mean = lay_out(d_mean)
         n, _, d, h, w = x.shape
         d_x = torch.empty_like(x)
         d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(24,), (24,)])
-        multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        parts = max(min(multiprocessors * 6 // (n * 24), d * h * w // 4096), 1)
         arrived = x.new_zeros(8, dtype=torch.int32)
-        batch_part22, batch_part8 = x.new_empty((2, n * 24 * parts))
-        arguments = [d_mean, group_norm_weight, saved_x_mean, saved_group_norm_mean, saved_group_norm_rstd]
-        arguments += [x, d_group_norm_weight, d_group_norm_bias, d_x, batch_part22, batch_part8, arrived, n]
-        arguments += [d * h * w, parts]
-        launch("backward", n * 24 * parts, arguments)
+        batch_part22, batch_part8 = x.new_empty((2, n * 24))
+        arguments = [d_mean, group_norm_weight, x_mean, group_norm_mean, group_norm_rstd, x]
+        arguments += [d_group_norm_weight, d_group_norm_bias, d_x, batch_part22, batch_part8, arrived, n]
+        arguments += [d * h * w]
+        launch("backward", n * 24, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias
 
 

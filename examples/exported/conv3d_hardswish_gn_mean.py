@@ -4,40 +4,30 @@ Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the
 
 Block: hardswish | group_norm(4) | mean(d,h,w), on f32[1024,16,13,29,29], planned for sm_90a.
 Forward, 1 kernel:
-  1  sweep over [n,16,d,h,w]: load x
-       -> hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
-       -> moments of hardswish for each n,c
-  2  finalise
-       rstd(hardswish) = 1 / sqrt(squares(hardswish) / 43732 + 1e-05)
-       mean = (channel_mean(hardswish) - mean(hardswish)) * (rstd(hardswish) * group_norm.weight) +
-           group_norm.bias
-       -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.hardswish.mean
+  1  sweep over [n,16,d,h,w]: load x; hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
+      -> moments of hardswish for each n,c
+  2  finalise: rstd(hardswish) = 1 / sqrt(squares(hardswish) / 43732 + 1e-05);
+      mean = (channel_mean(hardswish) - mean(hardswish)) * (rstd(hardswish) * group_norm.weight) +
+        group_norm.bias
+      -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.hardswish.mean
   never written to memory: hardswish, group_norm
-  kernel 1, plain, on the example: 16384 blocks of 256 threads; units of 4 channels of a sample, 4096 in
-      all; 1 block a channel
+  kernel 1, plain, on the example: 16384 blocks of 256 threads;
+      units of 4 channels of a sample, 4096 in all, 1 block a channel
 Backward, 1 kernel:
-  1  finalise
-       part9 = d_mean / 10933
-       part10 = part9 * group_norm.weight
-       mean2 = sum(part10) / 4
-       part16 = (saved.hardswish.mean - saved.group_norm.mean) * saved.group_norm.rstd
-       part17 = part10 * part16
-       mean3 = sum(part17) / 4
-       part23 = part9 * part16
-       part27 = sum(part23) / 1024
-       d_group_norm.weight = part27 * 11195392
-       d_group_norm.bias = sum(part9) * 10933
-       -> output d_group_norm.weight, d_group_norm.bias
-  2  sweep over [n,16,d,h,w]: load x
-       -> hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
-          group_norm_hat = (hardswish - saved.group_norm.mean) * saved.group_norm.rstd
-          d_hardswish = saved.group_norm.rstd * (part10 - mean2 - group_norm_hat * mean3)
-          d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6)))
-       -> output d_x
+  1  finalise: part9 = d_mean / 10933; part10 = part9 * group_norm.weight; mean2 = sum(part10) / 4;
+      part16 = (saved.hardswish.mean - saved.group_norm.mean) * saved.group_norm.rstd;
+      part17 = part10 * part16; mean3 = sum(part17) / 4; part23 = part9 * part16;
+      part27 = sum(part23) / 1024; d_group_norm.weight = part27 * 11195392;
+      d_group_norm.bias = sum(part9) * 10933 -> output d_group_norm.weight, d_group_norm.bias
+  2  sweep over [n,16,d,h,w]: load x;
+      hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6));
+      group_norm_hat = (hardswish - saved.group_norm.mean) * saved.group_norm.rstd;
+      d_hardswish = saved.group_norm.rstd * (part10 - mean2 - group_norm_hat * mean3);
+      d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6))) -> output d_x
   never written to memory: hardswish, group_norm, d_group_norm, group_norm_hat, rstd, value, value2,
-      d_hardswish and 1 more
-  kernel 1, plain, on the example: 16384 blocks of 256 threads; units of 4 channels of a sample, 4096 in
-      all; 1 block a channel
+        d_hardswish and 1 more
+  kernel 1, plain, on the example: 16384 blocks of 256 threads;
+      units of 4 channels of a sample, 4096 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w < 1000000000.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
@@ -52,7 +42,6 @@ import ctypes
 import functools
 import hashlib
 import inspect
-import struct
 
 import torch
 import torch.nn as nn
@@ -70,27 +59,32 @@ def get_init_inputs():
 # Device code that all kernels have in common.
 PLAIN = r"""
 constexpr int kThreads = 256;
+constexpr int kKept = 0;
+
+// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels of a sample that a
+// norm takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
+// All sums are added up in a fixed order.
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once; elements around them one by one.
+// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
 template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   const long long first = min((begin + 3) / 4 * 4, end);
-  const int vectors = (int)((end - first) / 4), thread = (int)threadIdx.x;
+  const int vectors = (int)((end - first) / 4);
   float in[kInputs];
   for (int start = 0; start < vectors; start += kBatch * kThreads) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = min(start + b * kThreads + thread, vectors - 1);
+        const int at = start + b * kThreads + (int)threadIdx.x;
         const float4* from = (const float4*)(inputs[k] + first) + at;
-        *(float4*)loaded[b][k] = *from;
+        if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kThreads + thread;
+      const int at = start + b * kThreads + (int)threadIdx.x;
       if (at >= vectors) break;
       for (int i = 0; i < 4; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
@@ -99,15 +93,15 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
     }
   }
-  const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
+  const long long edge = (begin + threadIdx.x < first ? begin : begin + 4 * vectors) + threadIdx.x;
   if (edge >= end) return;
   for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
   const float result = program(in);
   if (output) output[edge] = result;
 }
 
-// Sums over the lanes of a warp, the threads of a block, neighbouring channels of which each lane has one, the blocks of a
-// channel, and these of all samples by a warp.
+// Sums over the lanes of a warp, the threads of a block, neighbouring channels (one of each lane), the blocks of a channel,
+// and these of all samples by a warp.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
@@ -125,14 +119,16 @@ __device__ inline float block_sum(float x) {
 }
 template <int kChannels>
 __device__ inline float group_sum(float x) {
-  const int first = threadIdx.x % 32 / kChannels * kChannels;
   float sum = 0;
-  for (int i = 0; i < kChannels; ++i) sum += __shfl_sync(~0u, x, first + i);
+  for (int i = 0; i < kChannels; ++i)
+    sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
   return sum;
 }
-__device__ inline double batch_sum(const float* blocks, int count, int samples, int stride) {
+template <int kParts>
+__device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
-  for (int i = threadIdx.x % 32; i < samples * count; i += 32) sum += blocks[i / count * stride + i % count];
+  for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
+    sum += blocks[i / kParts * channels * kParts + i % kParts];
   return warp_sum(sum);
 }
 
@@ -150,8 +146,7 @@ struct Moments {
   }
 };
 
-// Those of all parts, of which each thread has one: the deviations of their means count as those of elements. `sum` adds up
-// what the parts have.
+// Those of all parts, of which each thread has one and `sum` adds up what they have: the deviations of means count, too.
 template <class Sum>
 __device__ inline Moments merged(const Moments& own, Sum sum) {
   const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
@@ -159,18 +154,7 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
   return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// Those of a channel out of its blocks', by Chan's formula.
-__device__ inline Moments channel_moments(const Moments* blocks, int count) {
-  Moments all = blocks[0];
-  for (int i = 1; i < count; ++i) {
-    const float whole = all.count + blocks[i].count, weight = blocks[i].count / whole;
-    const float distance = blocks[i].mean - all.mean, squares = all.squares + blocks[i].squares;
-    all = {all.mean + distance * weight, 0, squares + distance * distance * (all.count * weight), whole};
-  }
-  return all;
-}
-
-// Counts the blocks that come here, and waits for all `count` of them where these run at the same time. True in the last,
+// Counts the blocks that come here, and waits for all `count` of them where they run at the same time. True in the last,
 // which sees what the others have written.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
@@ -178,8 +162,7 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wa
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    while (wait && *(volatile unsigned int*)arrived < count) {
-    }
+    while (kKept > 0 && wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
@@ -193,15 +176,13 @@ struct Arguments {
   float *mean, *group_norm_mean, *group_norm_rstd, *hardswish_mean;
   Moments* blocks_hardswish;
   unsigned int* arrived;
-  long long positions, parts;
+  long long positions;
 };
 
 __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
-  const int parts = a.parts, team = 4 * parts, unit = blockIdx.x / team, member = blockIdx.x % team;
-  const int n = unit / 4, first = unit % 4 * 4, own = member / parts,
-            c = first + min((int)threadIdx.x % 32, 3);
-  const long long base = (n * 16ll + first + own) * a.positions, part = member % parts;
-  const long long begin = base + part * a.positions / parts, end = base + (part + 1) * a.positions / parts;
+  const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 4, first = unit % 4 * 4;
+  const int c = first + min((int)threadIdx.x % 32, 3);
+  const long long begin = (n * 16ll + first + own) * a.positions, end = begin + a.positions;
   // Sweep: load x -> moments of hardswish for each n,c
   Moments hardswish_sums;
   sweep(begin, end, {a.x}, nullptr, [&](const float(&in)[1]) {
@@ -210,14 +191,14 @@ __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
     return 0.0f;
   });
   a.blocks_hardswish[blockIdx.x] = merged(hardswish_sums, block_sum);
-  if (!arrive(a.arrived + unit, team, false)) return;
-  const Moments hardswish_c = channel_moments(a.blocks_hardswish + (n * 16 + c) * parts, parts);
+  if (!arrive(a.arrived + unit, 4, false)) return;
+  const Moments hardswish_c = a.blocks_hardswish[n * 16 + c];
   const Moments group_hardswish_c = merged(hardswish_c, group_sum<4>);
-  const float rstd_hardswish_c_5 = group_hardswish_c.squares * (float)(1.0 / (4 * a.positions)) + 1e-05f;
-  const float rstd_hardswish_c = rsqrtf(rstd_hardswish_c_5);
-  const float mean_c_6 =
-      (hardswish_c.mean - group_hardswish_c.mean) * (rstd_hardswish_c * a.group_norm_weight[c]);
-  const float mean_c = mean_c_6 + a.group_norm_bias[c];
+  const float rstd_hardswish_c =
+      rsqrtf(group_hardswish_c.squares * (float)(1.0 / (4 * a.positions)) + 1e-05f);
+  const float mean_c =
+      ((hardswish_c.mean - group_hardswish_c.mean) * (rstd_hardswish_c * a.group_norm_weight[c])) +
+      a.group_norm_bias[c];
   if (threadIdx.x < 4) {
     a.mean[n * 16 + c] = mean_c;
     a.group_norm_mean[n * 4 + c / 4] = group_hardswish_c.mean;
@@ -232,35 +213,32 @@ struct Arguments {
   const float *d_mean, *group_norm_weight, *hardswish_mean, *group_norm_mean, *group_norm_rstd, *x;
   float *d_group_norm_weight, *d_group_norm_bias, *d_x, *batch_part23, *batch_part9;
   unsigned int* arrived;
-  long long samples, positions, parts;
+  long long samples, positions;
 };
 
 __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
-  const int parts = a.parts, team = 4 * parts, unit = blockIdx.x / team, member = blockIdx.x % team;
-  const int n = unit / 4, first = unit % 4 * 4, own = member / parts,
-            c = first + min((int)threadIdx.x % 32, 3);
-  const long long base = (n * 16ll + first + own) * a.positions, part = member % parts;
-  const long long begin = base + part * a.positions / parts, end = base + (part + 1) * a.positions / parts;
-  const float part9_c = a.d_mean[n * 16 + c] * (float)(1.0 / (a.positions));
+  const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 4, first = unit % 4 * 4;
+  const int c = first + min((int)threadIdx.x % 32, 3);
+  const long long begin = (n * 16ll + first + own) * a.positions, end = begin + a.positions;
+  const float part9_c = a.d_mean[n * 16 + c] * (float)(1.0 / a.positions);
   const float part10_c = part9_c * a.group_norm_weight[c];
   const float mean2_c = group_sum<4>(part10_c) * 0.25f;
-  const float part16_c_4 =
+  const float part16_c =
       (a.hardswish_mean[n * 16 + c] - a.group_norm_mean[n * 4 + c / 4]) * a.group_norm_rstd[n * 4 + c / 4];
-  const float part16_c = part16_c_4;
   const float part17_c = part10_c * part16_c;
   const float mean3_c = group_sum<4>(part17_c) * 0.25f;
   const float part23_c = part9_c * part16_c;
-  if (member == 0 && threadIdx.x < 4) {
+  if (blockIdx.x % 4 == 0 && threadIdx.x < 4) {
     a.batch_part23[n * 16 + c] = part23_c;
     a.batch_part9[n * 16 + c] = part9_c;
   }
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (member == 0 && arrive(a.arrived + unit % 4, a.samples, false))
+  if (blockIdx.x % 4 == 0 && arrive(a.arrived + unit % 4, a.samples, false))
     for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
       const int c = first + i;
-      const double part27 = batch_sum(a.batch_part23 + c, 1, a.samples, 16) / a.samples;
+      const double part27 = batch_sum<1>(a.batch_part23 + c, a.samples, 16) / a.samples;
       a.d_group_norm_weight[c] = part27 * (a.samples * a.positions);
-      a.d_group_norm_bias[c] = batch_sum(a.batch_part9 + c, 1, a.samples, 16) * a.positions;
+      a.d_group_norm_bias[c] = batch_sum<1>(a.batch_part9 + c, a.samples, 16) * a.positions;
     }
   // Sweep: load x -> output d_x
   const float group_norm_mean = __shfl_sync(~0u, a.group_norm_mean[n * 4 + c / 4], own);
@@ -289,8 +267,7 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, cudaStre
 """
 
 KERNELS = {"forward": (PLAIN, FORWARD), "backward": (PLAIN, BACKWARD)}
-DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
-CUDA = DEVICE + HOST
+CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 
 
 def lay_out(tensor):
@@ -313,7 +290,7 @@ def library():
 def launch(kernel, blocks, arguments):
     """Launches a kernel: addresses of tensors and numbers are its Arguments."""
     words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
-    packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
+    packed = (ctypes.c_int64 * len(words))(*words)
     with torch.cuda.device(arguments[0].device):
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         error = library().launch(list(KERNELS).index(kernel), packed, blocks, stream)
@@ -324,8 +301,8 @@ def launch(kernel, blocks, arguments):
 def takes(x, group_norm_weight, group_norm_bias):
     """Whether the kernels take these tensors."""
     tensors = (x, group_norm_weight, group_norm_bias)
-    compiling = torch.compiler.is_compiling() or torch.is_autocast_enabled()
-    if not x.is_cuda or compiling or x.dim() != 5:
+    other = not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled()
+    if other or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -352,39 +329,30 @@ class Block(torch.autograd.Function):
     def forward(ctx, x, group_norm_weight, group_norm_bias):
         x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, d, h, w = x.shape
-        mean, saved_group_norm_mean = map(x.new_empty, [(n, 16), (n, 4)])
-        saved_group_norm_rstd, saved_hardswish_mean = map(x.new_empty, [(n, 4), (n, 16)])
-        multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        parts = max(min(multiprocessors * 6 // (n * 16), d * h * w // 4096), 1)
+        mean, group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 16), (n, 4), (n, 4)])
+        hardswish_mean = x.new_empty((n, 16))
         arrived = x.new_zeros(n * 4, dtype=torch.int32)
-        blocks_hardswish = x.new_empty((n * 16 * parts, 4))
-        arguments = [x, group_norm_weight, group_norm_bias, mean, saved_group_norm_mean]
-        arguments += [saved_group_norm_rstd, saved_hardswish_mean, blocks_hardswish, arrived, d * h * w]
-        arguments += [parts]
-        launch("forward", n * 16 * parts, arguments)
-        ctx.save_for_backward(
-            x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, saved_hardswish_mean
-        )
+        blocks_hardswish = x.new_empty((n * 16, 4))
+        arguments = [x, group_norm_weight, group_norm_bias, mean, group_norm_mean, group_norm_rstd]
+        arguments += [hardswish_mean, blocks_hardswish, arrived, d * h * w]
+        launch("forward", n * 16, arguments)
+        ctx.save_for_backward(x, group_norm_weight, group_norm_mean, group_norm_rstd, hardswish_mean)
         return mean
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_mean):
-        x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, saved_hardswish_mean = (
-            ctx.saved_tensors
-        )
+        x, group_norm_weight, group_norm_mean, group_norm_rstd, hardswish_mean = ctx.saved_tensors
         d_mean = lay_out(d_mean)
         n, _, d, h, w = x.shape
         d_x = torch.empty_like(x)
         d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(16,), (16,)])
-        multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        parts = max(min(multiprocessors * 6 // (n * 16), d * h * w // 4096), 1)
         arrived = x.new_zeros(4, dtype=torch.int32)
-        batch_part23, batch_part9 = x.new_empty((2, n * 16 * parts))
-        arguments = [d_mean, group_norm_weight, saved_hardswish_mean, saved_group_norm_mean]
-        arguments += [saved_group_norm_rstd, x, d_group_norm_weight, d_group_norm_bias, d_x, batch_part23]
-        arguments += [batch_part9, arrived, n, d * h * w, parts]
-        launch("backward", n * 16 * parts, arguments)
+        batch_part23, batch_part9 = x.new_empty((2, n * 16))
+        arguments = [d_mean, group_norm_weight, hardswish_mean, group_norm_mean, group_norm_rstd, x]
+        arguments += [d_group_norm_weight, d_group_norm_bias, d_x, batch_part23, batch_part9, arrived, n]
+        arguments += [d * h * w]
+        launch("backward", n * 16, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias
 
 

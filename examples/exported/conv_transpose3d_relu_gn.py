@@ -4,46 +4,33 @@ Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the
 
 Block: relu | group_norm(8), on f32[16,128,34,34,34], planned for sm_90a.
 Forward, 1 kernel:
-  1  sweep over [n,128,d,h,w]: load x
-       -> relu = select(x <= 0, 0, x)
-       -> moments of relu for each n,c
-  2  finalise
-       rstd(relu) = 1 / sqrt(squares(relu) / 628864 + 1e-05)
-       -> output saved.group_norm.mean, saved.group_norm.rstd
-  3  sweep over [n,128,d,h,w]: load x
-       -> relu as before
-          group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
-       -> output group_norm
+  1  sweep over [n,128,d,h,w]: load x; relu = select(x <= 0, 0, x) -> moments of relu for each n,c
+  2  finalise: rstd(relu) = 1 / sqrt(squares(relu) / 628864 + 1e-05)
+      -> output saved.group_norm.mean, saved.group_norm.rstd
+  3  sweep over [n,128,d,h,w]: load x; relu as before;
+      group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
+      -> output group_norm
   never written to memory: relu
-  kernel 1, plain, on the example: 384 blocks of 256 threads, 76 kB of shared memory each; units of 16
-      channels of a sample, 128 in all; 2 blocks a channel; 12 units at a time; of 4913 vectors of a block
-      4736 stay in shared memory for later sweeps, the others are read again, from L2
+  kernel 1, plain, on the example: 384 blocks of 256 threads, 76 kB of shared memory each;
+      units of 16 channels of a sample, 128 in all, 2 blocks a channel;
+      12 units at a time, 96 % of them in shared memory for later sweeps
 Backward, 1 kernel:
-  1  sweep over [n,128,d,h,w]: load d_group_norm, x
-       -> relu = select(x <= 0, 0, x)
-          group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
-          value4 = d_group_norm * group_norm_hat
-       -> sum of d_group_norm for each n,c
-          sum of value4 for each n,c
-  2  finalise
-       part12 = channel_sum(d_group_norm) / 39304
-       part13 = part12 * group_norm.weight
-       mean = sum(part13) / 16
-       part21 = channel_sum(value4) / 39304
-       part22 = group_norm.weight * part21
-       mean2 = sum(part22) / 16
-       -> output d_group_norm.weight, d_group_norm.bias
-  3  sweep over [n,128,d,h,w]: load x, d_group_norm
-       -> relu, group_norm_hat as before
-          value = d_group_norm * group_norm.weight
-          d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
-          d_x = select(x <= 0, 0, d_relu)
-       -> output d_x
+  1  sweep over [n,128,d,h,w]: load d_group_norm, x; relu = select(x <= 0, 0, x);
+      group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd;
+      value4 = d_group_norm * group_norm_hat -> sum of d_group_norm for each n,c; sum of value4 for each n,c
+  2  finalise: part12 = channel_sum(d_group_norm) / 39304; part13 = part12 * group_norm.weight;
+      mean = sum(part13) / 16; part21 = channel_sum(value4) / 39304; part22 = group_norm.weight * part21;
+      mean2 = sum(part22) / 16 -> output d_group_norm.weight, d_group_norm.bias
+  3  sweep over [n,128,d,h,w]: load x, d_group_norm; relu, group_norm_hat as before;
+      value = d_group_norm * group_norm.weight;
+      d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2);
+      d_x = select(x <= 0, 0, d_relu) -> output d_x
   never written to memory: relu, group_norm_hat, rstd, value, value2, d_relu, value4
-  kernel 1, plain, on the example: 384 blocks of 256 threads, 76 kB of shared memory each; units of 16
-      channels of a sample, 128 in all; 4 blocks a channel; 6 units at a time; of 2457 vectors of a block
-      2368 stay in shared memory for later sweeps, the others are read again, from L2
-The kernels take any extents along n, d, h, w with 16 <= multiprocessors * 3 and d * h * w < 1000000000.
+  kernel 1, plain, on the example: 384 blocks of 256 threads, 76 kB of shared memory each;
+      units of 16 channels of a sample, 128 in all, 4 blocks a channel;
+      6 units at a time, 96 % of them in shared memory for later sweeps
+The kernels take any extents along n, d, h, w with 32 <= multiprocessors * 3 and d * h * w >= 8 and
+d * h * w % 4 == 0 and d * h * w < 1000000000 and 64 <= multiprocessors * 3 and d * h * w >= 16.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
 over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
@@ -57,7 +44,6 @@ import ctypes
 import functools
 import hashlib
 import inspect
-import struct
 
 import torch
 import torch.nn as nn
@@ -77,57 +63,57 @@ PLAIN = r"""
 constexpr int kThreads = 256;
 constexpr int kKept = 4736;
 
-// A block works on a share: a part of one channel of one sample. The blocks of a unit, the channels of a sample that a norm
-// takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
+// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels of a sample that a
+// norm takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
 // All sums are added up in a fixed order.
 
-// The first vectors of a share, kKept of all inputs together, stay in shared memory for later sweeps.
-enum Keep { kNothing, kWrite, kRead };
-__device__ inline float4* kept_vectors() {
-  extern __shared__ float4 kept[];
-  return kept;
-}
-
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once; elements around them one by one.
+// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
 template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
-                             float* output, Keep keep, Program program) {
+                             float* output, const float4* kept, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
-  const long long first = min((begin + 3) / 4 * 4, end);
-  const int vectors = (int)((end - first) / 4), thread = (int)threadIdx.x;
+  const long long first = begin;
+  const int vectors = (int)((end - first) / 4);
   float in[kInputs];
   for (int start = 0; start < vectors; start += kBatch * kThreads) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = min(start + b * kThreads + thread, vectors - 1);
+        const int at = start + b * kThreads + (int)threadIdx.x;
         const float4* from = (const float4*)(inputs[k] + first) + at;
-        if (keep == kRead && at < kKept / kInputs) from = kept_vectors() + k * (kKept / kInputs) + at;
-        *(float4*)loaded[b][k] = *from;
+        if (at < kKept / kInputs) from = kept + k * (kKept / kInputs) + at;
+        if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kThreads + thread;
+      const int at = start + b * kThreads + (int)threadIdx.x;
       if (at >= vectors) break;
       for (int i = 0; i < 4; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
         results[i] = program(in);
       }
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
-      if (keep == kWrite && at < kKept / kInputs)
-        for (int k = 0; k < kInputs; ++k) kept_vectors()[k * (kKept / kInputs) + at] = *(float4*)loaded[b][k];
     }
   }
-  const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
-  if (edge >= end) return;
-  for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
-  const float result = program(in);
-  if (output) output[edge] = result;
 }
 
-// Sums over the lanes of a warp, the threads of a block, neighbouring channels of which each lane has one, the blocks of a
-// channel, and these of all samples by a warp.
+// Brings the first vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
+template <int kInputs>
+__device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs],
+                            float4* kept) {
+  const long long first = begin;
+  for (int at = threadIdx.x; at < min((int)((end - first) / 4), kKept / kInputs); at += kThreads)
+    for (int k = 0; k < kInputs; ++k)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                       (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at)),
+                   "l"(inputs[k] + first + 4 * at)
+                   : "memory");
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+// Sums over the lanes of a warp, the threads of a block, neighbouring channels (one of each lane), the blocks of a channel,
+// and these of all samples by a warp.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
@@ -145,19 +131,22 @@ __device__ inline float block_sum(float x) {
 }
 template <int kChannels>
 __device__ inline float group_sum(float x) {
-  const int first = threadIdx.x % 32 / kChannels * kChannels;
   float sum = 0;
-  for (int i = 0; i < kChannels; ++i) sum += __shfl_sync(~0u, x, first + i);
+  for (int i = 0; i < kChannels; ++i)
+    sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
   return sum;
 }
-__device__ inline float channel_sum(const float* blocks, int count) {
+template <int kParts>
+__device__ inline float channel_sum(const float* blocks) {
   float sum = 0;
-  for (int i = 0; i < count; ++i) sum += blocks[i];
+  for (int i = 0; i < kParts; ++i) sum += blocks[i];
   return sum;
 }
-__device__ inline double batch_sum(const float* blocks, int count, int samples, int stride) {
+template <int kParts>
+__device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
-  for (int i = threadIdx.x % 32; i < samples * count; i += 32) sum += blocks[i / count * stride + i % count];
+  for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
+    sum += blocks[i / kParts * channels * kParts + i % kParts];
   return warp_sum(sum);
 }
 
@@ -175,8 +164,7 @@ struct Moments {
   }
 };
 
-// Those of all parts, of which each thread has one: the deviations of their means count as those of elements. `sum` adds up
-// what the parts have.
+// Those of all parts, of which each thread has one and `sum` adds up what they have: the deviations of means count, too.
 template <class Sum>
 __device__ inline Moments merged(const Moments& own, Sum sum) {
   const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
@@ -185,9 +173,10 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
 }
 
 // Those of a channel out of its blocks', by Chan's formula.
-__device__ inline Moments channel_moments(const Moments* blocks, int count) {
+template <int kParts>
+__device__ inline Moments channel_moments(const Moments* blocks) {
   Moments all = blocks[0];
-  for (int i = 1; i < count; ++i) {
+  for (int i = 1; i < kParts; ++i) {
     const float whole = all.count + blocks[i].count, weight = blocks[i].count / whole;
     const float distance = blocks[i].mean - all.mean, squares = all.squares + blocks[i].squares;
     all = {all.mean + distance * weight, 0, squares + distance * distance * (all.count * weight), whole};
@@ -195,7 +184,7 @@ __device__ inline Moments channel_moments(const Moments* blocks, int count) {
   return all;
 }
 
-// Counts the blocks that come here, and waits for all `count` of them where these run at the same time. True in the last,
+// Counts the blocks that come here, and waits for all `count` of them where they run at the same time. True in the last,
 // which sees what the others have written.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
@@ -203,8 +192,7 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wa
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    while (wait && *(volatile unsigned int*)arrived < count) {
-    }
+    while (kKept > 0 && wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
@@ -218,39 +206,41 @@ struct Arguments {
   float *group_norm_mean, *group_norm_rstd, *group_norm;
   Moments* blocks_relu;
   unsigned int* arrived;
-  long long positions, parts, units;
+  long long positions, units;
 };
 
 __global__ void __launch_bounds__(kThreads, 3) plain(const Arguments a) {
-  const int parts = a.parts, team = 16 * parts, teams = gridDim.x / team, member = blockIdx.x % team;
-  for (int unit = blockIdx.x / team; unit < a.units; unit += teams) {
-    const int n = unit / 8, first = unit % 8 * 16, own = member / parts,
-              c = first + min((int)threadIdx.x % 32, 15);
-    const long long base = (n * 128ll + first + own) * a.positions, part = member % parts;
-    const long long begin = base + part * a.positions / parts, end = base + (part + 1) * a.positions / parts;
+  extern __shared__ float4 kept[];
+  __nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait
+  for (int unit = blockIdx.x / 32; unit < a.units; unit += gridDim.x / 32) {
+    const int own = blockIdx.x % 32 / 2, n = unit / 8, first = unit % 8 * 16;
+    const int c = first + min((int)threadIdx.x % 32, 15);
+    const long long base = (n * 128ll + first + own) * a.positions, part = blockIdx.x % 2;
+    const long long begin = base + part * a.positions / 4 / 2 * 4,
+                    end = base + (part + 1) * a.positions / 4 / 2 * 4;
+    keep(begin, end, {a.x}, kept);
     const float group_norm_weight = a.group_norm_weight[first + own];
     const float group_norm_bias = a.group_norm_bias[first + own];
     // Sweep: load x -> moments of relu for each n,c
     Moments relu_sums;
-    sweep(begin, end, {a.x}, nullptr, kWrite, [&](const float(&in)[1]) {
+    sweep(begin, end, {a.x}, nullptr, kept, [&](const float(&in)[1]) {
       const float x = in[0];
       relu_sums.add(x <= 0.0f ? 0.0f : x);
       return 0.0f;
     });
-    a.blocks_relu[unit * team + member] = merged(relu_sums, block_sum);
-    arrive(a.arrived + unit, team, true);
-    const Moments relu_c = channel_moments(a.blocks_relu + (n * 128 + c) * parts, parts);
+    a.blocks_relu[unit * 32 + blockIdx.x % 32] = merged(relu_sums, block_sum);
+    arrive(a.arrived + unit, 32, true);
+    const Moments relu_c = channel_moments<2>(a.blocks_relu + (n * 128 + c) * 2);
     const Moments group_relu_c = merged(relu_c, group_sum<16>);
-    const float rstd_relu_c_5 = group_relu_c.squares * (float)(1.0 / (16 * a.positions)) + 1e-05f;
-    const float rstd_relu_c = rsqrtf(rstd_relu_c_5);
-    if (member == 0 && threadIdx.x < 16) {
+    const float rstd_relu_c = rsqrtf(group_relu_c.squares * (float)(1.0 / (16 * a.positions)) + 1e-05f);
+    if (blockIdx.x % 32 == 0 && threadIdx.x < 16) {
       a.group_norm_mean[n * 8 + c / 16] = group_relu_c.mean;
       a.group_norm_rstd[n * 8 + c / 16] = rstd_relu_c;
     }
     // Sweep: load x -> output group_norm
     const float mean_relu = __shfl_sync(~0u, group_relu_c.mean, own);
     const float rstd_relu = __shfl_sync(~0u, rstd_relu_c, own);
-    sweep(begin, end, {a.x}, a.group_norm, kRead, [&](const float(&in)[1]) {
+    sweep(begin, end, {a.x}, a.group_norm, kept, [&](const float(&in)[1]) {
       const float x = in[0];
       return ((x <= 0.0f ? 0.0f : x) - mean_relu) * (rstd_relu * group_norm_weight) + group_norm_bias;
     });
@@ -263,23 +253,26 @@ struct Arguments {
   const float *group_norm_weight, *group_norm_mean, *group_norm_rstd, *d_group_norm, *x;
   float *d_group_norm_weight, *d_group_norm_bias, *d_x, *blocks_d_group_norm, *blocks_value4;
   unsigned int* arrived;
-  long long units, samples, positions, parts;
+  long long units, samples, positions;
 };
 
 __global__ void __launch_bounds__(kThreads, 3) plain(const Arguments a) {
-  const int parts = a.parts, team = 16 * parts, teams = gridDim.x / team, member = blockIdx.x % team;
-  for (int unit = blockIdx.x / team; unit < a.units; unit += teams) {
-    const int n = unit / 8, first = unit % 8 * 16, own = member / parts,
-              c = first + min((int)threadIdx.x % 32, 15);
-    const long long base = (n * 128ll + first + own) * a.positions, part = member % parts;
-    const long long begin = base + part * a.positions / parts, end = base + (part + 1) * a.positions / parts;
+  extern __shared__ float4 kept[];
+  __nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait
+  for (int unit = blockIdx.x / 64; unit < a.units; unit += gridDim.x / 64) {
+    const int own = blockIdx.x % 64 / 4, n = unit / 8, first = unit % 8 * 16;
+    const int c = first + min((int)threadIdx.x % 32, 15);
+    const long long base = (n * 128ll + first + own) * a.positions, part = blockIdx.x % 4;
+    const long long begin = base + part * a.positions / 4 / 4 * 4,
+                    end = base + (part + 1) * a.positions / 4 / 4 * 4;
+    keep(begin, end, {a.d_group_norm, a.x}, kept);
     const float group_norm_weight = a.group_norm_weight[first + own];
     // Sweep: load d_group_norm, x -> sum of d_group_norm for each n,c; sum of value4 for each n,c
     const float group_norm_mean = __shfl_sync(~0u, a.group_norm_mean[n * 8 + c / 16], own);
     const float group_norm_rstd = __shfl_sync(~0u, a.group_norm_rstd[n * 8 + c / 16], own);
     float sum_d_group_norm = 0;
     float sum_value4 = 0;
-    sweep(begin, end, {a.d_group_norm, a.x}, nullptr, kWrite, [&](const float(&in)[2]) {
+    sweep(begin, end, {a.d_group_norm, a.x}, nullptr, kept, [&](const float(&in)[2]) {
       const float d_group_norm = in[0];
       const float x = in[1];
       const float t9 = d_group_norm * (((x <= 0.0f ? 0.0f : x) - group_norm_mean) * group_norm_rstd);
@@ -287,28 +280,28 @@ __global__ void __launch_bounds__(kThreads, 3) plain(const Arguments a) {
       sum_value4 += t9;
       return 0.0f;
     });
-    a.blocks_d_group_norm[unit * team + member] = block_sum(sum_d_group_norm);
-    a.blocks_value4[unit * team + member] = block_sum(sum_value4);
-    arrive(a.arrived + unit, team, true);
-    const float sum_d_group_norm_c = channel_sum(a.blocks_d_group_norm + (n * 128 + c) * parts, parts);
-    const float sum_value4_c = channel_sum(a.blocks_value4 + (n * 128 + c) * parts, parts);
-    const float part12_c = sum_d_group_norm_c * (float)(1.0 / (a.positions));
+    a.blocks_d_group_norm[unit * 64 + blockIdx.x % 64] = block_sum(sum_d_group_norm);
+    a.blocks_value4[unit * 64 + blockIdx.x % 64] = block_sum(sum_value4);
+    arrive(a.arrived + unit, 64, true);
+    const float sum_d_group_norm_c = channel_sum<4>(a.blocks_d_group_norm + (n * 128 + c) * 4);
+    const float sum_value4_c = channel_sum<4>(a.blocks_value4 + (n * 128 + c) * 4);
+    const float part12_c = sum_d_group_norm_c * (float)(1.0 / a.positions);
     const float part13_c = part12_c * a.group_norm_weight[c];
     const float mean_c = group_sum<16>(part13_c) * 0.0625f;
-    const float part21_c = sum_value4_c * (float)(1.0 / (a.positions));
+    const float part21_c = sum_value4_c * (float)(1.0 / a.positions);
     const float part22_c = a.group_norm_weight[c] * part21_c;
     const float mean2_c = group_sum<16>(part22_c) * 0.0625f;
     // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-    if (member == 0 && arrive(a.arrived + a.units + unit % 8, a.samples, false))
+    if (blockIdx.x % 64 == 0 && arrive(a.arrived + a.units + unit % 8, a.samples, false))
       for (int i = threadIdx.x / 32; i < 16; i += kThreads / 32) {
         const int c = first + i;
-        a.d_group_norm_weight[c] = batch_sum(a.blocks_value4 + c * parts, parts, a.samples, 128 * parts);
-        a.d_group_norm_bias[c] = batch_sum(a.blocks_d_group_norm + c * parts, parts, a.samples, 128 * parts);
+        a.d_group_norm_weight[c] = batch_sum<4>(a.blocks_value4 + c * 4, a.samples, 128);
+        a.d_group_norm_bias[c] = batch_sum<4>(a.blocks_d_group_norm + c * 4, a.samples, 128);
       }
     // Sweep: load x, d_group_norm -> output d_x
     const float mean = __shfl_sync(~0u, mean_c, own);
     const float mean2 = __shfl_sync(~0u, mean2_c, own);
-    sweep(begin, end, {a.d_group_norm, a.x}, a.d_x, kRead, [&](const float(&in)[2]) {
+    sweep(begin, end, {a.d_group_norm, a.x}, a.d_x, kept, [&](const float(&in)[2]) {
       const float d_group_norm = in[0];
       const float x = in[1];
       const float t4 = x <= 0.0f ? 1 : 0;
@@ -332,8 +325,7 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, int byte
 """
 
 KERNELS = {"forward": (PLAIN, FORWARD), "backward": (PLAIN, BACKWARD)}
-DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
-CUDA = DEVICE + HOST
+CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 
 
 def lay_out(tensor):
@@ -356,7 +348,7 @@ def library():
 def launch(kernel, blocks, shared_bytes, arguments):
     """Launches a kernel: addresses of tensors and numbers are its Arguments."""
     words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
-    packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
+    packed = (ctypes.c_int64 * len(words))(*words)
     with torch.cuda.device(arguments[0].device):
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         error = library().launch(list(KERNELS).index(kernel), packed, blocks, shared_bytes, stream)
@@ -364,22 +356,11 @@ def launch(kernel, blocks, shared_bytes, arguments):
         raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
 
 
-@functools.cache
-def divide_plain(units, channels, positions, blocks, kept):
-    """Blocks that share a channel, of the least time in elements; those that are not kept are read again."""
-
-    def time(parts):
-        share = positions / parts
-        return -(-units // (blocks // (channels * parts))) * (share + 0.4 * max(share - kept, 0) + 2000)
-
-    return min(range(1, max(min(blocks // channels, positions // 4096), 1) + 1), key=time)
-
-
 def takes(x, group_norm_weight, group_norm_bias):
     """Whether the kernels take these tensors."""
     tensors = (x, group_norm_weight, group_norm_bias)
-    compiling = torch.compiler.is_compiling() or torch.is_autocast_enabled()
-    if not x.is_cuda or compiling or x.dim() != 5:
+    other = not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled()
+    if other or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -389,8 +370,12 @@ def takes(x, group_norm_weight, group_norm_bias):
         and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
         and [t.shape for t in tensors] == [(n, 128, d, h, w), (128,), (128,)]
         and x.numel() > 0
-        and 16 <= gpu.multi_processor_count * 3
+        and 32 <= gpu.multi_processor_count * 3
+        and d * h * w >= 8
+        and d * h * w % 4 == 0
         and d * h * w < 1000000000
+        and 64 <= gpu.multi_processor_count * 3
+        and d * h * w >= 16
     )
 
 
@@ -408,33 +393,31 @@ class Block(torch.autograd.Function):
         x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, d, h, w = x.shape
         group_norm = torch.empty_like(x)
-        saved_group_norm_mean, saved_group_norm_rstd = map(x.new_empty, [(n, 8), (n, 8)])
+        group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 8), (n, 8)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        parts = divide_plain(n * 8, 16, d * h * w, multiprocessors * 3, 18944)
         arrived = x.new_zeros(n * 8, dtype=torch.int32)
-        blocks_relu = x.new_empty((n * 128 * parts, 4))
-        arguments = [group_norm_weight, group_norm_bias, x, saved_group_norm_mean, saved_group_norm_rstd]
-        arguments += [group_norm, blocks_relu, arrived, d * h * w, parts, n * 8]
-        launch("forward", min(multiprocessors * 3 // (16 * parts), n * 8) * 16 * parts, 75776, arguments)
-        ctx.save_for_backward(x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd)
+        blocks_relu = x.new_empty((n * 256, 4))
+        arguments = [group_norm_weight, group_norm_bias, x, group_norm_mean, group_norm_rstd, group_norm]
+        arguments += [blocks_relu, arrived, d * h * w, n * 8]
+        launch("forward", min(multiprocessors * 3 // 32, n * 8) * 32, 75776, arguments)
+        ctx.save_for_backward(x, group_norm_weight, group_norm_mean, group_norm_rstd)
         return group_norm
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_group_norm):
-        x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd = ctx.saved_tensors
+        x, group_norm_weight, group_norm_mean, group_norm_rstd = ctx.saved_tensors
         d_group_norm = lay_out(d_group_norm)
         n, _, d, h, w = x.shape
         d_x = torch.empty_like(x)
         d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(128,), (128,)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        parts = divide_plain(n * 8, 16, d * h * w, multiprocessors * 3, 9472)
         arrived = x.new_zeros(n * 8 + 8, dtype=torch.int32)
-        blocks_d_group_norm, blocks_value4 = x.new_empty((2, n * 128 * parts))
-        arguments = [group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, d_group_norm, x]
+        blocks_d_group_norm, blocks_value4 = x.new_empty((2, n * 512))
+        arguments = [group_norm_weight, group_norm_mean, group_norm_rstd, d_group_norm, x]
         arguments += [d_group_norm_weight, d_group_norm_bias, d_x, blocks_d_group_norm, blocks_value4]
-        arguments += [arrived, n * 8, n, d * h * w, parts]
-        launch("backward", min(multiprocessors * 3 // (16 * parts), n * 8) * 16 * parts, 75776, arguments)
+        arguments += [arrived, n * 8, n, d * h * w]
+        launch("backward", min(multiprocessors * 3 // 64, n * 8) * 64, 75776, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias
 
 

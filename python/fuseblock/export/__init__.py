@@ -24,7 +24,7 @@ from torch import nn
 from fuseblock._capi import Plan
 from fuseblock.aten import DEFAULT_AXES
 from fuseblock.export.capture import CapturedBlock, CapturedModel, capture, example
-from fuseblock.export.kernels import Kernels
+from fuseblock.export.kernels import Kernels, tensor_name
 from fuseblock.export.shapes import General, generalise, parse_type
 from fuseblock.export.source import model_source
 from fuseblock.export.writer import PlannedBlock, input_text, write_file
@@ -187,12 +187,24 @@ def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
         return generalise(describe(0), free), generalise(describe(1), free) if backward else None
 
     forward, backward = general()
+    _rename_saved([one.plan for one in (forward, backward) if one is not None])
     if x.extents.get("n") == 1 and any(one is not None and "n" in one.fixed for one in (forward, backward)):
         extents["n"] = free["n"] = 1
         forward, backward = general()
+        _rename_saved([one.plan for one in (forward, backward) if one is not None])
     own_plans, example_plans = plans(tuple(free.items())), plans(tuple(example_extents.items()))
     explanation = _explanation(own_plans, example_plans, axes, x.extents["c"])
     return PlannedBlock(block, forward, backward, explanation, axes)
+
+
+def _rename_saved(plans: Sequence[dict[str, Any]]) -> None:
+    """What forward saves is called as what it is, where nothing else is."""
+    tensors = [tensor for plan in plans for kind in ("inputs", "outputs") for tensor in plan[kind]]
+    names = {tensor_name(tensor["name"]) for tensor in tensors}
+    for tensor in tensors:
+        name = tensor["name"].removeprefix("saved.")
+        if tensor_name(name) not in names:
+            tensor["name"] = name
 
 
 def _varies(block: CapturedBlock, name: str) -> bool:
@@ -258,20 +270,27 @@ def _once(lines: Iterable[str]) -> list[str]:
         if not line.startswith("   ") and kept and re.fullmatch(r"  \d+  finalise", kept[-1]):
             kept.pop()
         kept.append(line)
-    number = 0
-    merged: list[str] = []
-    for line in kept[:-1]:
+    return _joined(kept[:-1])
+
+
+def _joined(lines: Iterable[str]) -> list[str]:
+    """A line for each step: what it reads, its formulas, and behind an arrow what it gives."""
+    joined: list[str] = []
+    for line in lines:
         if re.match(r"  \d+  ", line):
-            number += 1
-            line = re.sub(r"\d+", str(number), line, count=1)
-        if line.startswith("  never written to memory"):
-            line = line.partition(";")[0]
-        # What a sweep reads stands beside it.
-        if line.startswith("       load ") and re.match(r"  \d+  sweep", merged[-1]):
-            merged[-1] += f": {line.strip()}"
+            number = sum(bool(re.match(r"  \d+  ", each)) for each in joined) + 1
+            joined.append(re.sub(r"\d+", str(number), line, count=1))
+        elif line.startswith("     "):
+            text = line.strip()
+            # An arrow stands before formulas, too.
+            text = text.removeprefix("-> ") if " = " in text or text.endswith(" as before") else text
+            before = joined[-1]
+            start = re.fullmatch(r"  \d+  (finalise|sweep over \[.*\])", before)
+            joint = ": " if start else " " if text.startswith("->") else "; "
+            joined[-1] = f"{before}{joint}{text}".replace("; ->", " ->")
         else:
-            merged.append(line)
-    return merged
+            joined.append(line.partition(";")[0] if line.startswith("  never written") else line)
+    return joined
 
 
 def _divisions(plan: Plan) -> list[str]:

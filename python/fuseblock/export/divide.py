@@ -7,18 +7,7 @@ them in the values they describe (LaunchDescription in src/cuda/launch/kernel.h)
 import functools
 import math
 
-__all__ = ["divide_plain", "divide_rows", "divide_tiles"]
-
-
-@functools.cache
-def divide_plain(units, channels, positions, blocks, kept):  # type: ignore[no-untyped-def]
-    """Blocks that share a channel, of the least time in elements; those that are not kept are read again."""
-
-    def time(parts):  # type: ignore[no-untyped-def]
-        share = positions / parts
-        return -(-units // (blocks // (channels * parts))) * (share + 0.4 * max(share - kept, 0) + 2000)
-
-    return min(range(1, max(min(blocks // channels, positions // 4096), 1) + 1), key=time)
+__all__ = ["divide_rows", "divide_tiles"]
 
 
 @functools.cache

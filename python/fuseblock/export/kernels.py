@@ -237,6 +237,10 @@ class Kernels:
             text = re.sub(r"  if \(bytes == 0\).*\n", "", text)
         return device_text.format_cpp(text.replace("ENTRIES", entries).replace("THREADS", str(threads.pop())))
 
+    def has_numbers(self) -> bool:
+        """Whether a kernel takes numbers that are not whole."""
+        return any(kernel.numbers for kernel in self.kernels)
+
     def keeps(self) -> bool:
         """Whether a kernel has shared memory that its launch asks for."""
         return any(kernel.launch["shared_bytes"] for kernel in self.kernels)
@@ -298,11 +302,10 @@ def _by_extents(term: Term, domain: Sequence[int | Term]) -> str:
     factors = [str(term.factor)] if term.factor != 1 else []
     factors += (["a.samples"] if "n" in axes else []) + (["a.positions"] if rest else [])
     product = " * ".join(factors)
-    if len(factors) > 1 or term.inverse:
-        product = f"({product})"
-    if term.inverse:
-        return f"(float)(1.0 / {product})" if term.kind == "float" else f"(1.0 / {product})"
-    return product if term.kind == "long long" or len(factors) == 1 else product
+    product = f"({product})" if len(factors) > 1 else product
+    if not term.inverse:
+        return product
+    return f"(float)(1.0 / {product})" if term.kind == "float" else f"(1.0 / {product})"
 
 
 def _reaches(kernel: _Kernel, piece: device_text.Piece) -> bool:

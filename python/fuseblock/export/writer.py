@@ -22,6 +22,7 @@ from fuseblock.export.source import ModelSource
 __all__ = ["PlannedBlock", "by_pytorch_text", "write_file"]
 
 _MOST_ALLOCATED = 70  # letters of names and shapes that are allocated by one line
+_HEAD_WIDTH = 108
 _MODES = {"tf32": True, "strict": False}
 
 
@@ -91,7 +92,6 @@ _RUNTIME = '''
 def library():
     """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
     from torch.utils.cpp_extension import load_inline
-
     bare = "no_implicit_headers"  # without torch's headers it builds in seconds
     options = {bare: True} if bare in inspect.signature(load_inline).parameters else {}
     name = f"fuseblock_export_{hashlib.sha256(CUDA.encode()).hexdigest()[:16]}"
@@ -120,7 +120,7 @@ _LAUNCH_ADDRESSES = '''
 def launch(kernel, blocks, shared_bytes, arguments):
     """Launches a kernel: addresses of tensors and numbers are its Arguments."""
     words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
-    packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
+    packed = (ctypes.c_int64 * len(words))(*words)
     with torch.cuda.device(arguments[0].device):
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         error = library().launch(list(KERNELS).index(kernel), packed, blocks, shared_bytes, stream)
@@ -129,8 +129,7 @@ def launch(kernel, blocks, shared_bytes, arguments):
 '''
 
 _ASSEMBLY = r"""
-DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
-CUDA = DEVICE + HOST
+CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 """.lstrip()
 
 
@@ -153,12 +152,21 @@ _NOTATION = (
 
 
 def _wrapped_line(line: str) -> str:
-    """An indented line, and what does not fit into it further in."""
+    """An indented line, and what does not fit into it further in; formulas stay whole where they can."""
     indent = " " * (len(line) - len(line.lstrip()))
+    lines: list[str] = []
+    for part in re.split(r"(?<=;) | (?=-> )", line.lstrip()):
+        if lines and len(indent) + len(lines[-1]) + 1 + len(part) <= _HEAD_WIDTH:
+            lines[-1] += " " + part
+        else:
+            lines.append(("    " if lines else "") + part)
     return "\n".join(
-        textwrap.wrap(
-            line, 108, subsequent_indent=indent + "    ", break_long_words=False, break_on_hyphens=False
+        "\n".join(
+            textwrap.wrap(
+                indent + text, _HEAD_WIDTH, subsequent_indent=indent + "      ", break_on_hyphens=False
+            )
         )
+        for text in lines
     )
 
 
@@ -264,8 +272,8 @@ def _takes(each: PlannedBlock) -> str:
         f"def {each.name('takes')}({', '.join(names)}):",
         '    """Whether the kernels take these tensors."""',
         f"    tensors = ({', '.join(names)}{',' if len(names) == 1 else ''})",
-        "    compiling = torch.compiler.is_compiling() or torch.is_autocast_enabled()",
-        f"    if not x.is_cuda or compiling or x.dim() != {len(each.axes)}:",
+        f"    other = not x.is_cuda or x.dim() != {len(each.axes)} or torch.is_autocast_enabled()",
+        "    if other or torch.compiler.is_compiling():",
         "        return False",
         f"    {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape",
         "    gpu = torch.cuda.get_device_properties(x.device)",
@@ -455,6 +463,8 @@ def write_file(
     body = []
     for each in own:
         body += [_takes(each), by_pytorch_text(each), _function_class(each, kernels), _block_function(each)]
+    if kernels.all_addresses() and not kernels.has_numbers():
+        imports.remove("import struct")
     forward = _forward(model, planned, model_class.forward, mode)  # type: ignore[attr-defined]
     if any("F." in text for text in (*body, forward)):
         imports.append("import torch.nn.functional as F")
@@ -492,6 +502,9 @@ def write_file(
     if kernels.all_addresses():
         launch = _LAUNCH_ADDRESSES.strip("\n") + "\n"
         runtime = runtime.partition("def launch(")[0]
+        if kernels.has_numbers():
+            packed = 'struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)'
+            launch = launch.replace("(ctypes.c_int64 * len(words))(*words)", packed)
         runtime += launch if kernels.keeps() else launch.replace("shared_bytes, ", "")
     parts.append(runtime)
     parts += [_division(name) for name in sorted(kernels.functions)]

@@ -2,26 +2,11 @@
 // norm takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
 // All sums are added up in a fixed order.
 
-// Brings the first vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
-template <int kInputs>
-__device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs]) {
-  extern __shared__ float4 kept[];
-  const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
-  for (int at = threadIdx.x; at < min((int)((end - first) / 4), kKept / kInputs); at += kThreads)
-    for (int k = 0; k < kInputs; ++k)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                       (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at)),
-                   "l"(inputs[k] + first + 4 * at)
-                   : "memory");
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
 // unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
 template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs], float* output,
-                             bool is_kept, Program program) {
-  extern __shared__ float4 kept[];
+                             const float4* kept, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
   const int vectors = (int)((end - first) / 4);
@@ -32,7 +17,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
       for (int k = 0; k < kInputs; ++k) {
         const int at = start + b * kThreads + (int)threadIdx.x;
         const float4* from = (const float4*)(inputs[k] + first) + at;
-        if (kKept > 0 && is_kept && at < kKept / kInputs) from = kept + k * (kKept / kInputs) + at;
+        if (kKept > 0 && at < kKept / kInputs) from = kept + k * (kKept / kInputs) + at;
         if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
@@ -55,8 +40,22 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Sums over the lanes of a warp, the threads of a block, neighbouring channels of which each lane has one, the blocks of a
-// channel, and these of all samples by a warp.
+// Brings the first vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
+template <int kInputs>
+__device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs],
+                            float4* kept) {
+  const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
+  for (int at = threadIdx.x; at < min((int)((end - first) / 4), kKept / kInputs); at += kThreads)
+    for (int k = 0; k < kInputs; ++k)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                       (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at)),
+                   "l"(inputs[k] + first + 4 * at)
+                   : "memory");
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+// Sums over the lanes of a warp, the threads of a block, neighbouring channels (one of each lane), the blocks of a channel,
+// and these of all samples by a warp.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
@@ -78,14 +77,17 @@ __device__ inline float group_sum(float x) {
   for (int i = 0; i < kChannels; ++i) sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
   return sum;
 }
-__device__ inline float channel_sum(const float* blocks, int count) {
+template <int kParts>
+__device__ inline float channel_sum(const float* blocks) {
   float sum = 0;
-  for (int i = 0; i < count; ++i) sum += blocks[i];
+  for (int i = 0; i < kParts; ++i) sum += blocks[i];
   return sum;
 }
-__device__ inline double batch_sum(const float* blocks, int count, int samples, int stride) {
+template <int kParts>
+__device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
-  for (int i = threadIdx.x % 32; i < samples * count; i += 32) sum += blocks[i / count * stride + i % count];
+  for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
+    sum += blocks[i / kParts * channels * kParts + i % kParts];
   return warp_sum(sum);
 }
 
@@ -112,9 +114,10 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
 }
 
 // Those of a channel out of its blocks', by Chan's formula.
-__device__ inline Moments channel_moments(const Moments* blocks, int count) {
+template <int kParts>
+__device__ inline Moments channel_moments(const Moments* blocks) {
   Moments all = blocks[0];
-  for (int i = 1; i < count; ++i) {
+  for (int i = 1; i < kParts; ++i) {
     const float whole = all.count + blocks[i].count, weight = blocks[i].count / whole;
     const float distance = blocks[i].mean - all.mean, squares = all.squares + blocks[i].squares;
     all = {all.mean + distance * weight, 0, squares + distance * distance * (all.count * weight), whole};
@@ -130,7 +133,7 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wa
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
+    while (kKept > 0 && wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();

@@ -11,6 +11,8 @@ namespace fuseblock::cuda {
 namespace {
 
 constexpr std::int64_t kLanes = 32;
+// Of a value that stands in one line.
+constexpr std::size_t kMostLetters = 130;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
@@ -244,14 +246,40 @@ class PlainWriter : UnitWriter {
       if (which.kind != PartKind::kPointwise) continue;
       const auto steps = which.formula.steps();
       const std::string name = name_of(number) + "_c";
-      const std::string value =
+      Text statements;
+      std::string value =
           write_nested(
-              text, steps, [&](int input) { return at_lane(which.operands[at(input)]); }, "float", true,
+              statements, steps, [&](int input) { return at_lane(which.operands[at(input)]); }, "float", true,
               {static_cast<std::int32_t>(steps.size()) - 1}, {}, name + "_")
               .back();
+      nest(statements, value, text);
       text.line("const float " + name + " = " + value + ";");
     }
     write_outputs(text, i);
+  }
+
+  // Writes statements; the last ones stand in `use` where that is short enough and takes each of them once.
+  static void nest(const Text& statements, std::string& use, Text& text) {
+    std::vector<std::string> lines = split(statements.str());
+    while (!lines.empty()) {
+      const std::string& last = lines.back();
+      const std::size_t equals = last.find(" = ");
+      const std::string name = last.substr(12, equals - 12);  // behind `const float `
+      const std::string value = last.substr(equals + 3, last.size() - equals - 4);
+      const std::size_t place = use.find(name);
+      if (place == std::string::npos || use.find(name, place + 1) != std::string::npos ||
+          use.size() + value.size() > kMostLetters)
+        break;
+      const char before = place == 0 ? ' ' : use[place - 1];
+      const char behind = place + name.size() < use.size() ? use[place + name.size()] : ';';
+      const bool whole = (before == '(' || place == 0 || use.substr(0, place).ends_with("= ")) &&
+                         (behind == ')' || behind == ';' || behind == ',');
+      const bool product = place == 0 && behind == ' ' && value.find(" + ") == std::string::npos &&
+                           value.find(" ? ") == std::string::npos && value.find(" - ") == std::string::npos;
+      use.replace(place, name.size(), whole || product ? value : "(" + value + ")");
+      lines.pop_back();
+    }
+    for (const std::string& line : lines) text.line(line);
   }
 
   // What others need of a step's statistics.
@@ -278,7 +306,7 @@ class PlainWriter : UnitWriter {
     write_stores(text, stores, batch_values);
   }
   // Where one block of a unit does it for all.
-  std::string chosen_block() const { return alone_ ? "" : "member == 0 && "; }
+  std::string chosen_block() const { return alone_ ? "" : "blockIdx.x % " + team_text() + " == 0 && "; }
   void write_stores(Text& text, const std::vector<std::pair<int, std::string>>& stores,
                     const std::vector<int>& batch_values = {}) {
     if (stores.empty() && batch_values.empty()) return;
@@ -332,7 +360,7 @@ class PlainWriter : UnitWriter {
       }
       wanted.push_back(sink.step);
     }
-    text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " + std::string(result_.together ? "true" : "false") +
+    text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " + std::string(result_.together ? "kept" : "nullptr") +
               ", [&](const float (&in)[" + number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
     std::vector<std::string> named;
     for (int input : position_inputs(i)) {
@@ -365,19 +393,8 @@ class PlainWriter : UnitWriter {
         lines.push_back(sum_name(sink) + " += " + values[sink.step] + ";");
     }
     std::string returned = stored >= 0 ? values[stored] : "0.0f";
-    // A value of one use stands where it is used.
-    std::vector<std::string> program = split(statements.str());
-    for (std::string* use : {lines.size() == 1 && stored < 0 ? &lines[0] : lines.empty() ? &returned : nullptr}) {
-      if (use == nullptr || program.empty()) continue;
-      const std::string& last = program.back();
-      const std::size_t equals = last.find(" = ");
-      const std::string name = last.substr(12, equals - 12);  // behind `const float `
-      const bool whole = *use == name || use->ends_with("(" + name + ");") || use->ends_with("= " + name + ";");
-      if (!whole) continue;
-      use->replace(use->rfind(name), name.size(), last.substr(equals + 3, last.size() - equals - 4));
-      program.pop_back();
-    }
-    for (const std::string& line : program) text.line(line);
+    std::string nothing;
+    nest(statements, lines.size() == 1 && stored < 0 ? lines[0] : lines.empty() ? returned : nothing, text);
     for (const std::string& line : lines) text.line(line);
     text.line("return " + returned + ";");
     text.close("});");
@@ -430,7 +447,7 @@ class PlainWriter : UnitWriter {
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
       const std::string list = "blocks_" + value_name(sink.part);
       text.line(scalar(moments ? "Moments*" : "float*", list) +
-                (result_.together ? "[" + block_text() + "] = " : "[blockIdx.x] = ") +
+                "[" + block_text() + "] = " +
                 (moments ? "merged(" + value_name(sink.part) + "_sums, block_sum)"
                          : "block_sum(" + sum_name(sink) + ")") +
                 ";");
@@ -453,9 +470,9 @@ class PlainWriter : UnitWriter {
       const std::string list = "a.blocks_" + value_name(sink.part);
       text.line(std::string("const ") + (moments ? "Moments " + value_name(sink.part) : "float " + sum_name(sink)) +
                 "_c = " +
-                (constants_.split ? (moments ? "channel_moments(" : "channel_sum(") + list + " + (" + place +
-                                        ") * parts, parts);"
-                                  : list + "[" + place + "];"));
+                (constants_.parts > 1 ? (moments ? "channel_moments" : "channel_sum") + parts_text() + list + " + (" +
+                                            place + ") * " + number_text(constants_.parts) + ");"
+                                      : list + "[" + place + "];"));
     }
     std::vector<std::pair<int, std::string>> stores;
     for (const Sink& sink : sweep(i).sinks)
@@ -477,10 +494,10 @@ class PlainWriter : UnitWriter {
       const std::string channels = number_text(domain_[1]);
       // The sums of a sweep's blocks are there.
       if (sweep_of(from) >= 0)
-        return "batch_sum(a.blocks_" + value_name(from) +
-               (constants_.split ? " + c * parts, parts, " : " + c, 1, ") + samples + ", " + channels +
-               (constants_.split ? " * parts)" : ")");
-      return "batch_sum(a.batch_" + value_name(from) + " + c, 1, " + samples + ", " + channels + ")";
+        return "batch_sum" + parts_text() + "a.blocks_" + value_name(from) + " + c" +
+               (constants_.parts > 1 ? " * " + number_text(constants_.parts) : "") + ", " + samples + ", " + channels +
+               ")";
+      return "batch_sum<1>(a.batch_" + value_name(from) + " + c, " + samples + ", " + channels + ")";
     }
     const int from = statistic_slot(number);
     const std::string place = tensor(from) + "[" + index(from, "c") + "]";
@@ -495,9 +512,12 @@ class PlainWriter : UnitWriter {
       if (slot(output).part == number) result.push_back(output);
     return result;
   }
-  std::string team_text() const { return constants_.split ? "team" : number_text(cut_.unit_channels); }
+  std::string team_text() const { return number_text(cut_.unit_channels * constants_.parts); }
   // The number of a block's share among all.
-  std::string block_text() const { return "unit * " + team_text() + " + member"; }
+  std::string block_text() const {
+    return result_.together ? "unit * " + team_text() + " + blockIdx.x % " + team_text() : "blockIdx.x";
+  }
+  std::string parts_text() const { return "<" + number_text(constants_.parts) + ">("; }
   bool is_taken_by_batch(int number) const {
     return std::any_of(cut_.remaining.begin(), cut_.remaining.end(), [&](int other) {
       const std::vector<int>& operands = part(other).operands;
@@ -568,30 +588,31 @@ class PlainWriter : UnitWriter {
     const std::string positions = scalar("long long", "positions");
     scalar("long long", "samples");
     const std::string team = team_text();
-    if (constants_.split)
-      text.line("const int parts = " + scalar("long long", "parts") + ", team = " + all + " * parts;");
+    const std::string parts = number_text(constants_.parts);
+    std::string places = ", own = blockIdx.x % " + team + (constants_.parts == 1 ? "" : " / " + parts);
     if (result_.together) {
+      text.line("extern __shared__ float4 kept[];");
       text.line("__nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait");
       text.open("for (int unit = blockIdx.x / " + team + "; unit < " + scalar("long long", "units") +
                 "; unit += gridDim.x / " + team + ") {");
+      places = places.substr(2);
     } else {
-      text.line("const int unit = blockIdx.x / " + team + ";");
+      places = "unit = blockIdx.x / " + team + places;
     }
-    const std::string member = "blockIdx.x % " + team;
-    text.line("const int member = " + member + ", own = " + (constants_.split ? "member / parts" : "member") +
+    text.line("const int " + places +
               (units == 1 ? ", n = unit, c = " + lane + ";"
                           : ", n = unit / " + number_text(units) + ", first = unit % " + number_text(units) + " * " +
-                                all + ", c = first + " + lane + ";"));
+                                all + ";"));
+    if (units > 1) text.line("const int c = first + " + lane + ";");
     const std::string base = "(n * " + number_text(domain_[1]) + "ll + " + first_text("own") + ") * " + positions;
-    if (constants_.split) {
-      text.line("const long long base = " + base + ", part = member % parts;");
-      const std::string by = constants_.edges ? " * " + positions + " / parts"
-                                              : " * " + positions + " / 4 / parts * 4";
+    if (constants_.parts > 1) {
+      text.line("const long long base = " + base + ", part = blockIdx.x % " + parts + ";");
+      const std::string by = " * " + positions + (constants_.edges ? " / " + parts : " / 4 / " + parts + " * 4");
       text.line("const long long begin = base + part" + by + ", end = base + (part + 1)" + by + ";");
     } else {
       text.line("const long long begin = " + base + ", end = begin + " + positions + ";");
     }
-    if (result_.together) text.line("keep(begin, end, {" + inputs_text(0) + "});");
+    if (result_.together) text.line("keep(begin, end, {" + inputs_text(0) + "}, kept);");
     for (const std::string& line : split(steps.str())) text.line(line);
     if (result_.together) text.close();
     text.close();

@@ -10,7 +10,7 @@ struct PlainConstants {
   int threads = 256;
   int blocks = 1;  // a multiprocessor
   int kept = 0;    // vectors that a block keeps in shared memory from the first sweep to the last
-  bool split = true;  // channels are shared by several blocks
+  int parts = 1;      // blocks that share a channel
   bool edges = true;  // channels do not consist of whole vectors
 };
 

@@ -38,7 +38,7 @@ class PlainLaunch : public KernelLaunch {
     positions_ = domain_[2] * domain_[3] * domain_[4];
     text_ = trial;
     parts_ = divide();
-    constants_.split = parts_ > 1;
+    constants_.parts = static_cast<int>(parts_);
     constants_.edges = positions_ % 4 != 0;
     text_ = plain_text(schedule, cut, constants_);
     kernel_.emplace(source_of(text_.kernel, schedule), shared_bytes());
@@ -56,16 +56,15 @@ class PlainLaunch : public KernelLaunch {
     kernel.shared_bytes = shared_bytes();
     kernel.numbers = {{"unit_channels", cut_.unit_channels}, {"units", units_}, {"parts", parts_}, {"team", team()}};
     kernel.division = {"units of " + std::to_string(cut_.unit_channels) + " channels of a sample, " +
-                       std::to_string(units_) + " in all; " + counted(parts_, "block") + " a channel"};
+                       std::to_string(units_) + " in all, " + counted(parts_, "block") + " a channel"};
     if (!text_.together) return {kernel};
     const std::int64_t share = quotient_up(positions_, 4 * parts_);
     const std::int64_t again = std::max<std::int64_t>(share - kept_vectors(), 0);
     kernel.residency = again < share ? "shared" : "memory";
     kernel.again_bytes = bytes_read_again(schedule_, cut_) * static_cast<double>(again) / static_cast<double>(share);
-    kernel.division.push_back(std::to_string(grid() / team()) + " units at a time; of " + std::to_string(share) +
-                              " vectors of a block " + std::to_string(share - again) +
-                              " stay in shared memory for later sweeps" +
-                              (again > 0 ? ", the others are read again, from L2" : ""));
+    kernel.division.push_back(std::to_string(grid() / team()) + " units at a time, " +
+                              std::to_string(100 * (share - again) / share) +
+                              " % of them in shared memory for later sweeps");
     return {kernel};
   }
 
@@ -90,25 +89,19 @@ class PlainLaunch : public KernelLaunch {
     const std::string units_of_sample = number(domain_[1] / cut_.unit_channels);
     const std::string units = units_of_sample == "1" ? "n" : "n * " + units_of_sample;
     const std::string blocks = "multiprocessors * " + number(constants.blocks);
-    const std::string team = constants.split ? channels + " * parts" : channels;
-    const std::string shares = "n * " + number(domain_[1]) + (constants.split ? " * parts" : "");
+    const std::string team = number(cut_.unit_channels * constants.parts);
+    const std::string shares = "n * " + number(domain_[1] * constants.parts);
     LaunchDescription result = {
         .source = source_of(text.kernel, schedule_),
         .tensors = text.kernel.tensors,
         .addresses = true,
         .domain = domain_,
-        .blocks = text.together ? "min(" + blocks + " // (" + team + "), " + units + ") * " + team : shares,
+        .blocks = text.together ? "min(" + blocks + " // " + team + ", " + units + ") * " + team : shares,
         .threads = static_cast<unsigned int>(constants.threads),
         .shared_bytes = constants.kept * 16,
         .cooperative = text.together ? "True" : "False"};
-    if (constants.split && text.together)
-      result.values.push_back({"parts", "divide_plain(" + units + ", " + channels + ", d * h * w, " + blocks + ", " +
-                                            number(std::int64_t{4} * (constants.kept / text.inputs)) + ")"});
-    else if (constants.split)
-      result.values.push_back({"parts", "max(min(" + blocks + " // (n * " + number(domain_[1]) + "), d * h * w // " +
-                                            number(kLeastShare) + "), 1)"});
     const std::map<std::string, std::string> texts = {
-        {"parts", "parts"}, {"units", units}, {"positions", "d * h * w"}, {"samples", "n"}};
+        {"units", units}, {"positions", "d * h * w"}, {"samples", "n"}};
     for (const std::string& name : text.kernel.scalars) {
       const auto found = texts.find(name);
       result.scalars.push_back({name, found != texts.end() ? found->second : std::string()});
@@ -118,7 +111,8 @@ class PlainLaunch : public KernelLaunch {
     if (!arrived.empty()) result.counters.push_back({"arrived", "4 * (" + arrived + ")"});
     for (const auto& [name, bytes] : text.lists)
       result.scratch.push_back({name, number(bytes) + " * (" + shares + ")"});
-    if (text.together) result.conditions.push_back(channels + " <= " + blocks);
+    if (text.together) result.conditions.push_back(team + " <= " + blocks);
+    if (constants.parts > 1) result.conditions.push_back("d * h * w >= " + number(4 * constants.parts));
     if (!constants.edges) result.conditions.push_back("d * h * w % 4 == 0");
     result.conditions.push_back("d * h * w < 1000000000");
     return result;
@@ -133,7 +127,7 @@ class PlainLaunch : public KernelLaunch {
     Parameters parameters(text_.kernel);
     for (int slot : text_.kernel.tensors) parameters.add((*run.views)[at(slot)].data);
     const std::map<std::string, std::int64_t> numbers = {
-        {"parts", parts_}, {"units", units_}, {"positions", positions_}, {"samples", domain_[0]}};
+        {"units", units_}, {"positions", positions_}, {"samples", domain_[0]}};
     for (const std::string& name : text_.kernel.scalars) {
       if (const auto found = numbers.find(name); found != numbers.end())
         parameters.add(found->second);

@@ -55,9 +55,8 @@ PLAIN = r"""
 constexpr int kThreads = 256;
 constexpr int kKept = 0;
 
-// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels of a sample that a
-// norm takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
-// All sums are added up in a fixed order.
+// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
+// together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
 // unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
@@ -65,18 +64,17 @@ template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
-  const long long first = begin;
-  const int vectors = (int)((end - first) / 4);
+  const int vectors = (int)((end - begin) / 4);
   float in[kInputs];
   for (int start = 0; start < vectors; start += kBatch * kThreads) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
         const int at = start + b * kThreads + (int)threadIdx.x;
-        const float4* from = (const float4*)(inputs[k] + first) + at;
+        const float4* from = (const float4*)(inputs[k] + begin) + at;
         if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
-    __syncwarp();  // all loads have begun before the first is used
+    __syncwarp();  // all loads have begun before the begin is used
     for (int b = 0; b < kBatch; ++b) {
       const int at = start + b * kThreads + (int)threadIdx.x;
       if (at >= vectors) break;
@@ -84,13 +82,12 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
         results[i] = program(in);
       }
-      if (output) ((float4*)(output + first))[at] = *(float4*)results;
+      if (output) ((float4*)(output + begin))[at] = *(float4*)results;
     }
   }
 }
 
-// Sums over the lanes of a warp, the threads of a block, neighbouring channels (one of each lane), the blocks of a channel,
-// and these of all samples by a warp.
+// Sums over lanes, threads, neighbouring channels (one of each lane), the blocks of a channel, and these of all samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
@@ -121,8 +118,8 @@ __device__ inline double batch_sum(const float* blocks, int samples, int channel
   return warp_sum(sum);
 }
 
-// Sums of deviations from `mean` and of their squares, so that a variance is never a difference of two large numbers. While a
-// thread adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
+// Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
+// adds elements `mean` is the begin of them; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
 
@@ -139,12 +136,12 @@ struct Moments {
 template <class Sum>
 __device__ inline Moments merged(const Moments& own, Sum sum) {
   const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
-  const float count = sum(own.count), mean = sum(near * (own.count / count)), distance = near - mean;
+  const float count = sum(own.count), weight = own.count / count, rough = sum(near * weight);
+  const float mean = rough + sum((near - rough) * weight), distance = near - mean;
   return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// Counts the blocks that come here, and waits for all `count` of them where they run at the same time. True in the last,
-// which sees what the others have written.
+// Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
   __syncthreads();
@@ -160,92 +157,86 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wa
 """
 
 FORWARD = r"""
-struct Arguments {
-  const float *x, *group_norm_weight, *group_norm_bias;
-  float *mean, *group_norm_mean, *group_norm_rstd, *x_mean;
-  Moments* blocks_x;
-  unsigned int* arrived;
-  long long positions;
-};
-
-__global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
+__global__ void __launch_bounds__(kThreads, 6)
+    plain(const float* x, const float* group_norm_weight, const float* group_norm_bias, float* mean,
+          float* group_norm_mean, float* group_norm_rstd, float* x_mean, Moments* blocks_x,
+          unsigned int* arrived, long long positions) {
   const int unit = blockIdx.x / 24, own = blockIdx.x % 24, n = unit, c = min((int)threadIdx.x % 32, 23);
-  const long long begin = (n * 24ll + own) * a.positions, end = begin + a.positions;
+  const long long begin = (n * 24ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
-  sweep(begin, end, {a.x}, nullptr, [&](const float(&in)[1]) {
+  sweep(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
     const float x = in[0];
     x_sums.add(x);
     return 0.0f;
   });
-  a.blocks_x[blockIdx.x] = merged(x_sums, block_sum);
-  if (!arrive(a.arrived + unit, 24, false)) return;
-  const Moments x_c = a.blocks_x[n * 24 + c];
+  blocks_x[blockIdx.x] = merged(x_sums, block_sum);
+  if (!arrive(arrived + unit, 24, false)) return;
+  const Moments x_c = blocks_x[n * 24 + c];
   const Moments group_x_c = merged(x_c, group_sum<3>);
-  const float rstd_x_c = rsqrtf(group_x_c.squares * (float)(1.0 / (3 * a.positions)) + 1e-05f);
-  const float part9_c =
-      (x_c.mean - group_x_c.mean) * (rstd_x_c * a.group_norm_weight[c]) + a.group_norm_bias[c];
+  const float rstd_x_c = rsqrtf(group_x_c.squares * (float)(1.0 / (3 * positions)) + 1e-05f);
+  const float part9_c = (x_c.mean - group_x_c.mean) * (rstd_x_c * group_norm_weight[c]) + group_norm_bias[c];
   const float mean_c = group_sum<24>(part9_c) * 0.041666668f;
   if (threadIdx.x < 24) {
-    a.mean[n] = mean_c;
-    a.group_norm_mean[n * 8 + c / 3] = group_x_c.mean;
-    a.group_norm_rstd[n * 8 + c / 3] = rstd_x_c;
-    a.x_mean[n * 24 + c] = x_c.mean;
+    mean[n] = mean_c;
+    group_norm_mean[n * 8 + c / 3] = group_x_c.mean;
+    group_norm_rstd[n * 8 + c / 3] = rstd_x_c;
+    x_mean[n * 24 + c] = x_c.mean;
   }
 }
 """
 
 BACKWARD = r"""
-struct Arguments {
-  const float *d_mean, *group_norm_weight, *x_mean, *group_norm_mean, *group_norm_rstd, *x;
-  float *d_group_norm_weight, *d_group_norm_bias, *d_x, *batch_part22, *batch_part8;
-  unsigned int* arrived;
-  long long samples, positions;
-};
-
-__global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
+__global__ void __launch_bounds__(kThreads, 6)
+    plain(const float* d_mean, const float* group_norm_weight, const float* x_mean,
+          const float* group_norm_mean, const float* group_norm_rstd, const float* x,
+          float* d_group_norm_weight, float* d_group_norm_bias, float* d_x, float* batch_part22,
+          float* batch_part8, unsigned int* arrived, long long samples, long long positions) {
   const int unit = blockIdx.x / 3, own = blockIdx.x % 3, n = unit / 8, first = unit % 8 * 3;
   const int c = first + min((int)threadIdx.x % 32, 2);
-  const long long begin = (n * 24ll + first + own) * a.positions, end = begin + a.positions;
-  const float part8_c = a.d_mean[n] * (float)(1.0 / (24 * a.positions));
-  const float part9_c = part8_c * a.group_norm_weight[c];
+  const long long begin = (n * 24ll + first + own) * positions, end = begin + positions;
+  const float part8_c = d_mean[n] * (float)(1.0 / (24 * positions));
+  const float part9_c = part8_c * group_norm_weight[c];
   const float mean2_c = group_sum<3>(part9_c) * 0.33333334f;
   const float part15_c =
-      (a.x_mean[n * 24 + c] - a.group_norm_mean[n * 8 + c / 3]) * a.group_norm_rstd[n * 8 + c / 3];
+      (x_mean[n * 24 + c] - group_norm_mean[n * 8 + c / 3]) * group_norm_rstd[n * 8 + c / 3];
   const float part16_c = part9_c * part15_c;
   const float mean3_c = group_sum<3>(part16_c) * 0.33333334f;
   const float part22_c = part8_c * part15_c;
   if (blockIdx.x % 3 == 0 && threadIdx.x < 3) {
-    a.batch_part22[n * 24 + c] = part22_c;
-    a.batch_part8[n * 24 + c] = part8_c;
+    batch_part22[n * 24 + c] = part22_c;
+    batch_part8[n * 24 + c] = part8_c;
   }
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (blockIdx.x % 3 == 0 && arrive(a.arrived + unit % 8, a.samples, false))
+  if (blockIdx.x % 3 == 0 && arrive(arrived + unit % 8, samples, false))
     for (int i = threadIdx.x / 32; i < 3; i += kThreads / 32) {
       const int c = first + i;
-      const double part26 = batch_sum<1>(a.batch_part22 + c, a.samples, 24) / a.samples;
-      a.d_group_norm_weight[c] = part26 * (a.samples * a.positions);
-      const double part31 = batch_sum<1>(a.batch_part8 + c, a.samples, 24) * a.positions;
-      a.d_group_norm_bias[c] = part31;
+      const double part26 = batch_sum<1>(batch_part22 + c, samples, 24) / samples;
+      d_group_norm_weight[c] = part26 * (samples * positions);
+      const double part31 = batch_sum<1>(batch_part8 + c, samples, 24) * positions;
+      d_group_norm_bias[c] = part31;
     }
   // Sweep: load x -> output d_x
-  const float group_norm_mean = __shfl_sync(~0u, a.group_norm_mean[n * 8 + c / 3], own);
-  const float group_norm_rstd = __shfl_sync(~0u, a.group_norm_rstd[n * 8 + c / 3], own);
-  const float part9 = __shfl_sync(~0u, part9_c, own);
-  const float mean2 = __shfl_sync(~0u, mean2_c, own);
-  const float mean3 = __shfl_sync(~0u, mean3_c, own);
-  sweep(begin, end, {a.x}, a.d_x, [&](const float(&in)[1]) {
+  const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 8 + c / 3], own);
+  const float own_group_norm_rstd = __shfl_sync(~0u, group_norm_rstd[n * 8 + c / 3], own);
+  const float own_part9 = __shfl_sync(~0u, part9_c, own);
+  const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
+  const float own_mean3 = __shfl_sync(~0u, mean3_c, own);
+  sweep(begin, end, {x}, d_x, [&](const float(&in)[1]) {
     const float x = in[0];
-    return group_norm_rstd * (part9 - mean2 - (x - group_norm_mean) * group_norm_rstd * mean3);
+    return own_group_norm_rstd *
+           (own_part9 - own_mean2 - (x - own_group_norm_mean) * own_group_norm_rstd * own_mean3);
   });
 }
 """
 
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
-extern "C" int launch(int kernel, void* arguments, unsigned int blocks, cudaStream_t stream) {
+extern "C" int launch(int kernel, long long* words, unsigned int blocks, cudaStream_t stream) {
   const void* const kernels[] = {(const void*)forward::plain, (const void*)backward::plain};
-  return cudaLaunchKernel(kernels[kernel], blocks, 256, &arguments, 0, stream);
+  void* parameters[32];
+  for (int i = 0; i < 32; ++i) parameters[i] = words + i;
+  return cudaLaunchKernel(kernels[kernel], blocks, 256, parameters, 0, stream);
 }
 """
 
@@ -271,7 +262,7 @@ def library():
 
 
 def launch(kernel, blocks, arguments):
-    """Launches a kernel: addresses of tensors and numbers are its Arguments."""
+    """Launches a kernel: addresses of tensors and numbers are its parameters."""
     words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
     packed = (ctypes.c_int64 * len(words))(*words)
     with torch.cuda.device(arguments[0].device):

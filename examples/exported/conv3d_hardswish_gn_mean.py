@@ -61,9 +61,8 @@ PLAIN = r"""
 constexpr int kThreads = 256;
 constexpr int kKept = 0;
 
-// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels of a sample that a
-// norm takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
-// All sums are added up in a fixed order.
+// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
+// together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
 // unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
@@ -100,8 +99,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   if (output) output[edge] = result;
 }
 
-// Sums over the lanes of a warp, the threads of a block, neighbouring channels (one of each lane), the blocks of a channel,
-// and these of all samples by a warp.
+// Sums over lanes, threads, neighbouring channels (one of each lane), the blocks of a channel, and these of all samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
@@ -132,8 +130,8 @@ __device__ inline double batch_sum(const float* blocks, int samples, int channel
   return warp_sum(sum);
 }
 
-// Sums of deviations from `mean` and of their squares, so that a variance is never a difference of two large numbers. While a
-// thread adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
+// Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
+// adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
 
@@ -150,12 +148,12 @@ struct Moments {
 template <class Sum>
 __device__ inline Moments merged(const Moments& own, Sum sum) {
   const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
-  const float count = sum(own.count), mean = sum(near * (own.count / count)), distance = near - mean;
+  const float count = sum(own.count), weight = own.count / count, rough = sum(near * weight);
+  const float mean = rough + sum((near - rough) * weight), distance = near - mean;
   return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// Counts the blocks that come here, and waits for all `count` of them where they run at the same time. True in the last,
-// which sees what the others have written.
+// Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
   __syncthreads();
@@ -171,88 +169,79 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wa
 """
 
 FORWARD = r"""
-struct Arguments {
-  const float *x, *group_norm_weight, *group_norm_bias;
-  float *mean, *group_norm_mean, *group_norm_rstd, *hardswish_mean;
-  Moments* blocks_hardswish;
-  unsigned int* arrived;
-  long long positions;
-};
-
-__global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
+__global__ void __launch_bounds__(kThreads, 6)
+    plain(const float* x, const float* group_norm_weight, const float* group_norm_bias, float* mean,
+          float* group_norm_mean, float* group_norm_rstd, float* hardswish_mean, Moments* blocks_hardswish,
+          unsigned int* arrived, long long positions) {
   const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 4, first = unit % 4 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
-  const long long begin = (n * 16ll + first + own) * a.positions, end = begin + a.positions;
+  const long long begin = (n * 16ll + first + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of hardswish for each n,c
   Moments hardswish_sums;
-  sweep(begin, end, {a.x}, nullptr, [&](const float(&in)[1]) {
+  sweep(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
     const float x = in[0];
     hardswish_sums.add(x <= (-3.0f) ? (0.0f * x) : (x >= 3.0f ? x : (x * (x + 3.0f) * 0.16666667f)));
     return 0.0f;
   });
-  a.blocks_hardswish[blockIdx.x] = merged(hardswish_sums, block_sum);
-  if (!arrive(a.arrived + unit, 4, false)) return;
-  const Moments hardswish_c = a.blocks_hardswish[n * 16 + c];
+  blocks_hardswish[blockIdx.x] = merged(hardswish_sums, block_sum);
+  if (!arrive(arrived + unit, 4, false)) return;
+  const Moments hardswish_c = blocks_hardswish[n * 16 + c];
   const Moments group_hardswish_c = merged(hardswish_c, group_sum<4>);
-  const float rstd_hardswish_c =
-      rsqrtf(group_hardswish_c.squares * (float)(1.0 / (4 * a.positions)) + 1e-05f);
+  const float rstd_hardswish_c = rsqrtf(group_hardswish_c.squares * (float)(1.0 / (4 * positions)) + 1e-05f);
   const float mean_c =
-      ((hardswish_c.mean - group_hardswish_c.mean) * (rstd_hardswish_c * a.group_norm_weight[c])) +
-      a.group_norm_bias[c];
+      ((hardswish_c.mean - group_hardswish_c.mean) * (rstd_hardswish_c * group_norm_weight[c])) +
+      group_norm_bias[c];
   if (threadIdx.x < 4) {
-    a.mean[n * 16 + c] = mean_c;
-    a.group_norm_mean[n * 4 + c / 4] = group_hardswish_c.mean;
-    a.group_norm_rstd[n * 4 + c / 4] = rstd_hardswish_c;
-    a.hardswish_mean[n * 16 + c] = hardswish_c.mean;
+    mean[n * 16 + c] = mean_c;
+    group_norm_mean[n * 4 + c / 4] = group_hardswish_c.mean;
+    group_norm_rstd[n * 4 + c / 4] = rstd_hardswish_c;
+    hardswish_mean[n * 16 + c] = hardswish_c.mean;
   }
 }
 """
 
 BACKWARD = r"""
-struct Arguments {
-  const float *d_mean, *group_norm_weight, *hardswish_mean, *group_norm_mean, *group_norm_rstd, *x;
-  float *d_group_norm_weight, *d_group_norm_bias, *d_x, *batch_part23, *batch_part9;
-  unsigned int* arrived;
-  long long samples, positions;
-};
-
-__global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
+__global__ void __launch_bounds__(kThreads, 6)
+    plain(const float* d_mean, const float* group_norm_weight, const float* hardswish_mean,
+          const float* group_norm_mean, const float* group_norm_rstd, const float* x,
+          float* d_group_norm_weight, float* d_group_norm_bias, float* d_x, float* batch_part23,
+          float* batch_part9, unsigned int* arrived, long long samples, long long positions) {
   const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 4, first = unit % 4 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
-  const long long begin = (n * 16ll + first + own) * a.positions, end = begin + a.positions;
-  const float part9_c = a.d_mean[n * 16 + c] * (float)(1.0 / a.positions);
-  const float part10_c = part9_c * a.group_norm_weight[c];
+  const long long begin = (n * 16ll + first + own) * positions, end = begin + positions;
+  const float part9_c = d_mean[n * 16 + c] * (float)(1.0 / positions);
+  const float part10_c = part9_c * group_norm_weight[c];
   const float mean2_c = group_sum<4>(part10_c) * 0.25f;
   const float part16_c =
-      (a.hardswish_mean[n * 16 + c] - a.group_norm_mean[n * 4 + c / 4]) * a.group_norm_rstd[n * 4 + c / 4];
+      (hardswish_mean[n * 16 + c] - group_norm_mean[n * 4 + c / 4]) * group_norm_rstd[n * 4 + c / 4];
   const float part17_c = part10_c * part16_c;
   const float mean3_c = group_sum<4>(part17_c) * 0.25f;
   const float part23_c = part9_c * part16_c;
   if (blockIdx.x % 4 == 0 && threadIdx.x < 4) {
-    a.batch_part23[n * 16 + c] = part23_c;
-    a.batch_part9[n * 16 + c] = part9_c;
+    batch_part23[n * 16 + c] = part23_c;
+    batch_part9[n * 16 + c] = part9_c;
   }
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (blockIdx.x % 4 == 0 && arrive(a.arrived + unit % 4, a.samples, false))
+  if (blockIdx.x % 4 == 0 && arrive(arrived + unit % 4, samples, false))
     for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
       const int c = first + i;
-      const double part27 = batch_sum<1>(a.batch_part23 + c, a.samples, 16) / a.samples;
-      a.d_group_norm_weight[c] = part27 * (a.samples * a.positions);
-      a.d_group_norm_bias[c] = batch_sum<1>(a.batch_part9 + c, a.samples, 16) * a.positions;
+      const double part27 = batch_sum<1>(batch_part23 + c, samples, 16) / samples;
+      d_group_norm_weight[c] = part27 * (samples * positions);
+      d_group_norm_bias[c] = batch_sum<1>(batch_part9 + c, samples, 16) * positions;
     }
   // Sweep: load x -> output d_x
-  const float group_norm_mean = __shfl_sync(~0u, a.group_norm_mean[n * 4 + c / 4], own);
-  const float group_norm_rstd = __shfl_sync(~0u, a.group_norm_rstd[n * 4 + c / 4], own);
-  const float part10 = __shfl_sync(~0u, part10_c, own);
-  const float mean2 = __shfl_sync(~0u, mean2_c, own);
-  const float mean3 = __shfl_sync(~0u, mean3_c, own);
-  sweep(begin, end, {a.x}, a.d_x, [&](const float(&in)[1]) {
+  const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 4 + c / 4], own);
+  const float own_group_norm_rstd = __shfl_sync(~0u, group_norm_rstd[n * 4 + c / 4], own);
+  const float own_part10 = __shfl_sync(~0u, part10_c, own);
+  const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
+  const float own_mean3 = __shfl_sync(~0u, mean3_c, own);
+  sweep(begin, end, {x}, d_x, [&](const float(&in)[1]) {
     const float x = in[0];
     const float t2 = x <= (-3.0f) ? 1 : 0;
     const float t6 = x >= 3.0f ? 1 : 0;
     const float t7 = x + 3.0f;
-    const float t15 = (t2 != 0 ? (0.0f * x) : (t6 != 0 ? x : (x * t7 * 0.16666667f))) - group_norm_mean;
-    const float t23 = group_norm_rstd * (part10 - mean2 - t15 * group_norm_rstd * mean3);
+    const float t15 = (t2 != 0 ? (0.0f * x) : (t6 != 0 ? x : (x * t7 * 0.16666667f))) - own_group_norm_mean;
+    const float t23 = own_group_norm_rstd * (own_part10 - own_mean2 - t15 * own_group_norm_rstd * own_mean3);
     return t2 != 0 ? 0.0f : (t6 != 0 ? t23 : (t23 * ((t7 + x) * 0.16666667f)));
   });
 }
@@ -260,9 +249,11 @@ __global__ void __launch_bounds__(kThreads, 6) plain(const Arguments a) {
 
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
-extern "C" int launch(int kernel, void* arguments, unsigned int blocks, cudaStream_t stream) {
+extern "C" int launch(int kernel, long long* words, unsigned int blocks, cudaStream_t stream) {
   const void* const kernels[] = {(const void*)forward::plain, (const void*)backward::plain};
-  return cudaLaunchKernel(kernels[kernel], blocks, 256, &arguments, 0, stream);
+  void* parameters[32];
+  for (int i = 0; i < 32; ++i) parameters[i] = words + i;
+  return cudaLaunchKernel(kernels[kernel], blocks, 256, parameters, 0, stream);
 }
 """
 
@@ -288,7 +279,7 @@ def library():
 
 
 def launch(kernel, blocks, arguments):
-    """Launches a kernel: addresses of tensors and numbers are its Arguments."""
+    """Launches a kernel: addresses of tensors and numbers are its parameters."""
     words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
     packed = (ctypes.c_int64 * len(words))(*words)
     with torch.cuda.device(arguments[0].device):

@@ -19,6 +19,7 @@ __all__ = ["Kernels", "tensor_name"]
 
 AXES = "ncdhw"
 _WIDTH = 110
+_MOST_PARAMETERS = 32
 DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
@@ -36,6 +37,7 @@ class _Kernel:
     pieces: list[device_text.Piece] = field(default_factory=list)
     members: list[str] = field(default_factory=list)  # of Arguments, in order
     kept: set[int] = field(default_factory=set)
+    parameters: list[tuple[str, str]] = field(default_factory=list)  # types and names, where it has no Arguments
 
 
 class Kernels:
@@ -115,6 +117,9 @@ class Kernels:
                     users = [known[id(each)] for each in self.kernels if file in dict(each.texts)]
                     common = dict(set.intersection(*(set(each.items()) for each in users)))
                     files[file] = fold.fold(fold.with_sizes(text, elements, common), common, users)
+                    if "  const long long first = begin;\n" in files[file]:  # a second name for the same
+                        text = files[file].replace("  const long long first = begin;\n", "")
+                        files[file] = re.sub(r"\bfirst\b(?=[) +])", "begin", text)
         # What is left out leaves more that nothing takes.
         while True:
             self._parse(files, emitted)
@@ -138,8 +143,8 @@ class Kernels:
                         declaration.text = _with_members(declaration.text, kernel.numbers, used)
                         kernel.members = _members([declaration.text])
                         if kernel.launch["addresses"]:
-                            declaration.text, kernel.members = _by_types(declaration.text)
-                            declaration.text = declaration.text.replace("// What a launch hands over.\n", "")
+                            kernel.parameters = _parameters(declaration.text)
+                            kernel.members = [name for _, name in kernel.parameters]
 
     def _parse(self, files: Mapping[str, str], emitted: Mapping[tuple[int, int], str]) -> None:
         """Cuts the texts into declarations and finds those that the kernels reach."""
@@ -195,6 +200,8 @@ class Kernels:
                     if piece.file in names and _reaches(kernel, piece):
                         parts.append((names[piece.file], ""))
                 elif text := piece.text(kernel.kept):
+                    if kernel.launch["addresses"]:
+                        text = _with_parameters(text, kernel.parameters)
                     parts.append(("", device_text.format_cpp(text)))
             namespaces.append((kernel.namespace, parts))
         return files, namespaces
@@ -257,21 +264,25 @@ class Kernels:
 
 _PLAIN_LAUNCH = """
 // Launches one of the kernels; returns CUDA's error, 0 for none.
-extern "C" int launch(int kernel, void* arguments, unsigned int blocks, cudaStream_t stream) {
+extern "C" int launch(int kernel, long long* words, unsigned int blocks, cudaStream_t stream) {
   const void* const kernels[] = {ENTRIES};
-  return cudaLaunchKernel(kernels[kernel], blocks, THREADS, &arguments, 0, stream);
+  void* parameters[32];
+  for (int i = 0; i < 32; ++i) parameters[i] = words + i;
+  return cudaLaunchKernel(kernels[kernel], blocks, THREADS, parameters, 0, stream);
 }
 """
 
 _PLAIN_LAUNCH_KEEPING = """
 // Launches one of the kernels; returns CUDA's error, 0 for none. Blocks with shared memory wait for each other.
-extern "C" int launch(int kernel, void* arguments, unsigned int blocks, int bytes, cudaStream_t stream) {
+extern "C" int launch(int kernel, long long* words, unsigned int blocks, int bytes, cudaStream_t stream) {
   const void* const kernels[] = {ENTRIES};
   const void* entry = kernels[kernel];
-  if (bytes == 0) return cudaLaunchKernel(entry, blocks, THREADS, &arguments, 0, stream);
+  void* parameters[32];
+  for (int i = 0; i < 32; ++i) parameters[i] = words + i;
+  if (bytes == 0) return cudaLaunchKernel(entry, blocks, THREADS, parameters, 0, stream);
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
   if (const cudaError_t error = cudaFuncSetAttribute(entry, attribute, bytes)) return error;
-  return cudaLaunchCooperativeKernel(entry, blocks, THREADS, &arguments, bytes, stream);
+  return cudaLaunchCooperativeKernel(entry, blocks, THREADS, parameters, bytes, stream);
 }
 """
 
@@ -351,22 +362,22 @@ def _members(texts: Sequence[str]) -> list[str]:
     raise ValueError("a kernel without Arguments")
 
 
-def _by_types(text: str) -> tuple[str, list[str]]:
-    """The struct Arguments with the members of a type beside each other, and their names in this order."""
-    begin, end = text.index("{\n") + 2, text.index("};")
+def _parameters(text: str) -> list[tuple[str, str]]:
+    """The types and names of the members of Arguments, those of a type beside each other."""
     types: dict[str, list[str]] = {}
-    numbers = []
-    for line in text[begin:end].splitlines():
-        match = re.fullmatch(r"\s*(.*?)(\*?) (\w+);(.*)", line)
+    for line in text[text.index("{\n") + 2 : text.index("};")].splitlines():
+        match = re.match(r"\s*(.*?) (\w+);", line)
         assert match is not None, line
-        if match[4]:
-            numbers.append((match[3], line))
-        else:
-            types.setdefault(match[1], []).append(match[2] + match[3])
-    lines = [f"  {kind} {', '.join(names)};" for kind, names in types.items()]
-    members = [name.lstrip("*") for names in types.values() for name in names]
-    text = text[:begin] + "\n".join([*lines, *(line for _, line in numbers)]) + "\n" + text[end:]
-    return text, members + [name for name, _ in numbers]
+        types.setdefault(match[1], []).append(match[2])
+    return [(kind, name) for kind, names in types.items() for name in names]
+
+
+def _with_parameters(text: str, parameters: Sequence[tuple[str, str]]) -> str:
+    """A kernel's text whose arguments are parameters, in place of a struct of them."""
+    assert len(parameters) <= _MOST_PARAMETERS
+    text = re.sub(r"// What a launch hands over\.\nstruct Arguments \{.*?\};\n+", "", text, flags=re.DOTALL)
+    text = text.replace("const Arguments a", ", ".join(f"{kind} {name}" for kind, name in parameters))
+    return re.sub(r"(?<![\w.])a\.(?=\w)", "", text)
 
 
 def _text(value: int | Term) -> str:

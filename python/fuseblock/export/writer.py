@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +118,7 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
 
 _LAUNCH_ADDRESSES = '''
 def launch(kernel, blocks, shared_bytes, arguments):
-    """Launches a kernel: addresses of tensors and numbers are its Arguments."""
+    """Launches a kernel: addresses of tensors and numbers are its parameters."""
     words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
     packed = (ctypes.c_int64 * len(words))(*words)
     with torch.cuda.device(arguments[0].device):
@@ -219,7 +219,27 @@ def _conditions(each: PlannedBlock) -> list[str]:
             for condition in launch["conditions"]:
                 text = general.fill(condition, lambda _, term: term.text)
                 found[in_domain(text, launch["domain"])] = None
-    return list(found)
+    return _ranges(found)
+
+
+def _ranges(conditions: Iterable[str]) -> list[str]:
+    """Conditions on the same expression as one: `16 <= d * h * w < 1000000000`."""
+    least: dict[str, int] = {}
+    end: dict[str, int] = {}
+    others = []
+    for text in conditions:
+        if match := re.fullmatch(r"(.*) >= (\d+)|(\d+) <= (.*)", text):
+            name, number = (match[1], match[2]) if match[1] else (match[4], match[3])
+            least[name] = max(least.get(name, 0), int(number))
+        elif match := re.fullmatch(r"(.*) < (\d+)", text):
+            end[match[1]] = min(end.get(match[1], int(match[2])), int(match[2]))
+        else:
+            others.append(text)
+    ranges = []
+    for name in dict.fromkeys([*least, *end]):
+        low = f"{least[name]} <= " if name in least else ""
+        ranges.append(f"{low}{name} < {end[name]}" if name in end else f"{name} >= {least[name]}")
+    return [*others, *ranges]
 
 
 def _shape(extents: Sequence[int | Term]) -> str:

@@ -1,6 +1,5 @@
-// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels of a sample that a
-// norm takes together, are a team. Where statistics are worked out, each lane of every warp has one of the unit's channels.
-// All sums are added up in a fixed order.
+// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
+// together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
 // unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
@@ -46,16 +45,15 @@ __device__ inline void keep(long long begin, long long end, const float* const (
                             float4* kept) {
   const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
   for (int at = threadIdx.x; at < min((int)((end - first) / 4), kKept / kInputs); at += kThreads)
-    for (int k = 0; k < kInputs; ++k)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                       (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at)),
-                   "l"(inputs[k] + first + 4 * at)
-                   : "memory");
+    for (int k = 0; k < kInputs; ++k) {
+      const unsigned int to = (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at);
+      const float* from = inputs[k] + first + 4 * at;
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+    }
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// Sums over the lanes of a warp, the threads of a block, neighbouring channels (one of each lane), the blocks of a channel,
-// and these of all samples by a warp.
+// Sums over lanes, threads, neighbouring channels (one of each lane), the blocks of a channel, and these of all samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
@@ -91,8 +89,8 @@ __device__ inline double batch_sum(const float* blocks, int samples, int channel
   return warp_sum(sum);
 }
 
-// Sums of deviations from `mean` and of their squares, so that a variance is never a difference of two large numbers. While a
-// thread adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
+// Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
+// adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
 
@@ -109,7 +107,8 @@ struct Moments {
 template <class Sum>
 __device__ inline Moments merged(const Moments& own, Sum sum) {
   const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
-  const float count = sum(own.count), mean = sum(near * (own.count / count)), distance = near - mean;
+  const float count = sum(own.count), weight = own.count / count, rough = sum(near * weight);
+  const float mean = rough + sum((near - rough) * weight), distance = near - mean;
   return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
@@ -125,8 +124,7 @@ __device__ inline Moments channel_moments(const Moments* blocks) {
   return all;
 }
 
-// Counts the blocks that come here, and waits for all `count` of them where they run at the same time. True in the last,
-// which sees what the others have written.
+// Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
   __syncthreads();

@@ -54,6 +54,7 @@ class PlainWriter : UnitWriter {
   PlainWriter(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants)
       : UnitWriter(schedule, cut), constants_(constants) {
     find_ring();
+    find_unit_sums();
     // What forward saved is called as what it is.
     for (std::string& name : names_)
       if (name.starts_with("saved_") && std::find(names_.begin(), names_.end(), name.substr(6)) == names_.end())
@@ -206,6 +207,7 @@ class PlainWriter : UnitWriter {
     const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
     const bool moments = merged && which.statistic == Statistic::kMoments;
     const std::string field = component == 0 ? ".mean" : ".squares";
+    if (const int i = moments ? unit_sum(number) : -1; i >= 0) return "group_" + value_name(number) + field;
     if (sweep_of(number) >= 0)
       return (moments ? value_name(number) : "sum_" + value_name(number)) + "_c" + (moments ? field : "");
     if (!in_unit(number)) return element(statistic_slot(number), "c");
@@ -236,7 +238,7 @@ class PlainWriter : UnitWriter {
     for (int number : step(i).parts) {
       const Part& which = part(number);
       if (!in_unit(number) || sweep_of(number) >= 0) continue;
-      if (which.kind == PartKind::kMerge && which.statistic == Statistic::kMoments) {
+      if (which.kind == PartKind::kMerge && which.statistic == Statistic::kMoments && unit_sum(number) < 0) {
         const std::string value = value_name(number);
         const std::int64_t channels = group_size(number);
         const std::string own = value + "_c";
@@ -345,6 +347,7 @@ class PlainWriter : UnitWriter {
       channel_names_[input] = channel_name(input);
       text.line("const float " + channel_names_[input] + " = __shfl_sync(~0u, " + lane_value(input) + ", own);");
     }
+    std::string sums;
     std::string output = "nullptr";
     std::int32_t stored = -1;
     std::vector<std::int32_t> wanted;
@@ -356,17 +359,17 @@ class PlainWriter : UnitWriter {
       } else if (part(sink.part).statistic == Statistic::kMoments) {
         text.line("Moments " + value_name(sink.part) + "_sums;");
       } else {
-        text.line("float " + sum_name(sink) + " = 0;");
+        sums += (sums.empty() ? "float " : ", ") + sum_name(sink) + " = 0";
       }
       wanted.push_back(sink.step);
     }
+    if (!sums.empty()) text.line(sums + ";");
     text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " + std::string(result_.together ? "kept" : "nullptr") +
               ", [&](const float (&in)[" + number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
-    std::vector<std::string> named;
-    for (int input : position_inputs(i)) {
-      text.line("const float " + names_[at(input)] + " = in[" + number_text(static_cast<int>(named.size())) + "];");
-      named.push_back(names_[at(input)]);
-    }
+    std::string named;
+    for (int k = 0; k < static_cast<int>(position_inputs(i).size()); ++k)
+      named += (k == 0 ? "const float " : ", ") + names_[at(position_inputs(i)[at(k)])] + " = in[" + number_text(k) + "]";
+    text.line(named + ";");
     Text statements;
     const std::vector<std::string> names = write_nested(
         statements, which.steps,
@@ -416,7 +419,7 @@ class PlainWriter : UnitWriter {
   std::string lane_value(int input) { return at_lane(slot(input).part, slot(input).component); }
   // A name for an input of sweeps that does not vary over positions.
   std::string channel_name(int input) const {
-    const std::string& name = names_[at(input)];
+    const std::string name = "own_" + names_[at(input)];
     if (!name.ends_with("_2")) return name;
     // The number that sets a statistic apart from a tensor of its name is not needed among them.
     const std::string plain = name.substr(0, name.size() - 2);
@@ -468,6 +471,12 @@ class PlainWriter : UnitWriter {
       if (sink.kind != SinkKind::kStatistic) continue;
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
       const std::string list = "a.blocks_" + value_name(sink.part);
+      if (moments && of_unit(i)) {
+        const std::string team = team_text();
+        text.line("const Moments group_" + value_name(sink.part) + " = merged(threadIdx.x < " + team + " ? " + list +
+                  "[unit * " + team + " + threadIdx.x] : Moments(), block_sum);");
+        continue;
+      }
       text.line(std::string("const ") + (moments ? "Moments " + value_name(sink.part) : "float " + sum_name(sink)) +
                 "_c = " +
                 (constants_.parts > 1 ? (moments ? "channel_moments" : "channel_sum") + parts_text() + list + " + (" +

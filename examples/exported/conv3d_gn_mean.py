@@ -9,7 +9,7 @@ Forward, 1 kernel:
       part9 = (channel_mean(x) - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
       mean = sum(part9) / 24 -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.x.mean
   never written to memory: group_norm
-  kernel 1, plain, on the example: 3072 blocks of 256 threads;
+  kernel 1, plain: 3072 blocks of 256 threads;
       units of 24 channels of a sample, 128 in all, 1 block a channel
 Backward, 1 kernel:
   1  finalise: part8 = d_mean / 475200; part9 = part8 * group_norm.weight; mean2 = sum(part9) / 3;
@@ -20,7 +20,7 @@ Backward, 1 kernel:
   2  sweep over [n,24,d,h,w]: load x; group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd;
       d_x = saved.group_norm.rstd * (part9 - mean2 - group_norm_hat * mean3) -> output d_x
   never written to memory: group_norm, d_group_norm, group_norm_hat, rstd, value, value2, value4
-  kernel 1, plain, on the example: 3072 blocks of 256 threads;
+  kernel 1, plain: 3072 blocks of 256 threads;
       units of 3 channels of a sample, 1024 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and d * h * w < 1000000000.
 
@@ -28,8 +28,7 @@ Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v)
 over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
 the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
 By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
-or with less shared memory than planned for. Other layouts are copied first. Left as it was: self.conv
-(kept).
+or with less shared memory. Other layouts are copied first. Left as it was: self.conv (kept).
 """
 
 import ctypes
@@ -122,7 +121,6 @@ __device__ inline double batch_sum(const float* blocks, int samples, int channel
 // adds elements `mean` is the begin of them; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
-
   __device__ void add(float value) {
     if (count == 0) mean = value;
     const float distance = value - mean;
@@ -175,8 +173,9 @@ __global__ void __launch_bounds__(kThreads, 6)
   const Moments x_c = blocks_x[n * 24 + c];
   const Moments group_x_c = merged(x_c, group_sum<3>);
   const float rstd_x_c = rsqrtf(group_x_c.squares * (float)(1.0 / (3 * positions)) + 1e-05f);
-  const float part9_c = (x_c.mean - group_x_c.mean) * (rstd_x_c * group_norm_weight[c]) + group_norm_bias[c];
-  const float mean_c = group_sum<24>(part9_c) * 0.041666668f;
+  const float mean_c =
+      group_sum<24>((x_c.mean - group_x_c.mean) * (rstd_x_c * group_norm_weight[c]) + group_norm_bias[c]) *
+      0.041666668f;
   if (threadIdx.x < 24) {
     mean[n] = mean_c;
     group_norm_mean[n * 8 + c / 3] = group_x_c.mean;
@@ -200,11 +199,9 @@ __global__ void __launch_bounds__(kThreads, 6)
   const float mean2_c = group_sum<3>(part9_c) * 0.33333334f;
   const float part15_c =
       (x_mean[n * 24 + c] - group_norm_mean[n * 8 + c / 3]) * group_norm_rstd[n * 8 + c / 3];
-  const float part16_c = part9_c * part15_c;
-  const float mean3_c = group_sum<3>(part16_c) * 0.33333334f;
-  const float part22_c = part8_c * part15_c;
+  const float mean3_c = group_sum<3>(part9_c * part15_c) * 0.33333334f;
   if (blockIdx.x % 3 == 0 && threadIdx.x < 3) {
-    batch_part22[n * 24 + c] = part22_c;
+    batch_part22[n * 24 + c] = part8_c * part15_c;
     batch_part8[n * 24 + c] = part8_c;
   }
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
@@ -275,8 +272,7 @@ def launch(kernel, blocks, arguments):
 def takes(x, group_norm_weight, group_norm_bias):
     """Whether the kernels take these tensors."""
     tensors = (x, group_norm_weight, group_norm_bias)
-    other = not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled()
-    if other or torch.compiler.is_compiling():
+    if not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
@@ -303,8 +299,7 @@ class Block(torch.autograd.Function):
     def forward(ctx, x, group_norm_weight, group_norm_bias):
         x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, d, h, w = x.shape
-        mean, group_norm_mean, group_norm_rstd = map(x.new_empty, [(n,), (n, 8), (n, 8)])
-        x_mean = x.new_empty((n, 24))
+        mean, group_norm_mean, group_norm_rstd, x_mean = map(x.new_empty, [(n,), (n, 8), (n, 8), (n, 24)])
         arrived = x.new_zeros(n, dtype=torch.int32)
         blocks_x = x.new_empty((n * 24, 4))
         arguments = [x, group_norm_weight, group_norm_bias, mean, group_norm_mean, group_norm_rstd, x_mean]

@@ -11,7 +11,7 @@ Forward, 1 kernel:
         group_norm.bias
       -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.hardswish.mean
   never written to memory: hardswish, group_norm
-  kernel 1, plain, on the example: 16384 blocks of 256 threads;
+  kernel 1, plain: 16384 blocks of 256 threads;
       units of 4 channels of a sample, 4096 in all, 1 block a channel
 Backward, 1 kernel:
   1  finalise: part9 = d_mean / 10933; part10 = part9 * group_norm.weight; mean2 = sum(part10) / 4;
@@ -24,9 +24,8 @@ Backward, 1 kernel:
       group_norm_hat = (hardswish - saved.group_norm.mean) * saved.group_norm.rstd;
       d_hardswish = saved.group_norm.rstd * (part10 - mean2 - group_norm_hat * mean3);
       d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6))) -> output d_x
-  never written to memory: hardswish, group_norm, d_group_norm, group_norm_hat, rstd, value, value2,
-        d_hardswish and 1 more
-  kernel 1, plain, on the example: 16384 blocks of 256 threads;
+  never written to memory: hardswish, group_norm, d_group_norm, group_norm_hat, rstd, value ...
+  kernel 1, plain: 16384 blocks of 256 threads;
       units of 4 channels of a sample, 4096 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w < 1000000000.
 
@@ -34,8 +33,7 @@ Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v)
 over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
 the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
 By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
-or with less shared memory than planned for. Other layouts are copied first. Left as it was: self.conv
-(kept).
+or with less shared memory. Other layouts are copied first. Left as it was: self.conv (kept).
 """
 
 import ctypes
@@ -134,7 +132,6 @@ __device__ inline double batch_sum(const float* blocks, int samples, int channel
 // adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
-
   __device__ void add(float value) {
     if (count == 0) mean = value;
     const float distance = value - mean;
@@ -214,11 +211,9 @@ __global__ void __launch_bounds__(kThreads, 6)
   const float mean2_c = group_sum<4>(part10_c) * 0.25f;
   const float part16_c =
       (hardswish_mean[n * 16 + c] - group_norm_mean[n * 4 + c / 4]) * group_norm_rstd[n * 4 + c / 4];
-  const float part17_c = part10_c * part16_c;
-  const float mean3_c = group_sum<4>(part17_c) * 0.25f;
-  const float part23_c = part9_c * part16_c;
+  const float mean3_c = group_sum<4>(part10_c * part16_c) * 0.25f;
   if (blockIdx.x % 4 == 0 && threadIdx.x < 4) {
-    batch_part23[n * 16 + c] = part23_c;
+    batch_part23[n * 16 + c] = part9_c * part16_c;
     batch_part9[n * 16 + c] = part9_c;
   }
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
@@ -292,8 +287,7 @@ def launch(kernel, blocks, arguments):
 def takes(x, group_norm_weight, group_norm_bias):
     """Whether the kernels take these tensors."""
     tensors = (x, group_norm_weight, group_norm_bias)
-    other = not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled()
-    if other or torch.compiler.is_compiling():
+    if not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)

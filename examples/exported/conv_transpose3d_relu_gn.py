@@ -11,7 +11,7 @@ Forward, 1 kernel:
       group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
       -> output group_norm
   never written to memory: relu
-  kernel 1, plain, on the example: 384 blocks of 256 threads, 76 kB of shared memory each;
+  kernel 1, plain: 384 blocks of 256 threads, 76 kB of shared memory each;
       units of 16 channels of a sample, 128 in all, 2 blocks a channel;
       12 units at a time, 96 % of them in shared memory for later sweeps
 Backward, 1 kernel:
@@ -26,7 +26,7 @@ Backward, 1 kernel:
       d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2);
       d_x = select(x <= 0, 0, d_relu) -> output d_x
   never written to memory: relu, group_norm_hat, rstd, value, value2, d_relu, value4
-  kernel 1, plain, on the example: 384 blocks of 256 threads, 76 kB of shared memory each;
+  kernel 1, plain: 384 blocks of 256 threads, 76 kB of shared memory each;
       units of 16 channels of a sample, 128 in all, 4 blocks a channel;
       6 units at a time, 96 % of them in shared memory for later sweeps
 The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and multiprocessors * 3 >= 64 and 16
@@ -36,8 +36,7 @@ Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v)
 over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
 the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
 By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
-or with less shared memory than planned for. Other layouts are copied first. Left as it was:
-self.conv_transpose (kept).
+or with less shared memory. Other layouts are copied first. Left as it was: self.conv_transpose (kept).
 """
 
 import ctypes
@@ -150,7 +149,6 @@ __device__ inline double batch_sum(const float* blocks, int samples, int channel
 // adds elements `mean` is the begin of them; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
-
   __device__ void add(float value) {
     if (count == 0) mean = value;
     const float distance = value - mean;
@@ -260,12 +258,10 @@ __global__ void __launch_bounds__(kThreads, 3)
     arrive(arrived + unit, 64, true);
     const float sum_d_group_norm_c = channel_sum<4>(blocks_d_group_norm + (n * 128 + c) * 4);
     const float sum_value4_c = channel_sum<4>(blocks_value4 + (n * 128 + c) * 4);
-    const float part12_c = sum_d_group_norm_c * (float)(1.0 / positions);
-    const float part13_c = part12_c * group_norm_weight[c];
-    const float mean_c = group_sum<16>(part13_c) * 0.0625f;
-    const float part21_c = sum_value4_c * (float)(1.0 / positions);
-    const float part22_c = group_norm_weight[c] * part21_c;
-    const float mean2_c = group_sum<16>(part22_c) * 0.0625f;
+    const float mean_c =
+        group_sum<16>((sum_d_group_norm_c * (float)(1.0 / positions)) * group_norm_weight[c]) * 0.0625f;
+    const float mean2_c =
+        group_sum<16>(group_norm_weight[c] * (sum_value4_c * (float)(1.0 / positions))) * 0.0625f;
     // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
     if (blockIdx.x % 64 == 0 && arrive(arrived + units + unit % 8, samples, false))
       for (int i = threadIdx.x / 32; i < 16; i += kThreads / 32) {
@@ -334,8 +330,7 @@ def launch(kernel, blocks, shared_bytes, arguments):
 def takes(x, group_norm_weight, group_norm_bias):
     """Whether the kernels take these tensors."""
     tensors = (x, group_norm_weight, group_norm_bias)
-    other = not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled()
-    if other or torch.compiler.is_compiling():
+    if not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)

@@ -171,6 +171,7 @@ def compare(problem: str) -> list[str]:
     wrong = []
     # Extents of the block: the convolutions in front of it, without padding, take some off.
     shrink = {"conv3d_gn_mean": 2, "conv3d_hardswish_gn_mean": 3, "conv2d_gn_tanh_hardswish_residual_lse": 2}
+    shrink["conv_transpose3d_relu_gn"] = -2
     # Kernels for whole chunks take no others.
     whole = "h * w % 256 == 0" in (EXAMPLES / f"{problem}.py").read_text()
     chosen = ((6, 16, 16), (5, 32, 24)) if whole else ((6, 8, 10), (5, 7, 8))

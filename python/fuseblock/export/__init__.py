@@ -33,6 +33,7 @@ __all__ = ["DEVICES", "MODES", "export_module", "export_text", "plan_model"]
 
 MODES = ("auto", "tf32", "strict")
 # The device of the planner's table that stands for an architecture.
+_MOST_NEVER = 100  # letters of the line of what is never written
 _PLAIN_POSITIONS = 8192  # of a channel, which are worth a block
 DEVICES = {"sm_80": "a100", "sm_89": "l4", "sm_90a": "h200", "sm_100a": "b200", "sm_120": "rtx5090"}
 
@@ -289,7 +290,10 @@ def _joined(lines: Iterable[str]) -> list[str]:
             joint = ": " if start else " " if text.startswith("->") else "; "
             joined[-1] = f"{before}{joint}{text}".replace("; ->", " ->")
         else:
-            joined.append(line.partition(";")[0] if line.startswith("  never written") else line)
+            line = line.partition(";")[0] if line.startswith("  never written") else line
+            while len(line) > _MOST_NEVER and ", " in line:  # the first ones say enough
+                line = f"{line.rpartition(', ')[0]} ..."
+            joined.append(line)
     return joined
 
 
@@ -302,7 +306,7 @@ def _divisions(plan: Plan) -> list[str]:
             break
         line = re.sub(r"; [\d.]+ \w+ read, .*", "", line)
         if match := re.match(r"  (\d+)  (\w+): .*?((?:[\d.]+) blocks? .*)", line):
-            kept.append(f"  kernel {match[1]}, {match[2]}, on the example: {match[3]}")
+            kept.append(f"  kernel {match[1]}, {match[2]}: {match[3]}")
         else:
             kept[-1] += f"; {line.strip()}"
     return kept

@@ -21,7 +21,7 @@ from fuseblock.export.source import ModelSource
 
 __all__ = ["PlannedBlock", "by_pytorch_text", "write_file"]
 
-_MOST_ALLOCATED = 70  # letters of names and shapes that are allocated by one line
+_MOST_ALLOCATED = 84  # letters of names and shapes that are allocated by one line
 _HEAD_WIDTH = 108
 _MODES = {"tf32": True, "strict": False}
 
@@ -190,7 +190,7 @@ def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, comm
     capability = max(each.capability() for each in planned)
     others = (
         "By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute "
-        f"capability {capability}.0 or with less shared memory than planned for. Other layouts are copied first."
+        f"capability {capability}.0 or with less shared memory. Other layouts are copied first."
     )
     left = [f"{_call_name(node)} ({reason})" for node, reason in model.left.items() if node.op != "get_attr"]
     if left:
@@ -292,8 +292,8 @@ def _takes(each: PlannedBlock) -> str:
         f"def {each.name('takes')}({', '.join(names)}):",
         '    """Whether the kernels take these tensors."""',
         f"    tensors = ({', '.join(names)}{',' if len(names) == 1 else ''})",
-        f"    other = not x.is_cuda or x.dim() != {len(each.axes)} or torch.is_autocast_enabled()",
-        "    if other or torch.compiler.is_compiling():",
+        f"    if not x.is_cuda or x.dim() != {len(each.axes)} or torch.is_autocast_enabled() "
+        "or torch.compiler.is_compiling():",
         "        return False",
         f"    {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape",
         "    gpu = torch.cuda.get_device_properties(x.device)",

@@ -93,7 +93,6 @@ __device__ inline double batch_sum(const float* blocks, int samples, int channel
 // adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
-
   __device__ void add(float value) {
     if (count == 0) mean = value;
     const float distance = value - mean;

@@ -13,6 +13,8 @@ namespace {
 constexpr std::int64_t kLanes = 32;
 // Of a value that stands in one line.
 constexpr std::size_t kMostLetters = 130;
+// Of a value that stands inside another.
+constexpr std::size_t kMostInside = 90;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
@@ -214,6 +216,10 @@ class PlainWriter : UnitWriter {
     if (which.kind == PartKind::kRegroup) return regrouped(number);
     if (moments) return "group_" + value_name(number) + "_c" + field;
     if (merged) return group_sum_text(number);
+    if (const auto found = inside_.find(number); found != inside_.end()) {
+      const bool tight = found->second.find(' ') == std::string::npos;
+      return tight ? found->second : "(" + found->second + ")";
+    }
     return name_of(number) + "_c";
   }
   std::string regrouped(int number) {
@@ -230,7 +236,7 @@ class PlainWriter : UnitWriter {
   std::string group_sum_text(int number) {
     const std::string value = at_lane(part(number).operands[0]);
     const std::int64_t channels = group_size(number);
-    return channels == 1 ? value : "group_sum<" + number_text(channels) + ">(" + value + ")";
+    return channels == 1 ? value : "group_sum<" + number_text(channels) + ">(" + bare(value) + ")";
   }
 
   // Moments of groups and values of formulas: the statements of a finalise step.
@@ -255,9 +261,43 @@ class PlainWriter : UnitWriter {
               {static_cast<std::int32_t>(steps.size()) - 1}, {}, name + "_")
               .back();
       nest(statements, value, text);
+      if (value.size() <= kMostInside && uses(number) == 1 && value.find("group_sum<") == std::string::npos) {
+        inside_[number] = value;
+        continue;
+      }
       text.line("const float " + name + " = " + value + ";");
     }
     write_outputs(text, i);
+  }
+
+  // A value without the brackets around all of it.
+  static std::string bare(const std::string& value) {
+    if (!value.starts_with("(") || value.starts_with("(float)")) return value;
+    int depth = 0;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      depth += value[i] == '(' ? 1 : value[i] == ')' ? -1 : 0;
+      if (depth == 0) return i + 1 == value.size() ? value.substr(1, value.size() - 2) : value;
+    }
+    return value;
+  }
+  // How often the value of a formula is taken: by parts, outputs, sums over the batch and sweeps, which count twice.
+  int uses(int number) const {
+    int count = 0;
+    for (int i = 0; i < static_cast<int>(schedule_.graph.parts.size()); ++i) {
+      const Part& user = part(i);
+      const bool alias = user.kind == PartKind::kReduce && user.statistic == Statistic::kSum && group_size(i) == 1;
+      const auto found = static_cast<int>(std::count(user.operands.begin(), user.operands.end(), number));
+      // A sum of one is the value itself.
+      count += found == 0 ? 0 : alias ? uses(i) : user.kind == PartKind::kMerge && !in_unit(i) ? found : found;
+    }
+    for (int i = cut_.first; i <= cut_.last; ++i) {
+      const auto takes = [&](int each) { return each >= 0 && slot(each).part == number; };
+      const std::vector<int>& inputs = step(i).sweep.inputs;
+      if (step(i).kind == StepKind::kSweep) count += 2 * static_cast<int>(std::count_if(inputs.begin(), inputs.end(), takes));
+      if (step(i).kind == StepKind::kFinalise)
+        count += static_cast<int>(std::count_if(step(i).operands.begin(), step(i).operands.end(), takes));
+    }
+    return count + (cut_.later[at(number)] ? 2 : 0);
   }
 
   // Writes statements; the last ones stand in `use` where that is short enough and takes each of them once.
@@ -325,11 +365,11 @@ class PlainWriter : UnitWriter {
       const int to = stores[k].first;
       const std::string place = tensor(to) + "[" + index(to, "c") + "]";
       written_.push_back(to);
-      text.line(place + " = " + values[k] + ";");
+      text.line(place + " = " + bare(values[k]) + ";");
     }
     for (int number : batch_values) {
       const std::string list = "batch_" + value_name(number);
-      text.line(scalar("float*", list) + "[n * " + number_text(domain_[1]) + " + c] = " + at_lane(number) + ";");
+      text.line(scalar("float*", list) + "[n * " + number_text(domain_[1]) + " + c] = " + bare(at_lane(number)) + ";");
       result_.lists.emplace_back(list, 4);
     }
     text.close();
@@ -643,6 +683,7 @@ class PlainWriter : UnitWriter {
   PlainText result_;
   std::vector<int> written_;  // slots
   std::map<int, std::string> part_names_;
+  std::map<int, std::string> inside_;         // values that stand where they are taken, by parts
   std::map<int, std::string> channel_names_;  // of inputs that do not vary over positions, by slots
   bool alone_ = false;  // one block of each unit is left
 };

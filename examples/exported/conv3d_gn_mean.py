@@ -1,7 +1,6 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
 Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
-
 Block: group_norm(8) | mean(c,d,h,w), on f32[128,24,22,30,30], planned for sm_90a.
 Forward, 1 kernel:
   1  sweep over [n,24,d,h,w]: load x -> moments of x for each n,c
@@ -9,8 +8,7 @@ Forward, 1 kernel:
       part9 = (channel_mean(x) - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
       mean = sum(part9) / 24 -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.x.mean
   never written to memory: group_norm
-  kernel 1, plain: 3072 blocks of 256 threads;
-      units of 24 channels of a sample, 128 in all, 1 block a channel
+  kernel 1, plain: 3072 blocks of 256 threads, units of 24 channels, 128 in all, 1 block a channel
 Backward, 1 kernel:
   1  finalise: part8 = d_mean / 475200; part9 = part8 * group_norm.weight; mean2 = sum(part9) / 3;
       part15 = (saved.x.mean - saved.group_norm.mean) * saved.group_norm.rstd; part16 = part9 * part15;
@@ -20,8 +18,7 @@ Backward, 1 kernel:
   2  sweep over [n,24,d,h,w]: load x; group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd;
       d_x = saved.group_norm.rstd * (part9 - mean2 - group_norm_hat * mean3) -> output d_x
   never written to memory: group_norm, d_group_norm, group_norm_hat, rstd, value, value2, value4
-  kernel 1, plain: 3072 blocks of 256 threads;
-      units of 3 channels of a sample, 1024 in all, 1 block a channel
+  kernel 1, plain: 3072 blocks of 256 threads, units of 3 channels, 1024 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and d * h * w < 1000000000.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
@@ -49,10 +46,8 @@ def get_init_inputs():
     return [3, 24, 3, 8]
 
 
-# Device code that all kernels have in common.
 PLAIN = r"""
 constexpr int kThreads = 256;
-constexpr int kKept = 0;
 
 // A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
 // together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
@@ -140,13 +135,12 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
 }
 
 // Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
-__device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
+__device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    while (kKept > 0 && wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
@@ -169,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, 6)
     return 0.0f;
   });
   blocks_x[blockIdx.x] = merged(x_sums, block_sum);
-  if (!arrive(arrived + unit, 24, false)) return;
+  if (!arrive(arrived + unit, 24)) return;
   const Moments x_c = blocks_x[n * 24 + c];
   const Moments group_x_c = merged(x_c, group_sum<3>);
   const float rstd_x_c = rsqrtf(group_x_c.squares * (float)(1.0 / (3 * positions)) + 1e-05f);
@@ -205,13 +199,12 @@ __global__ void __launch_bounds__(kThreads, 6)
     batch_part8[n * 24 + c] = part8_c;
   }
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (blockIdx.x % 3 == 0 && arrive(arrived + unit % 8, samples, false))
+  if (blockIdx.x % 3 == 0 && arrive(arrived + unit % 8, samples))
     for (int i = threadIdx.x / 32; i < 3; i += kThreads / 32) {
       const int c = first + i;
-      const double part26 = batch_sum<1>(batch_part22 + c, samples, 24) / samples;
-      d_group_norm_weight[c] = part26 * (samples * positions);
-      const double part31 = batch_sum<1>(batch_part8 + c, samples, 24) * positions;
-      d_group_norm_bias[c] = part31;
+      d_group_norm_weight[c] =
+          (batch_sum<1>(batch_part22 + c, samples, 24) / samples) * (samples * positions);
+      d_group_norm_bias[c] = (batch_sum<1>(batch_part8 + c, samples, 24) * positions);
     }
   // Sweep: load x -> output d_x
   const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 8 + c / 3], own);
@@ -275,9 +268,8 @@ def takes(x, group_norm_weight, group_norm_bias):
     if not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
-    gpu = torch.cuda.get_device_properties(x.device)
     return (
-        gpu.major >= 8
+        torch.cuda.get_device_properties(x.device).major >= 8
         and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
         and [t.shape for t in tensors] == [(n, 24, d, h, w), (24,), (24,)]
         and x.numel() > 0

@@ -1,7 +1,6 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
 Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
-
 Block: hardswish | group_norm(4) | mean(d,h,w), on f32[1024,16,13,29,29], planned for sm_90a.
 Forward, 1 kernel:
   1  sweep over [n,16,d,h,w]: load x; hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
@@ -11,8 +10,7 @@ Forward, 1 kernel:
         group_norm.bias
       -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.hardswish.mean
   never written to memory: hardswish, group_norm
-  kernel 1, plain: 16384 blocks of 256 threads;
-      units of 4 channels of a sample, 4096 in all, 1 block a channel
+  kernel 1, plain: 16384 blocks of 256 threads, units of 4 channels, 4096 in all, 1 block a channel
 Backward, 1 kernel:
   1  finalise: part9 = d_mean / 10933; part10 = part9 * group_norm.weight; mean2 = sum(part10) / 4;
       part16 = (saved.hardswish.mean - saved.group_norm.mean) * saved.group_norm.rstd;
@@ -25,8 +23,7 @@ Backward, 1 kernel:
       d_hardswish = saved.group_norm.rstd * (part10 - mean2 - group_norm_hat * mean3);
       d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6))) -> output d_x
   never written to memory: hardswish, group_norm, d_group_norm, group_norm_hat, rstd, value ...
-  kernel 1, plain: 16384 blocks of 256 threads;
-      units of 4 channels of a sample, 4096 in all, 1 block a channel
+  kernel 1, plain: 16384 blocks of 256 threads, units of 4 channels, 4096 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w < 1000000000.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
@@ -54,10 +51,8 @@ def get_init_inputs():
     return [3, 16, 4]
 
 
-# Device code that all kernels have in common.
 PLAIN = r"""
 constexpr int kThreads = 256;
-constexpr int kKept = 0;
 
 // A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
 // together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
@@ -151,13 +146,12 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
 }
 
 // Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
-__device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
+__device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    while (kKept > 0 && wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
@@ -181,15 +175,14 @@ __global__ void __launch_bounds__(kThreads, 6)
     return 0.0f;
   });
   blocks_hardswish[blockIdx.x] = merged(hardswish_sums, block_sum);
-  if (!arrive(arrived + unit, 4, false)) return;
+  if (!arrive(arrived + unit, 4)) return;
   const Moments hardswish_c = blocks_hardswish[n * 16 + c];
   const Moments group_hardswish_c = merged(hardswish_c, group_sum<4>);
   const float rstd_hardswish_c = rsqrtf(group_hardswish_c.squares * (float)(1.0 / (4 * positions)) + 1e-05f);
-  const float mean_c =
-      ((hardswish_c.mean - group_hardswish_c.mean) * (rstd_hardswish_c * group_norm_weight[c])) +
-      group_norm_bias[c];
   if (threadIdx.x < 4) {
-    mean[n * 16 + c] = mean_c;
+    mean[n * 16 + c] =
+        ((hardswish_c.mean - group_hardswish_c.mean) * (rstd_hardswish_c * group_norm_weight[c])) +
+        group_norm_bias[c];
     group_norm_mean[n * 4 + c / 4] = group_hardswish_c.mean;
     group_norm_rstd[n * 4 + c / 4] = rstd_hardswish_c;
     hardswish_mean[n * 16 + c] = hardswish_c.mean;
@@ -217,11 +210,11 @@ __global__ void __launch_bounds__(kThreads, 6)
     batch_part9[n * 16 + c] = part9_c;
   }
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (blockIdx.x % 4 == 0 && arrive(arrived + unit % 4, samples, false))
+  if (blockIdx.x % 4 == 0 && arrive(arrived + unit % 4, samples))
     for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
       const int c = first + i;
-      const double part27 = batch_sum<1>(batch_part23 + c, samples, 16) / samples;
-      d_group_norm_weight[c] = part27 * (samples * positions);
+      d_group_norm_weight[c] =
+          (batch_sum<1>(batch_part23 + c, samples, 16) / samples) * (samples * positions);
       d_group_norm_bias[c] = batch_sum<1>(batch_part9 + c, samples, 16) * positions;
     }
   // Sweep: load x -> output d_x
@@ -290,9 +283,8 @@ def takes(x, group_norm_weight, group_norm_bias):
     if not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
-    gpu = torch.cuda.get_device_properties(x.device)
     return (
-        gpu.major >= 8
+        torch.cuda.get_device_properties(x.device).major >= 8
         and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
         and [t.shape for t in tensors] == [(n, 16, d, h, w), (16,), (16,)]
         and x.numel() > 0

@@ -1,7 +1,6 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
 Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
-
 Block: relu | group_norm(8), on f32[16,128,34,34,34], planned for sm_90a.
 Forward, 1 kernel:
   1  sweep over [n,128,d,h,w]: load x; relu = select(x <= 0, 0, x) -> moments of relu for each n,c
@@ -11,9 +10,8 @@ Forward, 1 kernel:
       group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
       -> output group_norm
   never written to memory: relu
-  kernel 1, plain: 384 blocks of 256 threads, 76 kB of shared memory each;
-      units of 16 channels of a sample, 128 in all, 2 blocks a channel;
-      12 units at a time, 96 % of them in shared memory for later sweeps
+  kernel 1, plain: 384 blocks of 256 threads, 76 kB of shared memory each, units of 16 channels, 128 in all,
+        2 blocks a channel, 12 units at a time, 96 % of them in shared memory for later sweeps
 Backward, 1 kernel:
   1  sweep over [n,128,d,h,w]: load d_group_norm, x; relu = select(x <= 0, 0, x);
       group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd;
@@ -26,9 +24,8 @@ Backward, 1 kernel:
       d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2);
       d_x = select(x <= 0, 0, d_relu) -> output d_x
   never written to memory: relu, group_norm_hat, rstd, value, value2, d_relu, value4
-  kernel 1, plain: 384 blocks of 256 threads, 76 kB of shared memory each;
-      units of 16 channels of a sample, 128 in all, 4 blocks a channel;
-      6 units at a time, 96 % of them in shared memory for later sweeps
+  kernel 1, plain: 384 blocks of 256 threads, 76 kB of shared memory each, units of 16 channels, 128 in all,
+        4 blocks a channel, 6 units at a time, 96 % of them in shared memory for later sweeps
 The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and multiprocessors * 3 >= 64 and 16
 <= d * h * w < 1000000000.
 
@@ -57,7 +54,6 @@ def get_init_inputs():
     return [64, 128, 3, 8, False]
 
 
-# Device code that all kernels have in common.
 PLAIN = r"""
 constexpr int kThreads = 256;
 constexpr int kKept = 4736;
@@ -174,7 +170,7 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wa
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    while (kKept > 0 && wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
+    while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();

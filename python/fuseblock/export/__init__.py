@@ -136,6 +136,18 @@ def plan_model(
 
 
 def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
+    """The plans of a block: with kernels of a short text, where these can do all of it, else with others."""
+    axes = DEFAULT_AXES[example(block.x).dim()]
+    extents = parse_type(block.input_type, axes).extents
+    # A kernel with a short text has a block for each channel.
+    if math.prod(extents.get(axis, 1) for axis in "dhw") >= _PLAIN_POSITIONS:
+        planned = _planned_with(block, device, plain=True)
+        if all(launch["addresses"] for one in planned.plans() for launch in one.plan["launches"]):
+            return planned
+    return _planned_with(block, device, plain=False)
+
+
+def _planned_with(block: CapturedBlock, device: str, plain: bool) -> PlannedBlock:
     axes = DEFAULT_AXES[example(block.x).dim()]
     x = parse_type(block.input_type, axes)
     given = block.types()
@@ -145,8 +157,6 @@ def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
     free = {axis: extent for axis, extent in extents.items() if axis != "c"}
 
     example_extents = {axis: x.extents[axis] for axis in free}
-    # A kernel with a short text has a block for each channel.
-    plain = math.prod(x.extents.get(axis, 1) for axis in "dhw") >= _PLAIN_POSITIONS
 
     @functools.cache
     def plans(key: tuple[tuple[str, int], ...]) -> tuple[Plan, Plan | None]:
@@ -308,7 +318,7 @@ def _divisions(plan: Plan) -> list[str]:
         if match := re.match(r"  (\d+)  (\w+): .*?((?:[\d.]+) blocks? .*)", line):
             kept.append(f"  kernel {match[1]}, {match[2]}: {match[3]}")
         else:
-            kept[-1] += f"; {line.strip()}"
+            kept[-1] += f", {line.strip()}".replace(" of a sample", "").replace("; ", ", ")
     return kept
 
 

@@ -88,7 +88,7 @@ class Kernels:
             texts.append((file, text))
         if launch["addresses"]:
             # Constants in front of the device file, which all such kernels then have in common.
-            texts[:2] = [(texts[1][0], texts[0][1] + "\n" + texts[1][1])]
+            texts[:2] = [(texts[1][0], texts[0][1] + texts[1][1])]
         for kernel in self.kernels:
             if (kernel.texts, kernel.numbers) == (texts, numbers):
                 return kernel

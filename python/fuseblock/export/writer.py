@@ -173,11 +173,12 @@ def _wrapped_line(line: str) -> str:
 def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, command: str) -> str:
     lines = [f"{name} with its blocks as CUDA kernels: `ModelNew`, in place of `{name}`.", ""]
     lines.append(f"Written by `{command}`; it needs PyTorch alone. Compiled at the first call on a GPU.")
+    lines += [""] if len(planned) > 1 else []
     for each in planned:
         plan = each.forward.plan
         title = f"Block {each.number}" if each.number else "Block"
         planned_for = f"on {each.block.input_type}, planned for {plan['architecture']}"
-        lines += ["", _wrapped(f"{title}: {plan['block']}, {planned_for}.")]
+        lines.append(_wrapped(f"{title}: {plan['block']}, {planned_for}."))
         lines += [_wrapped_line(line) for line in each.explanation]
         fixed = each.fixed()
         free = [axis for axis in each.axes if axis not in fixed and axis != "c"]
@@ -296,9 +297,11 @@ def _takes(each: PlannedBlock) -> str:
         "or torch.compiler.is_compiling():",
         "        return False",
         f"    {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape",
-        "    gpu = torch.cuda.get_device_properties(x.device)",
+        *(["    gpu = torch.cuda.get_device_properties(x.device)"] if str(checks).count("gpu.") > 1 else []),
         f"    return {' and '.join(checks)}",
     ]
+    if str(checks).count("gpu.") == 1:
+        lines[-1] = lines[-1].replace("gpu.", "torch.cuda.get_device_properties(x.device).")
     return "\n".join(lines) + "\n"
 
 
@@ -494,8 +497,9 @@ def write_file(
     parts.append("\n".join(_sorted(imports)) + "\n")
     parts += [text.rstrip() + "\n" for text in source.definitions]
     parts.append(
-        "# Device code that all kernels have in common"
-        + (".\n" if kernels.all_addresses() else "; each is compiled with its own constants in front.\n")
+        ""
+        if kernels.all_addresses()
+        else "# Device code that all kernels have in common; each is compiled with its own constants in front.\n"
     )
     texts = [_quoted(name, text) for name, text in files.items()]
     table = []

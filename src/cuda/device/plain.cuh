@@ -130,7 +130,8 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wa
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    while (kKept > 0 && wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
+    if (kKept > 0)
+      while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();

@@ -14,7 +14,7 @@ constexpr std::int64_t kLanes = 32;
 // Of a value that stands in one line.
 constexpr std::size_t kMostLetters = 130;
 // Of a value that stands inside another.
-constexpr std::size_t kMostInside = 90;
+constexpr std::size_t kMostInside = 120;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
@@ -535,7 +535,12 @@ class PlainWriter : UnitWriter {
   std::string of_batch(int number) {
     const Part& which = part(number);
     if (which.kind == PartKind::kComponent) return of_batch(which.operands[0]);
-    if (!in_unit(number) && which.kind == PartKind::kPointwise && is_remaining(number)) return name_of(number);
+    if (!in_unit(number) && which.kind == PartKind::kPointwise && is_remaining(number)) {
+      const auto found = inside_.find(number);
+      if (found == inside_.end()) return name_of(number);
+      const bool sum = found->second.find(" + ") != std::string::npos || found->second.find(" - ") != std::string::npos;
+      return sum ? "(" + found->second + ")" : found->second;
+    }
     if (is_remaining(number)) {
       const Part& operand = part(which.operands[0]);
       const int from = operand.kind == PartKind::kComponent ? operand.operands[0] : which.operands[0];
@@ -600,6 +605,10 @@ class PlainWriter : UnitWriter {
       if (to.size() == 1 && !is_taken_by_batch(number)) {
         written_.push_back(to[0]);
         text.line(tensor(to[0]) + "[" + index(to[0], "c") + "] = " + value + ";");
+        continue;
+      }
+      if (to.empty() && value.size() <= kMostInside && uses(number) == 1) {
+        inside_[number] = value;
         continue;
       }
       text.line("const double " + name_of(number) + " = " + value + ";");

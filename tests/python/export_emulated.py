@@ -22,7 +22,7 @@ from export_support import CHECKOUT, EXAMPLES, PROBLEMS, load_file
 from torch import Tensor, nn
 
 EMULATOR = CHECKOUT / os.environ.get("FUSEBLOCK_BUILD", "build") / "tests" / "emulator" / "libcuda.so.1"
-MULTIPROCESSORS = 22
+MULTIPROCESSORS = 44
 _COOPERATIVE = 2
 _CLUSTER = 4
 _MOST_SHARED_BYTES = 8
@@ -49,6 +49,7 @@ class Emulated:
 
     def __init__(self, exported: Any) -> None:
         """Compiles all of them."""
+        os.environ["FUSEBLOCK_EMULATED_MULTIPROCESSORS"] = str(MULTIPROCESSORS)
         self.driver = ctypes.CDLL(str(EMULATOR))
         context = ctypes.c_void_p()
         self.check(self.driver.cuInit(0))

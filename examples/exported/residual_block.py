@@ -300,7 +300,7 @@ __global__ void __launch_bounds__(kThreads, 3)
 """
 
 HOST = r"""
-// Launches one of the kernels; returns CUDA's error, 0 for none. Blocks with shared memory wait for each other.
+// Launches one of the kernels; returns CUDA's error. Blocks with shared memory wait for each other.
 extern "C" int launch(int kernel, long long* words, unsigned int blocks, int bytes, cudaStream_t stream) {
   const void* const kernels[] = {(const void*)forward::plain, (const void*)backward::plain};
   const void* entry = kernels[kernel];

@@ -100,7 +100,8 @@ void read_choices(const std::vector<std::string>& texts, Reuse& reuse, KernelCho
       kernels.plain = true;
     else
       throw UserError(
-          "expected store, recompute, team=BLOCKS, tile=POSITIONS, residency=PLACE or plain, got `" + text + "`");
+          "expected store, recompute, team=BLOCKS, tile=POSITIONS, residency=PLACE or plain, got `" + text +
+          "`");
   }
 }
 

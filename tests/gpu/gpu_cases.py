@@ -28,8 +28,8 @@ SLICES = (
     ("gpu_slices_batch", "channels=16,team=2,pieces=1,ahead=1"),
     ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
 )
-# What kernels `plain` are tested with: one sweep and several, one input and two, single elements around vectors, groups
-# within a unit, a large mean, channels that several blocks share.
+# What kernels `plain` are tested with: one sweep and several, one input and two, single elements around
+# vectors, groups within a unit, a large mean, channels that several blocks share.
 PLAIN = (
     "gpu_hardswish_gn_mean",
     "gpu_gn_mean_all",

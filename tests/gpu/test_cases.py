@@ -8,9 +8,10 @@
 
 Needs the build folder, a GPU and torch, nothing else; under tools/emulated no GPU. Rows run in several
 processes at once, so that kernels are compiled side by side. Results go row by row to tests.json (random.json
-for --random, plain.json for --plain) in --out, benchmarks/results/h200 unless given, or to build/tests_DEVICE.json for what is no
-GPU: what has passed there with the same library is not run again unless --again is given. The exit status is
-1 where a row fails, or is left when the time of --seconds is over.
+for --random, plain.json for --plain) in --out, benchmarks/results/h200 unless given, or to
+build/tests_DEVICE.json for what is no GPU: what has passed there with the same library is not run again
+unless --again is given. The exit status is 1 where a row fails, or is left when the time of --seconds is
+over.
 """
 
 from __future__ import annotations

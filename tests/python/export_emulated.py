@@ -56,7 +56,9 @@ class Emulated:
         self.check(self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
         self.check(self.driver.cuCtxSetCurrent(context))
         self.kernels: list[tuple[str, ctypes.c_void_p, int]] = []
-        self.threads = int(found[1]) if (found := re.search(r"blocks, (\d+), parameters", exported.HOST)) else 0
+        self.threads = (
+            int(found[1]) if (found := re.search(r"blocks, (\d+), parameters", exported.HOST)) else 0
+        )
         self.launched: list[str] = []
         for name, parts in exported.KERNELS.items():
             device = "".join(parts)

@@ -37,7 +37,9 @@ class _Kernel:
     pieces: list[device_text.Piece] = field(default_factory=list)
     members: list[str] = field(default_factory=list)  # of Arguments, in order
     kept: set[int] = field(default_factory=set)
-    parameters: list[tuple[str, str]] = field(default_factory=list)  # types and names, where it has no Arguments
+    parameters: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # types and names, where it has no Arguments
 
 
 class Kernels:
@@ -273,7 +275,7 @@ extern "C" int launch(int kernel, long long* words, unsigned int blocks, cudaStr
 """
 
 _PLAIN_LAUNCH_KEEPING = """
-// Launches one of the kernels; returns CUDA's error, 0 for none. Blocks with shared memory wait for each other.
+// Launches one of the kernels; returns CUDA's error. Blocks with shared memory wait for each other.
 extern "C" int launch(int kernel, long long* words, unsigned int blocks, int bytes, cudaStream_t stream) {
   const void* const kernels[] = {ENTRIES};
   const void* entry = kernels[kernel];

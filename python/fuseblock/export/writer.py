@@ -145,9 +145,9 @@ def _wrapped(text: str, width: int = 106) -> str:
 
 
 _NOTATION = (
-    "Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over "
-    "what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the "
-    "gradient by v. A sweep is one pass over all elements, a finalise step works on statistics."
+    "Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v "
+    "over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is "
+    "the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics."
 )
 
 
@@ -496,11 +496,10 @@ def write_file(
     imports += [line for line in source.imports if line not in imports]
     parts.append("\n".join(_sorted(imports)) + "\n")
     parts += [text.rstrip() + "\n" for text in source.definitions]
-    parts.append(
-        ""
-        if kernels.all_addresses()
-        else "# Device code that all kernels have in common; each is compiled with its own constants in front.\n"
+    shared = (
+        "# Device code that all kernels have in common; each is compiled with its own constants in front.\n"
     )
+    parts.append("" if kernels.all_addresses() else shared)
     texts = [_quoted(name, text) for name, text in files.items()]
     table = []
     for namespace, pieces in namespaces:

@@ -4,8 +4,8 @@
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
 // unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
 template <int kInputs, class Program>
-__device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs], float* output,
-                             const float4* kept, Program program) {
+__device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
+                             float* output, const float4* kept, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
   const int vectors = (int)((end - first) / 4);
@@ -72,7 +72,8 @@ __device__ inline float block_sum(float x) {
 template <int kChannels>
 __device__ inline float group_sum(float x) {
   float sum = 0;
-  for (int i = 0; i < kChannels; ++i) sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
+  for (int i = 0; i < kChannels; ++i)
+    sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
   return sum;
 }
 template <int kParts>

@@ -30,7 +30,15 @@ constexpr auto kLanguageWords = std::to_array<const char*>(
      "union",        "unsigned", "using",     "virtual",  "void",      "volatile",
      "wchar_t",      "while",    "xor",       "xor_eq"});
 constexpr auto kDeviceNames = std::to_array<const char*>(
-    {"a", "at", "channel", "i", "inputs", "piece", "position", "results", "again", "arrived", "block_sums", "block_tiles", "bundle", "bundle_sums", "c", "depths", "elements", "finished", "height", "in_d", "in_h", "in_w", "items", "kept", "lead", "list0", "n", "nothing", "out_d", "out_h", "out_w", "positions", "real", "rest", "rounds", "rows", "sample_items", "sample_tiles", "segments", "steps", "strip_tiles", "strips", "team", "team_list0", "team_list1", "team_list2", "team_list3", "tiles", "tiles_h", "tiles_w", "unit", "units", "weights", "width", "base", "begin", "end", "first", "own", "part", "samples"});
+    {"a",       "at",           "channel",      "i",          "inputs",      "piece",       "position",
+     "results", "again",        "arrived",      "block_sums", "block_tiles", "bundle",      "bundle_sums",
+     "c",       "depths",       "elements",     "finished",   "height",      "in_d",        "in_h",
+     "in_w",    "items",        "kept",         "lead",       "list0",       "n",           "nothing",
+     "out_d",   "out_h",        "out_w",        "positions",  "real",        "rest",        "rounds",
+     "rows",    "sample_items", "sample_tiles", "segments",   "steps",       "strip_tiles", "strips",
+     "team",    "team_list0",   "team_list1",   "team_list2", "team_list3",  "tiles",       "tiles_h",
+     "tiles_w", "unit",         "units",        "weights",    "width",       "base",        "begin",
+     "end",     "first",        "own",          "part",       "samples"});
 
 // Statistics that a block works out one a thread; fewer have a warp each.
 constexpr std::int64_t kManySets = 64;

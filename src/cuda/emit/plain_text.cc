@@ -1,45 +1,29 @@
 #include "cuda/emit/plain_text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
+#include "cuda/emit/plain_values.h"
 #include "cuda/emit/rounded_products.h"
-#include "cuda/emit/unit_text.h"
 
 namespace fuseblock::cuda {
 namespace {
-
-constexpr std::int64_t kLanes = 32;
-// Of a value that stands in one line.
-constexpr std::size_t kMostLetters = 130;
-// Of a value that stands inside another.
-constexpr std::size_t kMostInside = 120;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (std::size_t place = text.find(from); place != std::string::npos; place = text.find(from, place + to.size()))
+  for (std::size_t place = text.find(from); place != std::string::npos;
+       place = text.find(from, place + to.size()))
     text.replace(place, from.size(), to);
-}
-
-std::vector<std::string> split(const std::string& lines) {
-  std::vector<std::string> result;
-  for (std::size_t begin = 0; begin < lines.size();) {
-    const std::size_t end = lines.find('\n', begin);
-    result.push_back(lines.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return result;
 }
 
 // Functions of device/functions.cuh that are the compiler's own, in float.
 std::string with_own_functions(std::string text) {
   for (const auto& [from, to] : {std::pair("reciprocal_root(", "rsqrtf("), std::pair("exponential(", "expf("),
                                  std::pair("logarithm(", "logf("), std::pair("absolute(", "fabsf("),
-                                 std::pair("hyperbolic_tangent(", "tanhf("), std::pair("square_root(", "sqrtf("),
-                                 std::pair("error_function(", "erff(")})
+                                 std::pair("hyperbolic_tangent(", "tanhf("),
+                                 std::pair("square_root(", "sqrtf("), std::pair("error_function(", "erff(")})
     replace_all(text, from, to);
   return text;
 }
@@ -51,31 +35,14 @@ bool needs_functions(const std::string& program) {
   return false;
 }
 
-class PlainWriter : UnitWriter {
+class PlainWriter : public PlainValues {
  public:
   PlainWriter(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants)
-      : UnitWriter(schedule, cut), constants_(constants) {
-    find_ring();
-    find_unit_sums();
-    // What forward saved is called as what it is.
-    for (std::string& name : names_)
-      if (name.starts_with("saved_") && std::find(names_.begin(), names_.end(), name.substr(6)) == names_.end())
-        name = name.substr(6);
+      : PlainValues(schedule, cut), constants_(constants) {
     result_.sweeps = sweep_count();
     result_.together = sweep_count() > 1;
     for (int i = 0; i < sweep_count(); ++i)
       result_.inputs = std::max(result_.inputs, static_cast<int>(position_inputs(i).size()));
-  }
-
-  bool takes() const {
-    if (!single_ || cut_.kind != KernelKind::kRows || cut_.unit_channels > kLanes) return false;
-    for (int i = 0; i < sweep_count(); ++i)
-      if (!takes_sweep(i)) return false;
-    for (int i = cut_.first; i <= cut_.last; ++i)
-      if (step(i).kind == StepKind::kFinalise)
-        for (int number : step(i).parts)
-          if (in_unit(number) ? !takes_local(number) : !takes_remaining(number)) return false;
-    return true;
   }
 
   PlainText run() {
@@ -94,149 +61,8 @@ class PlainWriter : UnitWriter {
   }
 
  private:
-  // The inputs of a sweep's program that vary over positions, slots; always in the same order.
-  std::vector<int> position_inputs(int i) const {
-    std::vector<int> result;
-    for (int input : ring_)
-      if (std::find(sweep(i).inputs.begin(), sweep(i).inputs.end(), input) != sweep(i).inputs.end())
-        result.push_back(input);
-    return result;
-  }
-
-  bool is_dense(int number) const {
-    return slot(number).extents == domain_ && layout_of(schedule_, slot(number)) == Layout::kContiguous &&
-           slot(number).kind != SlotKind::kStatistic && element_type(number) == DType::kF32;
-  }
-  // Whether a tensor that does not vary over positions can be indexed by n and c.
-  bool is_small(int number) const {
-    const Extents& extents = slot(number).extents;
-    return !over_positions(extents) && (extents[1] == 1 || domain_[1] % extents[1] == 0) &&
-           (slot(number).kind == SlotKind::kStatistic || element_type(number) == DType::kF32);
-  }
-
-  bool takes_sweep(int i) const {
-    const Sweep& which = sweep(i);
-    if (which.source >= 0 || !which.epilogue.sinks.empty() || position_inputs(i).empty()) return false;
-    for (int input : which.inputs)
-      if (in_ring(input) ? !is_dense(input) : is_direct(input) || !is_small(input)) return false;
-    int stores = 0;
-    for (const Sink& sink : which.sinks) {
-      if (sink.kind == SinkKind::kStore) {
-        ++stores;
-        if (!is_dense(sink.slots[0])) return false;
-      } else if (sink.kind != SinkKind::kStatistic || (part(sink.part).statistic != Statistic::kSum &&
-                                                       part(sink.part).statistic != Statistic::kMoments)) {
-        return false;
-      }
-    }
-    // Later sweeps read what the first keeps.
-    return stores <= 1 && (i == 0 || position_inputs(i) == position_inputs(0));
-  }
-
-  bool takes_local(int number) const {
-    const Part& which = part(number);
-    if (which.kind == PartKind::kReduce) return which.statistic == Statistic::kSum;
-    if (which.kind == PartKind::kMerge)
-      return which.statistic == Statistic::kSum || which.statistic == Statistic::kMoments;
-    return which.kind == PartKind::kComponent || which.kind == PartKind::kPointwise ||
-           which.kind == PartKind::kRegroup;
-  }
-
-  // A sum over the batch, or a formula for each channel.
-  bool takes_remaining(int number) const {
-    const Part& which = part(number);
-    if (which.extents[0] != 1 || (which.extents[1] != 1 && which.extents[1] != domain_[1])) return false;
-    if (which.kind == PartKind::kPointwise || which.kind == PartKind::kComponent) return true;
-    const Part& operand = part(which.operands[0]);
-    return (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) &&
-           which.statistic == Statistic::kSum && !which.axes.contains(Axis::kC) &&
-           operand.extents[0] == domain_[0] && operand.extents[1] == which.extents[1] && domain_[0] > 1 &&
-           in_unit(which.operands[0]);
-  }
-
-  bool is_written(int number) const { return std::find(written_.begin(), written_.end(), number) != written_.end(); }
-
-  // A name for a part, once.
-  std::string name_of(int number) {
-    if (const auto found = part_names_.find(number); found != part_names_.end()) return found->second;
-    std::string name;
-    for (char letter : narrator_.label(number)) {
-      if (std::isalnum(static_cast<unsigned char>(letter)) != 0)
-        name += letter;
-      else if (!name.empty() && name.back() != '_')
-        name += '_';
-    }
-    while (!name.empty() && name.back() == '_') name.pop_back();
-    const std::string base = name;
-    auto is_taken = [&](const auto& each) { return each.second == name; };
-    for (int k = 2; std::any_of(part_names_.begin(), part_names_.end(), is_taken); ++k)
-      name = base + "_" + number_text(k);
-    return part_names_[number] = name;
-  }
-  // The value that a statistic is taken of: `hardswish`.
-  std::string value_name(int number) {
-    int value = number;
-    while (part(value).kind == PartKind::kMerge || part(value).kind == PartKind::kReduce)
-      value = part(value).operands[0];
-    return name_of(value);
-  }
-
-  // Where a tensor's element lies, by the names of its sample and its channel.
-  std::string index(int number, const std::string& channel) const {
-    const Extents& extents = slot(number).extents;
-    std::string result;
-    if (extents[0] != 1) result = extents[1] == 1 ? "n" : "n * " + number_text(extents[1]);
-    if (extents[1] != 1) {
-      const std::int64_t share = domain_[1] / extents[1];
-      const bool plain = channel.find(' ') == std::string::npos;
-      const std::string own = share == 1 ? channel
-                              : plain    ? channel + " / " + number_text(share)
-                                         : "(" + channel + ") / " + number_text(share);
-      result += (result.empty() ? "" : " + ") + own;
-    }
-    return result.empty() ? "0" : result;
-  }
-  std::string element(int number, const std::string& channel) {
-    const std::string from = tensor(number);
-    const std::string value = from + "[" + index(number, channel) + "]";
-    return slot(number).kind == SlotKind::kStatistic ? "(float)" + value : value;
-  }
-
-  // A statistic or parameter at the channel `c` of a lane.
-  std::string at_lane(int number, int component = 0) {
-    const Part& which = part(number);
-    if (which.kind == PartKind::kComponent) return at_lane(which.operands[0], which.component);
-    const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
-    const bool moments = merged && which.statistic == Statistic::kMoments;
-    const std::string field = component == 0 ? ".mean" : ".squares";
-    if (const int i = moments ? unit_sum(number) : -1; i >= 0) return "group_" + value_name(number) + field;
-    if (sweep_of(number) >= 0)
-      return (moments ? value_name(number) : "sum_" + value_name(number)) + "_c" + (moments ? field : "");
-    if (!in_unit(number)) return element(statistic_slot(number), "c");
-    if (which.kind == PartKind::kRegroup) return regrouped(number);
-    if (moments) return "group_" + value_name(number) + "_c" + field;
-    if (merged) return group_sum_text(number);
-    if (const auto found = inside_.find(number); found != inside_.end()) {
-      const bool tight = found->second.find(' ') == std::string::npos;
-      return tight ? found->second : "(" + found->second + ")";
-    }
-    return name_of(number) + "_c";
-  }
-  std::string regrouped(int number) {
-    const Part& which = part(number);
-    const int operand = which.operands[0];
-    if (which.extents[1] < part(operand).extents[1]) return at_lane(operand);
-    return element(statistic_slot(operand), "c");
-  }
-  std::int64_t group_size(int number) const {
-    const Part& which = part(number);
-    const std::int64_t channels = part(which.operands[0]).extents[1];
-    return which.axes.contains(Axis::kC) && channels != 1 ? channels / which.groups : 1;
-  }
-  std::string group_sum_text(int number) {
-    const std::string value = at_lane(part(number).operands[0]);
-    const std::int64_t channels = group_size(number);
-    return channels == 1 ? value : "group_sum<" + number_text(channels) + ">(" + bare(value) + ")";
+  bool is_written(int number) const {
+    return std::find(written_.begin(), written_.end(), number) != written_.end();
   }
 
   // Moments of groups and values of formulas: the statements of a finalise step.
@@ -249,7 +75,8 @@ class PlainWriter : UnitWriter {
         const std::int64_t channels = group_size(number);
         const std::string own = value + "_c";
         text.line("const Moments group_" + own + " = " +
-                  (channels == 1 ? own : "merged(" + own + ", group_sum<" + number_text(channels) + ">)") + ";");
+                  (channels == 1 ? own : "merged(" + own + ", group_sum<" + number_text(channels) + ">)") +
+                  ";");
       }
       if (which.kind != PartKind::kPointwise) continue;
       const auto steps = which.formula.steps();
@@ -268,60 +95,6 @@ class PlainWriter : UnitWriter {
       text.line("const float " + name + " = " + value + ";");
     }
     write_outputs(text, i);
-  }
-
-  // A value without the brackets around all of it.
-  static std::string bare(const std::string& value) {
-    if (!value.starts_with("(") || value.starts_with("(float)")) return value;
-    int depth = 0;
-    for (std::size_t i = 0; i < value.size(); ++i) {
-      depth += value[i] == '(' ? 1 : value[i] == ')' ? -1 : 0;
-      if (depth == 0) return i + 1 == value.size() ? value.substr(1, value.size() - 2) : value;
-    }
-    return value;
-  }
-  // How often the value of a formula is taken: by parts, outputs, sums over the batch and sweeps, which count twice.
-  int uses(int number) const {
-    int count = 0;
-    for (int i = 0; i < static_cast<int>(schedule_.graph.parts.size()); ++i) {
-      const Part& user = part(i);
-      const bool alias = user.kind == PartKind::kReduce && user.statistic == Statistic::kSum && group_size(i) == 1;
-      const auto found = static_cast<int>(std::count(user.operands.begin(), user.operands.end(), number));
-      // A sum of one is the value itself.
-      count += found == 0 ? 0 : alias ? uses(i) : user.kind == PartKind::kMerge && !in_unit(i) ? found : found;
-    }
-    for (int i = cut_.first; i <= cut_.last; ++i) {
-      const auto takes = [&](int each) { return each >= 0 && slot(each).part == number; };
-      const std::vector<int>& inputs = step(i).sweep.inputs;
-      if (step(i).kind == StepKind::kSweep) count += 2 * static_cast<int>(std::count_if(inputs.begin(), inputs.end(), takes));
-      if (step(i).kind == StepKind::kFinalise)
-        count += static_cast<int>(std::count_if(step(i).operands.begin(), step(i).operands.end(), takes));
-    }
-    return count + (cut_.later[at(number)] ? 2 : 0);
-  }
-
-  // Writes statements; the last ones stand in `use` where that is short enough and takes each of them once.
-  static void nest(const Text& statements, std::string& use, Text& text) {
-    std::vector<std::string> lines = split(statements.str());
-    while (!lines.empty()) {
-      const std::string& last = lines.back();
-      const std::size_t equals = last.find(" = ");
-      const std::string name = last.substr(12, equals - 12);  // behind `const float `
-      const std::string value = last.substr(equals + 3, last.size() - equals - 4);
-      const std::size_t place = use.find(name);
-      if (place == std::string::npos || use.find(name, place + 1) != std::string::npos ||
-          use.size() + value.size() > kMostLetters)
-        break;
-      const char before = place == 0 ? ' ' : use[place - 1];
-      const char behind = place + name.size() < use.size() ? use[place + name.size()] : ';';
-      const bool whole = (before == '(' || place == 0 || use.substr(0, place).ends_with("= ")) &&
-                         (behind == ')' || behind == ';' || behind == ',');
-      const bool product = place == 0 && behind == ' ' && value.find(" + ") == std::string::npos &&
-                           value.find(" ? ") == std::string::npos && value.find(" - ") == std::string::npos;
-      use.replace(place, name.size(), whole || product ? value : "(" + value + ")");
-      lines.pop_back();
-    }
-    for (const std::string& line : lines) text.line(line);
   }
 
   // What others need of a step's statistics.
@@ -369,7 +142,8 @@ class PlainWriter : UnitWriter {
     }
     for (int number : batch_values) {
       const std::string list = "batch_" + value_name(number);
-      text.line(scalar("float*", list) + "[n * " + number_text(domain_[1]) + " + c] = " + bare(at_lane(number)) + ";");
+      text.line(scalar("float*", list) + "[n * " + number_text(domain_[1]) +
+                " + c] = " + bare(at_lane(number)) + ";");
       result_.lists.emplace_back(list, 4);
     }
     text.close();
@@ -385,7 +159,8 @@ class PlainWriter : UnitWriter {
       const int input = which.inputs[at(k)];
       if (channel_names_.contains(input)) continue;
       channel_names_[input] = channel_name(input);
-      text.line("const float " + channel_names_[input] + " = __shfl_sync(~0u, " + lane_value(input) + ", own);");
+      text.line("const float " + channel_names_[input] + " = __shfl_sync(~0u, " + lane_value(input) +
+                ", own);");
     }
     std::string sums;
     std::string output = "nullptr";
@@ -404,20 +179,22 @@ class PlainWriter : UnitWriter {
       wanted.push_back(sink.step);
     }
     if (!sums.empty()) text.line(sums + ";");
-    text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " + std::string(result_.together ? "kept" : "nullptr") +
-              ", [&](const float (&in)[" + number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
+    text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " +
+              std::string(result_.together ? "kept" : "nullptr") + ", [&](const float (&in)[" +
+              number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
     std::string named;
     for (int k = 0; k < static_cast<int>(position_inputs(i).size()); ++k)
-      named += (k == 0 ? "const float " : ", ") + names_[at(position_inputs(i)[at(k)])] + " = in[" + number_text(k) + "]";
+      named += (k == 0 ? "const float " : ", ") + names_[at(position_inputs(i)[at(k)])] + " = in[" +
+               number_text(k) + "]";
     text.line(named + ";");
     Text statements;
-    const std::vector<std::string> names = write_nested(
-        statements, which.steps,
-        [&](int input) {
-          const int from = which.inputs[at(input)];
-          return in_ring(from) ? names_[at(from)] : channel_names_.at(from);
-        },
-        "float", true, unique(wanted), {rounded_products(schedule_, which), true});
+    const std::vector<std::string> names =
+        write_nested(statements, which.steps,
+                     [&](int input) {
+                       const int from = which.inputs[at(input)];
+                       return in_ring(from) ? names_[at(from)] : channel_names_.at(from);
+                     },
+                     "float", true, unique(wanted), {rounded_products(schedule_, which), true});
     std::vector<std::string> lines;
     std::map<std::int32_t, int> uses;
     for (std::int32_t step : wanted) ++uses[step];
@@ -489,23 +266,23 @@ class PlainWriter : UnitWriter {
       if (sink.kind != SinkKind::kStatistic) continue;
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
       const std::string list = "blocks_" + value_name(sink.part);
-      text.line(scalar(moments ? "Moments*" : "float*", list) +
-                "[" + block_text() + "] = " +
+      text.line(scalar(moments ? "Moments*" : "float*", list) + "[" + block_text() + "] = " +
                 (moments ? "merged(" + value_name(sink.part) + "_sums, block_sum)"
                          : "block_sum(" + sum_name(sink) + ")") +
                 ";");
       result_.lists.emplace_back(list, moments ? 16 : 4);
     }
-    const std::string counter =
-        scalar("unsigned int*", "arrived") + " + " +
-        (result_.waits == 0   ? "unit"
-         : result_.waits == 1 ? "unit + " + scalar("long long", "units")
-                              : "unit + " + number_text(result_.waits) + " * " + scalar("long long", "units"));
+    const std::string counter = scalar("unsigned int*", "arrived") + " + " +
+                                (result_.waits == 0   ? "unit"
+                                 : result_.waits == 1 ? "unit + " + scalar("long long", "units")
+                                                      : "unit + " + number_text(result_.waits) + " * " +
+                                                            scalar("long long", "units"));
     ++result_.waits;
     if (i + 1 < sweep_count())
       text.line("arrive(" + counter + ", " + team_text() + ", true);");
     else
-      text.line("if (!arrive(" + counter + ", " + team_text() + ", false)) " + (result_.together ? "continue;" : "return;"));
+      text.line("if (!arrive(" + counter + ", " + team_text() + ", false)) " +
+                (result_.together ? "continue;" : "return;"));
     alone_ = i + 1 == sweep_count();
     for (const Sink& sink : sweep(i).sinks) {
       if (sink.kind != SinkKind::kStatistic) continue;
@@ -513,14 +290,14 @@ class PlainWriter : UnitWriter {
       const std::string list = "a.blocks_" + value_name(sink.part);
       if (moments && of_unit(i)) {
         const std::string team = team_text();
-        text.line("const Moments group_" + value_name(sink.part) + " = merged(threadIdx.x < " + team + " ? " + list +
-                  "[unit * " + team + " + threadIdx.x] : Moments(), block_sum);");
+        text.line("const Moments group_" + value_name(sink.part) + " = merged(threadIdx.x < " + team + " ? " +
+                  list + "[unit * " + team + " + threadIdx.x] : Moments(), block_sum);");
         continue;
       }
-      text.line(std::string("const ") + (moments ? "Moments " + value_name(sink.part) : "float " + sum_name(sink)) +
-                "_c = " +
-                (constants_.parts > 1 ? (moments ? "channel_moments" : "channel_sum") + parts_text() + list + " + (" +
-                                            place + ") * " + number_text(constants_.parts) + ");"
+      text.line(std::string("const ") +
+                (moments ? "Moments " + value_name(sink.part) : "float " + sum_name(sink)) + "_c = " +
+                (constants_.parts > 1 ? (moments ? "channel_moments" : "channel_sum") + parts_text() + list +
+                                            " + (" + place + ") * " + number_text(constants_.parts) + ");"
                                       : list + "[" + place + "];"));
     }
     std::vector<std::pair<int, std::string>> stores;
@@ -538,7 +315,8 @@ class PlainWriter : UnitWriter {
     if (!in_unit(number) && which.kind == PartKind::kPointwise && is_remaining(number)) {
       const auto found = inside_.find(number);
       if (found == inside_.end()) return name_of(number);
-      const bool sum = found->second.find(" + ") != std::string::npos || found->second.find(" - ") != std::string::npos;
+      const bool sum =
+          found->second.find(" + ") != std::string::npos || found->second.find(" - ") != std::string::npos;
       return sum ? "(" + found->second + ")" : found->second;
     }
     if (is_remaining(number)) {
@@ -549,13 +327,14 @@ class PlainWriter : UnitWriter {
       // The sums of a sweep's blocks are there.
       if (sweep_of(from) >= 0)
         return "batch_sum" + parts_text() + "a.blocks_" + value_name(from) + " + c" +
-               (constants_.parts > 1 ? " * " + number_text(constants_.parts) : "") + ", " + samples + ", " + channels +
-               ")";
+               (constants_.parts > 1 ? " * " + number_text(constants_.parts) : "") + ", " + samples + ", " +
+               channels + ")";
       return "batch_sum<1>(a.batch_" + value_name(from) + " + c, " + samples + ", " + channels + ")";
     }
     const int from = statistic_slot(number);
     const std::string place = tensor(from) + "[" + index(from, "c") + "]";
-    return element_type(from) == DType::kF32 && slot(from).kind != SlotKind::kStatistic ? "(double)" + place : place;
+    return element_type(from) == DType::kF32 && slot(from).kind != SlotKind::kStatistic ? "(double)" + place
+                                                                                        : place;
   }
   bool is_remaining(int number) const {
     return std::find(cut_.remaining.begin(), cut_.remaining.end(), number) != cut_.remaining.end();
@@ -583,14 +362,17 @@ class PlainWriter : UnitWriter {
     if (cut_.remaining.empty() && outputs.empty()) return;
     result_.finishes = true;
     const std::int64_t units = domain_[1] / cut_.unit_channels;
-    text.line("// Sums over the batch, by the last block that has statistics of these channels: a warp a channel.");
+    text.line(
+        "// Sums over the batch, by the last block that has statistics of these channels: a warp a channel.");
     std::string counter = scalar("unsigned int*", "arrived");
     if (result_.waits > 0)
       counter += " + " + std::string(result_.waits == 1 ? "" : number_text(result_.waits) + " * ") +
                  scalar("long long", "units");
     if (units > 1) counter += " + unit % " + number_text(units);
-    text.line("if (" + chosen_block() + "arrive(" + counter + ", " + scalar("long long", "samples") + ", false))");
-    text.open("  for (int i = threadIdx.x / 32; i < " + number_text(cut_.unit_channels) + "; i += kThreads / 32) {");
+    text.line("if (" + chosen_block() + "arrive(" + counter + ", " + scalar("long long", "samples") +
+              ", false))");
+    text.open("  for (int i = threadIdx.x / 32; i < " + number_text(cut_.unit_channels) +
+              "; i += kThreads / 32) {");
     text.line("const int c = " + first_text("i") + ";");
     for (int number : cut_.remaining) {
       const Part& which = part(number);
@@ -659,19 +441,21 @@ class PlainWriter : UnitWriter {
     }
     text.line("const int " + places +
               (units == 1 ? ", n = unit, c = " + lane + ";"
-                          : ", n = unit / " + number_text(units) + ", first = unit % " + number_text(units) + " * " +
-                                all + ";"));
+                          : ", n = unit / " + number_text(units) + ", first = unit % " + number_text(units) +
+                                " * " + all + ";"));
     if (units > 1) text.line("const int c = first + " + lane + ";");
-    const std::string base = "(n * " + number_text(domain_[1]) + "ll + " + first_text("own") + ") * " + positions;
+    const std::string base =
+        "(n * " + number_text(domain_[1]) + "ll + " + first_text("own") + ") * " + positions;
     if (constants_.parts > 1) {
       text.line("const long long base = " + base + ", part = blockIdx.x % " + parts + ";");
-      const std::string by = " * " + positions + (constants_.edges ? " / " + parts : " / 4 / " + parts + " * 4");
+      const std::string by =
+          " * " + positions + (constants_.edges ? " / " + parts : " / 4 / " + parts + " * 4");
       text.line("const long long begin = base + part" + by + ", end = base + (part + 1)" + by + ";");
     } else {
       text.line("const long long begin = " + base + ", end = begin + " + positions + ";");
     }
     if (result_.together) text.line("keep(begin, end, {" + inputs_text(0) + "}, kept);");
-    for (const std::string& line : split(steps.str())) text.line(line);
+    for (const std::string& line : split_lines(steps.str())) text.line(line);
     if (result_.together) text.close();
     text.close();
   }
@@ -690,16 +474,16 @@ class PlainWriter : UnitWriter {
 
   PlainConstants constants_;
   PlainText result_;
-  std::vector<int> written_;  // slots
-  std::map<int, std::string> part_names_;
-  std::map<int, std::string> inside_;         // values that stand where they are taken, by parts
+  std::vector<int> written_;                  // slots
   std::map<int, std::string> channel_names_;  // of inputs that do not vary over positions, by slots
-  bool alone_ = false;  // one block of each unit is left
+  bool alone_ = false;                        // one block of each unit is left
 };
 
 }  // namespace
 
-bool is_for_plain(const Schedule& schedule, const KernelCut& cut) { return PlainWriter(schedule, cut, {}).takes(); }
+bool is_for_plain(const Schedule& schedule, const KernelCut& cut) {
+  return PlainWriter(schedule, cut, {}).takes();
+}
 
 PlainText plain_text(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants) {
   return PlainWriter(schedule, cut, constants).run();

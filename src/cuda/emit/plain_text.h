@@ -8,8 +8,8 @@ namespace fuseblock::cuda {
 
 struct PlainConstants {
   int threads = 256;
-  int blocks = 1;  // a multiprocessor
-  int kept = 0;    // vectors that a block keeps in shared memory from the first sweep to the last
+  int blocks = 1;     // a multiprocessor
+  int kept = 0;       // vectors that a block keeps in shared memory from the first sweep to the last
   int parts = 1;      // blocks that share a channel
   bool edges = true;  // channels do not consist of whole vectors
 };

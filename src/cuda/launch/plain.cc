@@ -54,14 +54,16 @@ class PlainLaunch : public KernelLaunch {
     kernel.blocks = grid();
     kernel.threads = constants_.threads;
     kernel.shared_bytes = shared_bytes();
-    kernel.numbers = {{"unit_channels", cut_.unit_channels}, {"units", units_}, {"parts", parts_}, {"team", team()}};
+    kernel.numbers = {
+        {"unit_channels", cut_.unit_channels}, {"units", units_}, {"parts", parts_}, {"team", team()}};
     kernel.division = {"units of " + std::to_string(cut_.unit_channels) + " channels of a sample, " +
                        std::to_string(units_) + " in all, " + counted(parts_, "block") + " a channel"};
     if (!text_.together) return {kernel};
     const std::int64_t share = quotient_up(positions_, 4 * parts_);
     const std::int64_t again = std::max<std::int64_t>(share - kept_vectors(), 0);
     kernel.residency = again < share ? "shared" : "memory";
-    kernel.again_bytes = bytes_read_again(schedule_, cut_) * static_cast<double>(again) / static_cast<double>(share);
+    kernel.again_bytes =
+        bytes_read_again(schedule_, cut_) * static_cast<double>(again) / static_cast<double>(share);
     kernel.division.push_back(std::to_string(grid() / team()) + " units at a time, " +
                               std::to_string(100 * (share - again) / share) +
                               " % of them in shared memory for later sweeps");
@@ -136,9 +138,10 @@ class PlainLaunch : public KernelLaunch {
       else
         parameters.add(counters + arrived_);
     }
-    kernel_->launch(run,
-                    {static_cast<unsigned int>(grid()), static_cast<unsigned int>(constants_.threads), text_.together},
-                    parameters);
+    kernel_->launch(
+        run,
+        {static_cast<unsigned int>(grid()), static_cast<unsigned int>(constants_.threads), text_.together},
+        parameters);
   }
 
  private:
@@ -157,12 +160,12 @@ class PlainLaunch : public KernelLaunch {
     const std::int64_t blocks = blocks_at_once();
     const std::int64_t worth = positions_ / kLeastShare;
     if (!text_.together)
-      return std::max<std::int64_t>(std::min(blocks / std::max<std::int64_t>(units_ * cut_.unit_channels, 1), worth),
-                                    1);
+      return std::max<std::int64_t>(
+          std::min(blocks / std::max<std::int64_t>(units_ * cut_.unit_channels, 1), worth), 1);
     std::int64_t best = 1;
     double least = 0;
-    for (std::int64_t parts = 1; parts <= std::max<std::int64_t>(std::min(blocks / cut_.unit_channels, worth), 1);
-         ++parts) {
+    for (std::int64_t parts = 1;
+         parts <= std::max<std::int64_t>(std::min(blocks / cut_.unit_channels, worth), 1); ++parts) {
       const std::int64_t teams = std::max<std::int64_t>(blocks / (cut_.unit_channels * parts), 1);
       const double share = static_cast<double>(positions_) / static_cast<double>(parts);
       const double again = std::max(share - 4.0 * static_cast<double>(kept_vectors()), 0.0);
@@ -204,7 +207,8 @@ class PlainLaunch : public KernelLaunch {
 
 }  // namespace
 
-std::unique_ptr<KernelLaunch> make_plain_launch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu) {
+std::unique_ptr<KernelLaunch> make_plain_launch(const Schedule& schedule, const KernelCut& cut,
+                                                const Gpu& gpu) {
   if (!is_for_plain(schedule, cut)) return nullptr;
   auto launch = std::make_unique<PlainLaunch>(schedule, cut, gpu);
   if (!launch->fits()) return nullptr;

@@ -35,6 +35,7 @@ MODES = ("auto", "tf32", "strict")
 # The device of the planner's table that stands for an architecture.
 _MOST_NEVER = 100  # letters of the line of what is never written
 _PLAIN_POSITIONS = 8192  # of a channel, which are worth a block
+_PLAIN_SAMPLES = 8
 DEVICES = {"sm_80": "a100", "sm_89": "l4", "sm_90a": "h200", "sm_100a": "b200", "sm_120": "rtx5090"}
 
 
@@ -139,8 +140,10 @@ def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
     """The plans of a block: with kernels of a short text, where these can do all of it, else with others."""
     axes = DEFAULT_AXES[example(block.x).dim()]
     extents = parse_type(block.input_type, axes).extents
-    # A kernel with a short text has a block for each channel.
-    if math.prod(extents.get(axis, 1) for axis in "dhw") >= _PLAIN_POSITIONS:
+    # A kernel with a short text has a block for each channel, and teams of blocks go from unit to unit: that
+    # takes large channels and several samples.
+    positions = math.prod(extents.get(axis, 1) for axis in "dhw")
+    if positions >= _PLAIN_POSITIONS and extents.get("n", 1) >= _PLAIN_SAMPLES:
         planned = _planned_with(block, device, plain=True)
         if all(launch["addresses"] for one in planned.plans() for launch in one.plan["launches"]):
             return planned

@@ -146,8 +146,8 @@ def _wrapped(text: str, width: int = 106) -> str:
 
 _NOTATION = (
     "Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v "
-    "over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is "
-    "the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics."
+    "over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v "
+    "is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics."
 )
 
 

@@ -441,10 +441,10 @@ def _launch(
         for each in launch["scratch"]:
             size, count = _of_bytes(local(each["text"]))
             lists.setdefault(count if size == 4 else f"{count}, {size // 4}", []).append(each["name"])
-        for shape, names in lists.items():
-            several = f"{len(names)}, " if len(names) > 1 else ""
+        for shape, own in lists.items():
+            several = f"{len(own)}, " if len(own) > 1 else ""
             shape = f"({several}{shape})" if several or "," in shape else shape
-            lines.append(f"{', '.join(names)} = x.new_empty({shape})")
+            lines.append(f"{', '.join(own)} = x.new_empty({shape})")
     zeroed = [each for each in launch["counters"] if each["name"] in kernel.members]
     if zeroed and not launch["addresses"]:
         names = ", ".join(each["name"] for each in zeroed) + ("," if len(zeroed) == 1 else "")

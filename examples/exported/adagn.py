@@ -1,80 +1,45 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
-Written by `python -m fuseblock.export`; it needs PyTorch alone. The kernels are compiled at the first
-call with tensors on a GPU.
-
+Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
 Block: group_norm = group_norm(x, 32, affine=false); add = add(scale, 1); mul = mul(group_norm, add); add2
-= add(mul, shift); silu = silu(add2); return silu
-on f32[8,320,64,64], planned for sm_90a.
-
+= add(mul, shift); silu = silu(add2); return silu, on f32[8,320,64,64], planned for sm_90a.
 Forward, 1 kernel:
-  1  finalise
-       add = scale + 1
-  2  sweep over [n,320,h,w]
-       load x
-       -> moments of x for each n,c
-  3  finalise
-       rstd(x) = 1 / sqrt(squares(x) / 40960 + 1e-05)
-       -> output saved.group_norm.mean, saved.group_norm.rstd
-  4  sweep over [n,320,h,w]
-       load x
-       -> group_norm = (x - mean(x)) * rstd(x)
-          mul = group_norm * add
-          add2 = mul + shift
-          silu = add2 * sigmoid(add2)
-       -> output silu
-  never written to memory: group_norm, mul, add2; writing and reading each once would move 252 MB
-  the example's work:
-    1  rows: 2 sweeps, 2 finalise steps; 132 blocks of 512 threads, 231 kB of shared memory each
-         units of 10 channels of a sample, 256 in all; teams of 1 blocks, 132 of them at work
-         of 10 steps of a warp 10 stay in shared memory for later sweeps
+  1  finalise: add = scale + 1
+  2  sweep over [n,320,h,w]: load x -> moments of x for each n,c
+  3  finalise: rstd(x) = 1 / sqrt(squares(x) / 40960 + 1e-05)
+      -> output saved.group_norm.mean, saved.group_norm.rstd
+  4  sweep over [n,320,h,w]: load x; group_norm = (x - mean(x)) * rstd(x); mul = group_norm * add;
+      add2 = mul + shift; silu = add2 * sigmoid(add2) -> output silu
+  never written to memory: group_norm, mul, add2
+  kernel 1, rows: 132 blocks of 512 threads, 231 kB of shared memory each, units of 10 channels, 256 in all,
+        teams of 1 blocks, 132 of them at work, of 10 steps of a warp 10 stay in shared memory for later
+        sweeps
 Backward, 1 kernel:
-  1  finalise
-       add = scale + 1
-  2  sweep over [n,320,h,w]
-       load x, d_silu
-       -> group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd
-          mul = group_norm * add
-          add2 = mul + shift
-          d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))))
-          value2 = d_add2 * group_norm
-       -> sum of d_add2 for each n,c
-          sum of value2 for each n,c
-  3  finalise
-       part19 = d_shift / 4096
-       part20 = part19 * add
-       mean = sum(part20) / 10
-       part25 = d_scale / 4096
-       part26 = add * part25
-       mean2 = sum(part26) / 10
-       -> output d_scale, d_shift
-  4  sweep over [n,320,h,w]
-       load x, d_silu
-       -> group_norm, mul, add2, d_add2 as before
-          d_group_norm = d_add2 * add
-          d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
-       -> output d_x
-  never written to memory: group_norm, mul, add2, d_add2, d_group_norm, value2, rstd, value; writing and
-      reading each once would move 587 MB
-  the example's work:
-    1  rows: 2 sweeps, 2 finalise steps; 132 blocks of 512 threads, 200 kB of shared memory each
-         units of 10 channels of a sample, 256 in all; teams of 1 blocks, 132 of them at work
-         of 10 steps of a warp 6 stay in shared memory for later sweeps, the others are read again, from L2
-
+  1  finalise: add = scale + 1
+  2  sweep over [n,320,h,w]: load x, d_silu;
+      group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd; mul = group_norm * add;
+      add2 = mul + shift; d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))));
+      value2 = d_add2 * group_norm -> sum of d_add2 for each n,c; sum of value2 for each n,c
+  3  finalise: part19 = d_shift / 4096; part20 = part19 * add; mean = sum(part20) / 10;
+      part25 = d_scale / 4096; part26 = add * part25; mean2 = sum(part26) / 10 -> output d_scale, d_shift
+  4  sweep over [n,320,h,w]: load x, d_silu; group_norm, mul, add2, d_add2 as before;
+      d_group_norm = d_add2 * add; d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
+      -> output d_x
+  never written to memory: group_norm, mul, add2, d_add2, d_group_norm, value2, rstd, value
+  kernel 1, rows: 132 blocks of 512 threads, 200 kB of shared memory each, units of 10 channels, 256 in all,
+        teams of 1 blocks, 132 of them at work, of 10 steps of a warp 6 stay in shared memory for later
+        sweeps, the others are read again, from L2
 The kernels take any extents along n, h, w with h * w % 256 == 0 and 10 * h * w <= multiprocessors * 57344
 and 10 * h * w < 1000000000.
 
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
-of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
-d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-
-What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
-before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
-copied to that of the example first.
-
-Left as it was: self.proj (kept), getitem (no operation of the notation), chunk (no operation of the
-notation), scale (an operand that is no tensor of a type that blocks have), shift (an operand that is no
-tensor of a type that blocks have), silu (a single call that PyTorch's operator does in one trip).
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
+over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
+the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
+or with less shared memory. Other layouts are copied first. Left as it was: self.proj (kept), getitem (no
+operation of the notation), chunk (no operation of the notation), scale (an operand that is no tensor of a
+type that blocks have), shift (an operand that is no tensor of a type that blocks have), silu (a single
+call that PyTorch's operator does in one trip).
 """
 
 import ctypes
@@ -96,7 +61,7 @@ def get_init_inputs():
     return [320, 32, 1280]
 
 
-# Device code, the same for all kernels; each is compiled with its own constants in front.
+# Device code that all kernels have in common; each is compiled with its own constants in front.
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
@@ -1283,7 +1248,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
-                      size_t shared_bytes, int cooperative, cudaStream_t stream) {
+                      unsigned int shared_bytes, int cooperative, cudaStream_t stream) {
   const void* const kernels[] = {(const void*)forward_rows::rows, (const void*)backward_rows::rows};
   const void* entry = kernels[kernel];
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
@@ -1297,8 +1262,7 @@ KERNELS = {
     "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
     "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
 }
-DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
-CUDA = DEVICE + HOST
+CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 
 
 def lay_out(tensor):
@@ -1318,14 +1282,10 @@ def library():
     """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
     from torch.utils.cpp_extension import load_inline
 
-    options = {}
-    if "no_implicit_headers" in inspect.signature(load_inline).parameters:
-        options["no_implicit_headers"] = True  # without torch's headers it builds in seconds
+    bare = "no_implicit_headers"  # without torch's headers it builds in seconds
+    options = {bare: True} if bare in inspect.signature(load_inline).parameters else {}
     name = f"fuseblock_export_{hashlib.sha256(CUDA.encode()).hexdigest()[:16]}"
-    loaded = ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
-    number, size, address = ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
-    loaded.launch.argtypes = [number, ctypes.c_char_p, number, number, size, number, address]
-    return loaded
+    return ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
 
 
 def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
@@ -1338,7 +1298,7 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
     with torch.cuda.device(tensors[0].device):
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
     if error != 0:
@@ -1369,23 +1329,18 @@ def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, ag
 def takes(x, scale, shift):
     """Whether the kernels take these tensors."""
     tensors = (x, scale, shift)
-    if not x.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled():
-        return False
-    if any(t.device != x.device for t in tensors) or x.dim() != 4 or not x.numel():
-        return False
-    if any(t.dtype != torch.float32 for t in tensors):
+    if not x.is_cuda or x.dim() != 4 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
-    multiprocessors = gpu.multi_processor_count
-    if gpu.major < 8 or gpu.shared_memory_per_multiprocessor < 233472:
-        return False
     return (
-        x.shape == (n, 320, h, w)
-        and scale.shape == (n, 320, 1, 1)
-        and shift.shape == (n, 320, 1, 1)
+        gpu.major >= 8
+        and gpu.shared_memory_per_multiprocessor >= 233472
+        and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
+        and [t.shape for t in tensors] == [(n, 320, h, w), (n, 320, 1, 1), (n, 320, 1, 1)]
+        and x.numel() > 0
         and h * w % 256 == 0
-        and 10 * h * w <= multiprocessors * 57344
+        and 10 * h * w <= gpu.multi_processor_count * 57344
         and 10 * h * w < 1000000000
     )
 
@@ -1406,38 +1361,35 @@ class Block(torch.autograd.Function):
     def forward(ctx, x, scale, shift):
         x, scale, shift = map(lay_out, (x, scale, shift))
         n, _, h, w = x.shape
-        silu = x.new_empty((n, 320, h, w))
-        saved_group_norm_mean = x.new_empty((n, 32))
-        saved_group_norm_rstd = x.new_empty((n, 32))
+        silu = torch.empty_like(x)
+        group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 32), (n, 32)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (10 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384, again=False)
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (10 + team) * 24)
-        tensors = [x, shift, silu, scale, saved_group_norm_mean, saved_group_norm_rstd]
+        tensors = [x, shift, silu, scale, group_norm_mean, group_norm_rstd]
         numbers = [units // teams, units % teams, h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
         numbers += [team_list0, 1.0 / (10 * h * w)]
         axes = "nchw nchw nchw nchw nc nc"
         launch("forward_rows", team * teams, 512, 230912, team > 1, tensors, axes, numbers)
-        ctx.save_for_backward(x, scale, shift, saved_group_norm_mean, saved_group_norm_rstd)
+        ctx.save_for_backward(x, scale, shift, group_norm_mean, group_norm_rstd)
         return silu
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_silu):
-        x, scale, shift, saved_group_norm_mean, saved_group_norm_rstd = ctx.saved_tensors
+        x, scale, shift, group_norm_mean, group_norm_rstd = ctx.saved_tensors
         d_silu = lay_out(d_silu)
         n, _, h, w = x.shape
-        d_x = x.new_empty((n, 320, h, w))
-        d_scale = x.new_empty((n, 320, 1, 1))
-        d_shift = x.new_empty((n, 320, 1, 1))
+        d_x = torch.empty_like(x)
+        d_scale, d_shift = map(x.new_empty, [(n, 320, 1, 1), (n, 320, 1, 1)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (10 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 6, 32768)
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (10 + team) * 16)
-        tensors = [x, d_silu, shift, saved_group_norm_mean, saved_group_norm_rstd, d_x, scale, d_scale]
-        tensors += [d_shift]
+        tensors = [x, d_silu, shift, group_norm_mean, group_norm_rstd, d_x, scale, d_scale, d_shift]
         numbers = [units // teams, units % teams, h * w, team, steps, max(steps - 6, 0)]
         numbers += [min(4 - min(steps, 6), steps), team_list0, 1.0 / (h * w)]
         axes = "nchw nchw nchw nc nc nchw nchw nchw nchw"
@@ -1447,9 +1399,8 @@ class Block(torch.autograd.Function):
 
 def block(x, scale, shift):
     """The block `group_norm = group_norm(x, 32, affine=false); add = add(scale, 1); mul = mul(group_norm, add); add2 = add(mul, shift); silu = silu(add2); return silu`."""
-    if takes(x, scale, shift):
-        return Block.apply(x, scale, shift)
-    return by_pytorch(x, scale, shift)
+    by_kernels = takes(x, scale, shift)
+    return (Block.apply if by_kernels else by_pytorch)(x, scale, shift)
 
 
 class ModelNew(nn.Module):

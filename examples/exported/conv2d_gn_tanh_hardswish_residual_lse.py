@@ -1,92 +1,61 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
-Written by `python -m fuseblock.export`; it needs PyTorch alone. The kernels are compiled at the first
-call with tensors on a GPU.
-
-Block: group_norm(16) | tanh | hardswish | add(x) | logsumexp(c, keepdim)
-on f32[128,64,126,126], planned for sm_90a.
-
+Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
+Block: group_norm(16) | tanh | hardswish | add(x) | logsumexp(c, keepdim), on f32[128,64,126,126], planned
+for sm_90a.
 Forward, 2 kernels:
-  1  sweep over [n,64,h,w]
-       load x
-       -> moments of x for each n,c
-  2  finalise
-       rstd(x) = 1 / sqrt(squares(x) / 63504 + 1e-05)
-       -> output saved.group_norm.mean, saved.group_norm.rstd
-  3  sweep over [n,64,h,w]
-       load x
-       -> group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
-          tanh = tanh(group_norm)
-          hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-          add = hardswish + x
-       -> max and sum of exp of add over c
-       -> logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
-       -> output logsumexp
-  never written to memory: group_norm, tanh, hardswish, add; writing and reading each once would move 4.2 GB
-  the example's work:
-    1  rows: 1 sweep, 1 finalise step; 132 blocks of 512 threads, 230 kB of shared memory each
-         units of 4 channels of a sample, 2048 in all; teams of 1 blocks, 132 of them at work
-    2  columns: 1 sweep; 16000 blocks of 256 threads, 9.2 kB of shared memory each
-         tiles of 128 positions with all 64 channels, 16000 in all; 8 threads a position, each with 4
-             positions and 2 channels in each of 4 steps
+  1  sweep over [n,64,h,w]: load x -> moments of x for each n,c
+  2  finalise: rstd(x) = 1 / sqrt(squares(x) / 63504 + 1e-05)
+      -> output saved.group_norm.mean, saved.group_norm.rstd
+  3  sweep over [n,64,h,w]: load x;
+      group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias; tanh = tanh(group_norm);
+      hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6));
+      add = hardswish + x -> max and sum of exp of add over c;
+      logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add))) -> output logsumexp
+  never written to memory: group_norm, tanh, hardswish, add
+  kernel 1, rows: 132 blocks of 512 threads, 230 kB of shared memory each, units of 4 channels, 2048 in all,
+        teams of 1 blocks, 132 of them at work
+  kernel 2, columns: 16000 blocks of 256 threads, 9.2 kB of shared memory each, tiles of 128 positions with
+        all 64 channels, 16000 in all, 8 threads a position, each with 4 positions and 2 channels in each of
+        4 steps
 Backward, 3 kernels:
-  1  sweep over [n,64,h,w]
-       load x
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
-           group_norm.bias
-          tanh = tanh(group_norm)
-          hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6))
-          add = hardswish + x
-       -> max and sum of exp of add over c
-  2  sweep over [n,64,h,w]
-       load x
-       -> group_norm, tanh, hardswish, add as before
-          logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
-          d_add = d_logsumexp * exp(add - logsumexp)
-          d_tanh = select(tanh <= -3, 0, select(tanh >= 3, d_add, d_add * ((tanh + 3 + tanh) / 6)))
-          d_group_norm = d_tanh * (1 - tanh(group_norm) * tanh(group_norm))
-          group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-          value4 = d_group_norm * group_norm_hat
-       -> sum of d_group_norm for each n,c
-          sum of value4 for each n,c
-  3  finalise
-       part23 = channel_sum(d_group_norm) / 15876
-       part24 = part23 * group_norm.weight
-       mean = sum(part24) / 4
-       part32 = channel_sum(value4) / 15876
-       part33 = group_norm.weight * part32
-       mean2 = sum(part33) / 4
-       -> output d_group_norm.weight, d_group_norm.bias
-  4  sweep over [n,64,h,w]
-       load x
-       -> group_norm, tanh, hardswish, add, logsumexp, d_add, d_tanh, d_group_norm, group_norm_hat as before
-          value = d_group_norm * group_norm.weight
-          value3 = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
-          d_x = d_add + value3
-       -> output d_x
-  never written to memory: group_norm, tanh, hardswish, add, logsumexp, d_add, d_tanh, d_group_norm and 6
-      more; writing and reading each once would move 13 GB
-  the example's work:
-    1  finalise: 1 finalise step; 1 block of 1024 threads
-    2  columns: 1 sweep; 16000 blocks of 256 threads, 9.2 kB of shared memory each
-         tiles of 128 positions with all 64 channels, 16000 in all; 8 threads a position, each with 4
-             positions and 2 channels in each of 4 steps
-    3  rows: 2 sweeps, 1 finalise step; 132 blocks of 384 threads, 229 kB of shared memory each
-         units of 4 channels of a sample, 2048 in all; teams of 1 blocks, 132 of them at work
-         of 42 steps of a warp 37 stay in shared memory for later sweeps, the others are read again, from L2
-
-The kernels take any extents along n, h, w with 4 * h * w < 1000000000 and h * w % 4 == 0 and n * h * w <
+  1  sweep over [n,64,h,w]: load x;
+      group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
+        group_norm.bias;
+      tanh = tanh(group_norm);
+      hardswish = select(tanh <= -3, 0 * tanh, select(tanh >= 3, tanh, tanh * (tanh + 3) / 6));
+      add = hardswish + x -> max and sum of exp of add over c
+  2  sweep over [n,64,h,w]: load x; group_norm, tanh, hardswish, add as before;
+      logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)));
+      d_add = d_logsumexp * exp(add - logsumexp);
+      d_tanh = select(tanh <= -3, 0, select(tanh >= 3, d_add, d_add * ((tanh + 3 + tanh) / 6)));
+      d_group_norm = d_tanh * (1 - tanh(group_norm) * tanh(group_norm));
+      group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd;
+      value4 = d_group_norm * group_norm_hat -> sum of d_group_norm for each n,c; sum of value4 for each n,c
+  3  finalise: part23 = channel_sum(d_group_norm) / 15876; part24 = part23 * group_norm.weight;
+      mean = sum(part24) / 4; part32 = channel_sum(value4) / 15876; part33 = group_norm.weight * part32;
+      mean2 = sum(part33) / 4 -> output d_group_norm.weight, d_group_norm.bias
+  4  sweep over [n,64,h,w]: load x;
+      group_norm, tanh, hardswish, add, logsumexp, d_add, d_tanh, d_group_norm, group_norm_hat as before;
+      value = d_group_norm * group_norm.weight;
+      value3 = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2); d_x = d_add + value3
+      -> output d_x
+  never written to memory: group_norm, tanh, hardswish, add, logsumexp, d_add, d_tanh ...
+  kernel 1, finalise: 1 block of 1024 threads
+  kernel 2, columns: 16000 blocks of 256 threads, 9.2 kB of shared memory each, tiles of 128 positions with
+        all 64 channels, 16000 in all, 8 threads a position, each with 4 positions and 2 channels in each of
+        4 steps
+  kernel 3, rows: 132 blocks of 384 threads, 229 kB of shared memory each, units of 4 channels, 2048 in all,
+        teams of 1 blocks, 132 of them at work, of 42 steps of a warp 37 stay in shared memory for later
+        sweeps, the others are read again, from L2
+The kernels take any extents along n, h, w with h * w % 4 == 0 and 4 * h * w < 1000000000 and n * h * w <
 1000000000.
 
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
-of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
-d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-
-What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
-before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
-copied to that of the example first.
-
-Left as it was: self.conv (kept).
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
+over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
+the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
+or with less shared memory. Other layouts are copied first. Left as it was: self.conv (kept).
 """
 
 import ctypes
@@ -108,13 +77,16 @@ def get_init_inputs():
     return [8, 64, 3, 16]
 
 
-# Device code, the same for all kernels; each is compiled with its own constants in front.
+# Device code that all kernels have in common; each is compiled with its own constants in front.
 TYPES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
 
 __device__ inline real to_real(float x) { return x; }
 __device__ inline real to_real(double x) { return (real)x; }
+
+// An element for the arithmetic of statistics.
+__device__ inline double number(double x) { return x; }
 __device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
 __device__ inline void assign(double& to, double x) { to = x; }
@@ -2166,7 +2138,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
-                      size_t shared_bytes, int cooperative, cudaStream_t stream) {
+                      unsigned int shared_bytes, int cooperative, cudaStream_t stream) {
   const void* const kernels[] = {(const void*)forward_rows::rows, (const void*)forward_columns::columns,
                                  (const void*)backward_finalise::finalise,
                                  (const void*)backward_columns::columns, (const void*)backward_rows::rows};
@@ -2229,8 +2201,7 @@ KERNELS = {
         ROWS_KERNEL,
     ),
 }
-DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
-CUDA = DEVICE + HOST
+CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 
 
 def lay_out(tensor):
@@ -2250,14 +2221,10 @@ def library():
     """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
     from torch.utils.cpp_extension import load_inline
 
-    options = {}
-    if "no_implicit_headers" in inspect.signature(load_inline).parameters:
-        options["no_implicit_headers"] = True  # without torch's headers it builds in seconds
+    bare = "no_implicit_headers"  # without torch's headers it builds in seconds
+    options = {bare: True} if bare in inspect.signature(load_inline).parameters else {}
     name = f"fuseblock_export_{hashlib.sha256(CUDA.encode()).hexdigest()[:16]}"
-    loaded = ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
-    number, size, address = ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
-    loaded.launch.argtypes = [number, ctypes.c_char_p, number, number, size, number, address]
-    return loaded
+    return ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
 
 
 def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
@@ -2270,7 +2237,7 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
     with torch.cuda.device(tensors[0].device):
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
     if error != 0:
@@ -2301,22 +2268,18 @@ def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, ag
 def takes(x, group_norm_weight, group_norm_bias):
     """Whether the kernels take these tensors."""
     tensors = (x, group_norm_weight, group_norm_bias)
-    if not x.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled():
-        return False
-    if any(t.device != x.device for t in tensors) or x.dim() != 4 or not x.numel():
-        return False
-    if any(t.dtype != torch.float32 for t in tensors):
+    if not x.is_cuda or x.dim() != 4 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
-    if gpu.major < 8 or gpu.shared_memory_per_multiprocessor < 233472:
-        return False
     return (
-        x.shape == (n, 64, h, w)
-        and group_norm_weight.shape == (64,)
-        and group_norm_bias.shape == (64,)
-        and 4 * h * w < 1000000000
+        gpu.major >= 8
+        and gpu.shared_memory_per_multiprocessor >= 233472
+        and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
+        and [t.shape for t in tensors] == [(n, 64, h, w), (64,), (64,)]
+        and x.numel() > 0
         and h * w % 4 == 0
+        and 4 * h * w < 1000000000
         and n * h * w < 1000000000
     )
 
@@ -2337,20 +2300,17 @@ class Block(torch.autograd.Function):
     def forward(ctx, x, group_norm_weight, group_norm_bias):
         x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, h, w = x.shape
-        logsumexp = x.new_empty((n, 1, h, w))
-        saved_group_norm_mean = x.new_empty((n, 16))
-        saved_group_norm_rstd = x.new_empty((n, 16))
+        logsumexp, group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 1, h, w), (n, 16), (n, 16)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 16
         chunks = (4 * h * w + 512 - 1) // 512
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 7, 32768, single=True)
-        shapes = [(n, 64), (n, 64), (n, 64)]
-        moments_of_groups_moments_x_memory, moments_of_groups_moments_x_2_memory, rstd_x_memory = (
-            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        moments_of_groups_moments_x_memory, moments_of_groups_moments_x_2_memory, rstd_x_memory = x.new_empty(
+            (3, n, 64), dtype=torch.float64
         )
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
         tensors = [x, moments_of_groups_moments_x_memory, moments_of_groups_moments_x_2_memory]
-        tensors += [rstd_x_memory, saved_group_norm_mean, saved_group_norm_rstd]
+        tensors += [rstd_x_memory, group_norm_mean, group_norm_rstd]
         numbers = [units // teams, units % teams, h * w, team, steps, 0, min(5, steps), team_list0]
         numbers += [1.0 / (4 * h * w)]
         axes = "nchw nc nc nc nc nc"
@@ -2362,37 +2322,30 @@ class Block(torch.autograd.Function):
         numbers = [tiles, sample_tiles, h * w]
         axes = "c c nc nc nchw nchw"
         launch("forward_columns", tiles, 256, 9216, False, tensors, axes, numbers)
-        ctx.save_for_backward(
-            x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd
-        )
+        ctx.save_for_backward(x, group_norm_weight, group_norm_bias, group_norm_mean, group_norm_rstd)
         return logsumexp
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_logsumexp):
-        x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd = (
-            ctx.saved_tensors
-        )
+        x, group_norm_weight, group_norm_bias, group_norm_mean, group_norm_rstd = ctx.saved_tensors
         d_logsumexp = lay_out(d_logsumexp)
         n, _, h, w = x.shape
-        d_x = x.new_empty((n, 64, h, w))
-        d_group_norm_weight = x.new_empty((64,))
-        d_group_norm_bias = x.new_empty((64,))
+        d_x = torch.empty_like(x)
+        d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(64,), (64,)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        shapes = [(n, 64), (n, 64)]
-        saved_group_norm_mean_2_memory, saved_group_norm_rstd_2_memory = (
-            x.new_empty(shape, dtype=torch.float64) for shape in shapes
+        saved_group_norm_mean_2_memory, saved_group_norm_rstd_2_memory = x.new_empty(
+            (2, n, 64), dtype=torch.float64
         )
-        tensors = [saved_group_norm_mean, saved_group_norm_mean_2_memory, saved_group_norm_rstd]
+        tensors = [group_norm_mean, saved_group_norm_mean_2_memory, group_norm_rstd]
         tensors += [saved_group_norm_rstd_2_memory]
         numbers = [64 * n]
         axes = "nc nc nc nc"
         launch("backward_finalise", 1, 1024, 0, False, tensors, axes, numbers)
         sample_tiles = (h * w + 128 - 1) // 128
         tiles = n * sample_tiles
-        shapes = [(n, 1, 1, h, w), (n, 1, 1, h, w)]
-        max_and_sum_of_exp_add_memory, max_and_sum_of_exp_add_2_memory = (
-            x.new_empty(shape, dtype=torch.float32) for shape in shapes
+        max_and_sum_of_exp_add_memory, max_and_sum_of_exp_add_2_memory = x.new_empty(
+            (2, n, 1, 1, h, w), dtype=torch.float32
         )
         tensors = [group_norm_weight, group_norm_bias, saved_group_norm_mean_2_memory]
         tensors += [saved_group_norm_rstd_2_memory, max_and_sum_of_exp_add_memory]
@@ -2403,10 +2356,7 @@ class Block(torch.autograd.Function):
         units = n * 16
         chunks = (4 * h * w + 128 - 1) // 128
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 12, 37, 6144)
-        shapes = [(n, 64), (n, 64)]
-        sum_d_group_norm_memory, sum_value4_memory = (
-            x.new_empty(shape, dtype=torch.float64) for shape in shapes
-        )
+        sum_d_group_norm_memory, sum_value4_memory = x.new_empty((2, n, 64), dtype=torch.float64)
         finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (4 + team) * 16)
         tensors = [x, group_norm_weight, group_norm_bias, saved_group_norm_mean_2_memory]
         tensors += [saved_group_norm_rstd_2_memory, d_logsumexp, max_and_sum_of_exp_add_memory]
@@ -2421,9 +2371,8 @@ class Block(torch.autograd.Function):
 
 def block(x, group_norm_weight, group_norm_bias):
     """The block `group_norm(16) | tanh | hardswish | add(x) | logsumexp(c, keepdim)`."""
-    if takes(x, group_norm_weight, group_norm_bias):
-        return Block.apply(x, group_norm_weight, group_norm_bias)
-    return by_pytorch(x, group_norm_weight, group_norm_bias)
+    by_kernels = takes(x, group_norm_weight, group_norm_bias)
+    return (Block.apply if by_kernels else by_pytorch)(x, group_norm_weight, group_norm_bias)
 
 
 class ModelNew(nn.Module):

@@ -1,78 +1,45 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
-Written by `python -m fuseblock.export`; it needs PyTorch alone. The kernels are compiled at the first
-call with tensors on a GPU.
-
-Block: relu | group_norm(8)
-on f32[16,128,34,34,34], planned for sm_90a.
-
+Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
+Block: relu | group_norm(8), on f32[16,128,34,34,34], planned for sm_90a.
 Forward, 1 kernel:
-  1  sweep over [n,128,d,h,w]
-       load x
-       -> relu = select(x <= 0, 0, x)
-       -> moments of relu for each n,c
-  2  finalise
-       rstd(relu) = 1 / sqrt(squares(relu) / 628864 + 1e-05)
-       -> output saved.group_norm.mean, saved.group_norm.rstd
-  3  sweep over [n,128,d,h,w]
-       load x
-       -> relu as before
-          group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
-       -> output group_norm
-  never written to memory: relu; writing and reading it once would move 644 MB
-  the example's work:
-    1  rows: 2 sweeps, 1 finalise step; 132 blocks of 512 threads, 231 kB of shared memory each
-         units of 16 channels of a sample, 128 in all; teams of 11 blocks, 12 of them at work
-         of 14 steps of a warp 14 stay in shared memory for later sweeps
+  1  sweep over [n,128,d,h,w]: load x; relu = select(x <= 0, 0, x) -> moments of relu for each n,c
+  2  finalise: rstd(relu) = 1 / sqrt(squares(relu) / 628864 + 1e-05)
+      -> output saved.group_norm.mean, saved.group_norm.rstd
+  3  sweep over [n,128,d,h,w]: load x; relu as before;
+      group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
+      -> output group_norm
+  never written to memory: relu
+  kernel 1, plain: 384 blocks of 256 threads, 76 kB of shared memory each, units of 16 channels, 128 in all,
+        2 blocks a channel, 12 units at a time, 96 % of them in shared memory for later sweeps
 Backward, 1 kernel:
-  1  sweep over [n,128,d,h,w]
-       load d_group_norm, x
-       -> relu = select(x <= 0, 0, x)
-          group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd
-          value4 = d_group_norm * group_norm_hat
-       -> sum of d_group_norm for each n,c
-          sum of value4 for each n,c
-  2  finalise
-       part12 = channel_sum(d_group_norm) / 39304
-       part13 = part12 * group_norm.weight
-       mean = sum(part13) / 16
-       part21 = channel_sum(value4) / 39304
-       part22 = group_norm.weight * part21
-       mean2 = sum(part22) / 16
-       -> output d_group_norm.weight, d_group_norm.bias
-  3  sweep over [n,128,d,h,w]
-       load x, d_group_norm
-       -> relu, group_norm_hat as before
-          value = d_group_norm * group_norm.weight
-          d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
-          d_x = select(x <= 0, 0, d_relu)
-       -> output d_x
-  never written to memory: relu, group_norm_hat, rstd, value, value2, d_relu, value4; writing and reading
-      each once would move 3.9 GB
-  the example's work:
-    1  rows: 2 sweeps, 2 finalise steps; 132 blocks of 384 threads, 226 kB of shared memory each
-         units of 16 channels of a sample, 128 in all; teams of 22 blocks, 6 of them at work
-         of 19 steps of a warp 18 stay in shared memory for later sweeps, the others are read again, from L2
+  1  sweep over [n,128,d,h,w]: load d_group_norm, x; relu = select(x <= 0, 0, x);
+      group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd;
+      value4 = d_group_norm * group_norm_hat -> sum of d_group_norm for each n,c; sum of value4 for each n,c
+  2  finalise: part12 = channel_sum(d_group_norm) / 39304; part13 = part12 * group_norm.weight;
+      mean = sum(part13) / 16; part21 = channel_sum(value4) / 39304; part22 = group_norm.weight * part21;
+      mean2 = sum(part22) / 16 -> output d_group_norm.weight, d_group_norm.bias
+  3  sweep over [n,128,d,h,w]: load x, d_group_norm; relu, group_norm_hat as before;
+      value = d_group_norm * group_norm.weight;
+      d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2);
+      d_x = select(x <= 0, 0, d_relu) -> output d_x
+  never written to memory: relu, group_norm_hat, rstd, value, value2, d_relu, value4
+  kernel 1, plain: 384 blocks of 256 threads, 76 kB of shared memory each, units of 16 channels, 128 in all,
+        4 blocks a channel, 6 units at a time, 96 % of them in shared memory for later sweeps
+The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and multiprocessors * 3 >= 64 and 16
+<= d * h * w < 1000000000.
 
-The kernels take any extents along n, d, h, w with 16 * d * h * w <= multiprocessors * 57344 and
-16 * d * h * w < 1000000000.
-
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
-of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
-d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-
-What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
-before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
-copied to that of the example first.
-
-Left as it was: self.conv_transpose (kept).
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
+over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
+the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
+or with less shared memory. Other layouts are copied first. Left as it was: self.conv_transpose (kept).
 """
 
 import ctypes
 import functools
 import hashlib
 import inspect
-import struct
 
 import torch
 import torch.nn as nn
@@ -87,1274 +54,245 @@ def get_init_inputs():
     return [64, 128, 3, 8, False]
 
 
-# Device code, the same for all kernels; each is compiled with its own constants in front.
-PRIMITIVES = r"""
-// Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
-// tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
+PLAIN = r"""
+constexpr int kThreads = 256;
+constexpr int kKept = 4736;
 
-__device__ inline real to_real(float x) { return x; }
-__device__ inline void assign(float& to, real x) { to = (float)x; }
-__device__ inline void assign(double& to, double x) { to = x; }
+// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
+// together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
 
-// A tensor at the border of a kernel: elements `n`, `c`, `d`, `h`, `w` apart along the axes, 0 where it does not vary.
-template <class Element>
-struct Tensor {
-  Element* data;
-  long long n, c, d, h, w;
-
-  __device__ long long offset(long long at_n, long long at_c) const { return at_n * n + at_c * c; }
-  __device__ Element& at(long long at_n, long long at_c) const { return data[offset(at_n, at_c)]; }
-};
-
-// kVector neighbouring elements as they lie in memory, moved in pieces of up to 16 bytes.
-template <class Element>
-struct alignas(16) Vector {
-  static constexpr int kBytes = 16;
-  static constexpr int kWords = kBytes / 4;
-
-  unsigned int words[kWords];
-};
-__device__ inline real element_at(const Vector<float>& vector, int i) {
-  return __uint_as_float(vector.words[i]);
-}
-__device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) to.words[i] = __float_as_uint((float)values[i]);
-}
-
-template <class Element>
-__device__ inline Vector<Element> load_vector(const Vector<Element>* from) {
-  Vector<Element> to;
-  const uint4 piece = reinterpret_cast<const uint4*>(from)[0];
-  to.words[0] = piece.x;
-  to.words[1] = piece.y;
-  to.words[2] = piece.z;
-  to.words[3] = piece.w;
-
-  return to;
+// Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
+// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
+template <int kInputs, class Program>
+__device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
+                             float* output, const float4* kept, Program program) {
+  constexpr int kBatch = kInputs == 1 ? 4 : 2;
+  const int vectors = (int)((end - begin) / 4);
+  float in[kInputs];
+  for (int start = 0; start < vectors; start += kBatch * kThreads) {
+    alignas(16) float loaded[kBatch][kInputs][4], results[4];
+    for (int b = 0; b < kBatch; ++b)
+      for (int k = 0; k < kInputs; ++k) {
+        const int at = start + b * kThreads + (int)threadIdx.x;
+        const float4* from = (const float4*)(inputs[k] + begin) + at;
+        if (at < kKept / kInputs) from = kept + k * (kKept / kInputs) + at;
+        if (at < vectors) *(float4*)loaded[b][k] = *from;
+      }
+    __syncwarp();  // all loads have begun before the begin is used
+    for (int b = 0; b < kBatch; ++b) {
+      const int at = start + b * kThreads + (int)threadIdx.x;
+      if (at >= vectors) break;
+      for (int i = 0; i < 4; ++i) {
+        for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
+        results[i] = program(in);
+      }
+      if (output) ((float4*)(output + begin))[at] = *(float4*)results;
+    }
+  }
 }
 
-template <class Element>
-__device__ inline void store_vector(Element* to, const real (&values)[kVector]) {
-  Vector<Element> packed;
-  pack(packed, values);
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<char*>(to)),
-               "r"(packed.words[0]), "r"(packed.words[1]), "r"(packed.words[2]), "r"(packed.words[3])
-               : "memory");
+// Brings the begin vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
+template <int kInputs>
+__device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs],
+                            float4* kept) {
+  for (int at = threadIdx.x; at < min((int)((end - begin) / 4), kKept / kInputs); at += kThreads)
+    for (int k = 0; k < kInputs; ++k) {
+      const unsigned int to = (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at);
+      const float* from = inputs[k] + begin + 4 * at;
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+    }
+  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// The primitives of formulas that are not operators of the language. Those without a name of their own in the
-// compiler's library are spelled out; all are within a few ulp over the whole range, with exact limits.
-
-// 1 / sqrt(x). In float it is rsqrt.approx, within 2 ulp.
-__device__ inline float reciprocal_root(float x) { return rsqrtf(x); }
-
-// A sum by its count, rounded as a quotient is, or nearly so.
-__device__ inline float quotient(float sum, float count) {
-  const float each = __fdividef(1.0f, count), near = sum * each;
-  return fmaf(fmaf(-count, near, sum), each, near);
-}
-
-// The quotient of two counts, for weights of means.
-__device__ inline float share(float part, float whole) { return __fdividef(part, whole); }
-
-// Statistics of many elements, taken in parts and merged. Each kind is a struct of numbers with
-//   clear()            the statistic of nothing
-//   add(values, taken) takes those of kElements elements whose bit of `taken` is set
-//   merge(other)       joins two parts; the order of the calls is part of the result
-//   merge_lanes()      joins the parts of a warp's lanes, which all get the result
-// Moments also add(values, taken, weight), for many statistics that take equally many elements.
-// A variance is never a difference of two large numbers: moments are taken around a value near to the mean, here that of a
-// vector, and merged by Chan's formula.
-
-namespace warp {
-
-// Over the lanes that have parts of one statistic, the same in each of them: all of a warp (kFirstDistance is 1 and
-// kEndDistance 32), or those that these constants say. Neighbours first, so that the order is fixed.
+// Sums over lanes, threads, neighbouring channels (one of each lane), the blocks of a channel, and these of all samples.
 template <class Number>
-__device__ inline Number sum(Number x) {
-#pragma unroll
-  for (int distance = kFirstDistance; distance < kEndDistance; distance *= 2)
-    x += __shfl_xor_sync(0xffffffffu, x, distance);
+__device__ inline Number warp_sum(Number x) {
+  for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
-}  // namespace warp
-
-constexpr int kChains = 2;
-
-template <class Number>
-__device__ inline Number sum_of(const Number (&chains)[kChains]) {
-  return chains[0] + chains[kChains - 1];
+__device__ inline float block_sum(float x) {
+  __shared__ float sums[kThreads / 32];
+  x = warp_sum(x);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = sums[0];
+  for (int i = 1; i < kThreads / 32; ++i) x += sums[i];
+  return x;
+}
+template <int kChannels>
+__device__ inline float group_sum(float x) {
+  float sum = 0;
+  for (int i = 0; i < kChannels; ++i)
+    sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
+  return sum;
+}
+template <int kParts>
+__device__ inline float channel_sum(const float* blocks) {
+  float sum = 0;
+  for (int i = 0; i < kParts; ++i) sum += blocks[i];
+  return sum;
+}
+template <int kParts>
+__device__ inline double batch_sum(const float* blocks, int samples, int channels) {
+  double sum = 0;
+  for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
+    sum += blocks[i / kParts * channels * kParts + i % kParts];
+  return warp_sum(sum);
 }
 
-template <class Number>
-struct Sum {
-  Number first;
-
-  __device__ void clear() { first = 0; }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken) {
-    Number chains[kChains] = {};
-#pragma unroll
-    for (int i = 0; i < kElements; ++i)
-      if (taken >> i & 1) chains[i % kChains] += values[i];
-    first += sum_of(chains);
-  }
-  template <class Other>
-  __device__ void merge(const Sum<Other>& other) {
-    first += other.first;
-  }
-  __device__ void merge_lanes() { first = warp::sum(first); }
-};
-
-// first: the mean; second: the sum of squared deviations from it.
-template <class Number>
+// Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
+// adds elements `mean` is the begin of them; where that is far from the mean, so is the variance large.
 struct Moments {
-  Number first, second, count;
-
-  __device__ void clear() { first = second = count = 0; }
-  template <class Other>
-  __device__ void merge(const Moments<Other>& other) {
-    if (other.count == 0) return;
-    const Number whole = count + other.count;
-    const Number part = share((Number)other.count, whole);
-    const Number distance = other.first - first;
-    second += other.second + distance * distance * (count * part);
-    first = count == 0 ? other.first : first + distance * part;
-    count = whole;
-  }
-  // Around the mean of all lanes: the deviations of their means count as those of their elements do.
-  __device__ void merge_lanes() {
-    const Number whole = warp::sum(count);
-    const Number mean = warp::sum(first * share(count, whole));
-    const Number distance = first - mean;
-    second = warp::sum(second + (count == 0 ? (Number)0 : count * distance * distance));
-    first = mean;
-    count = whole;
+  float mean = 0, rest = 0, squares = 0, count = 0;
+  __device__ void add(float value) {
+    if (count == 0) mean = value;
+    const float distance = value - mean;
+    rest += distance;
+    squares += distance * distance;
+    count += 1;
   }
 };
 
-constexpr unsigned int kAllElements = (1u << kElements % 32) - 1;
-
-namespace warp {
-
-// The statistics of all lanes, in each of them.
-template <class Sums>
-__device__ inline Sums merge(Sums sums) {
-  sums.merge_lanes();
-  return sums;
+// Those of all parts, of which each thread has one and `sum` adds up what they have: the deviations of means count, too.
+template <class Sum>
+__device__ inline Moments merged(const Moments& own, Sum sum) {
+  const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
+  const float count = sum(own.count), weight = own.count / count, rough = sum(near * weight);
+  const float mean = rough + sum((near - rough) * weight), distance = near - mean;
+  return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// What lane 0 has.
-template <class Value>
-__device__ inline Value from_first(const Value& value) {
-  Value result;
-  const unsigned int* from = reinterpret_cast<const unsigned int*>(&value);
-  unsigned int* to = reinterpret_cast<unsigned int*>(&result);
-#pragma unroll
-  for (int i = 0; i < (int)(sizeof(Value) / 4); ++i) to[i] = __shfl_sync(0xffffffffu, from[i], 0);
-  return result;
-}
-}  // namespace warp
-
-// Statistics while a thread takes elements one after the other; `settled` gives what is merged.
-
-template <class Statistic>
-struct Running : Statistic {
-  // `begins`: perhaps the first elements of all.
-  __device__ void add(const real (&values)[kElements], unsigned int taken, bool begins) {
-    Statistic::add(values, taken);
-  }
-  __device__ Statistic settled() const { return *this; }
-};
-
-// Sums around one of the thread's own elements, or the mean of its first ones: where that is far from the mean of all, so
-// is the variance large of which they are a part, so that nothing is lost to the difference of two large numbers.
-template <class Number>
-struct Running<Moments<Number>> {
-  Number pivot;
-  Number sums[kChains], squares[kChains];
-  int count;
-
-  __device__ void clear() {
-    pivot = 0;
-    count = 0;
-#pragma unroll
-    for (int i = 0; i < kChains; ++i) sums[i] = squares[i] = 0;
-  }
-  __device__ void add(const Number (&values)[kElements], unsigned int taken, bool begins) {
-    if (begins && count == 0) {
-#pragma unroll
-      for (int i = kElements - 1; i >= 0; --i)
-        if (taken >> i & 1) pivot = values[i];
-      if (taken == kAllElements) {
-        Number rest = 0;
-#pragma unroll
-        for (int i = 1; i < kElements; ++i) rest += values[i] - pivot;
-        pivot += rest * ((Number)1 / kElements);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kElements; ++i) {
-      if (!(taken >> i & 1)) continue;
-      const Number distance = values[i] - pivot;
-      sums[i % kChains] += distance;
-      squares[i % kChains] += distance * distance;
-    }
-    count += __popc(taken);
-  }
-  __device__ Moments<Number> settled() const {
-    if (count == 0) return Moments<Number>{0, 0, 0};
-    const Number mean = quotient(sum_of(sums), (Number)count);
-    const Number squared = sum_of(squares) - sum_of(sums) * mean;
-    return Moments<Number>{pivot + mean, squared < 0 ? (Number)0 : squared, (Number)count};
-  }
-};
-
-// Copies from memory to shared memory that go on beside the arithmetic (cp.async). A thread waits for its own copies
-// alone, and reads nothing but what it has copied itself, so that no barrier is needed.
-
-namespace thread {
-
-// Begins to copy one vector of four bytes and more to an address in shared memory.
-template <class Copied>
-__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) {
-  const char* from = reinterpret_cast<const char*>(memory);
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
-}
-
-// What lies at an address in shared memory.
-template <class Copied>
-__device__ inline Copied read_shared(unsigned int shared) {
-  Copied copied;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(copied.words[0]), "=r"(copied.words[1]), "=r"(copied.words[2]), "=r"(copied.words[3])
-               : "r"(shared)
-               : "memory");
-  return copied;
-}
-
-// Ends a group of copies.
-__device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int kPending>
-__device__ inline void copy_wait_constant() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// Waits until at most `pending` of the groups that were committed last are under way, or fewer.
-__device__ inline void copy_wait(int pending) {
-  if (pending >= 8)
-    copy_wait_constant<8>();
-  else if (pending >= 4)
-    copy_wait_constant<4>();
-  else if (pending >= 2)
-    copy_wait_constant<2>();
-  else
-    copy_wait_constant<0>();
-}
-}  // namespace thread
-
-// A chunk of a warp: kPieces vectors of each lane, the lanes' beside each other, piece behind piece. The first of this lane is
-// `element` of a unit that has `elements`; vectors behind the unit are left out.
-
-// Begins to copy to this thread's column of shared memory, at `slot`.
-template <class Element>
-__device__ inline void copy_pieces(unsigned int slot, const Element* from, Count element, Count elements) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      thread::copy_begin_at(slot + (i * kThreads + threadIdx.x) * (unsigned int)sizeof(Vector<Element>),
-                            reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
-}
-
-// What was copied there.
-template <class Element>
-__device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[kPieces]) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
-                                                                (unsigned int)sizeof(Vector<Element>));
-}
-
-// The same from memory.
-template <class Element>
-__device__ inline void read_pieces(const Element* from, Count element, Count elements,
-                                   Vector<Element> (&pieces)[kPieces]) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    if (element + i * 32 * kVector < elements)
-      pieces[i] = load_vector(reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
-}
-
-// Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
-// All blocks of a team run at the same time. A small team is a cluster (kCluster blocks, where that is above 1): its blocks
-// read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
-//
-// A word in a team's list stands beside a tag, the number of the round, and both are written and read at once (8 bytes): who
-// finds the tag has the word, without a barrier or a fence. Lists are zero at the start of the launch, so that no tag of
-// another launch is taken for one of this.
-
-struct Team {
-  int size;           // blocks
-  int member;         // this block among them
-  int number, count;  // this team among all
-};
-
-__device__ inline Team team_of_block(int size) {
-  Team team;
-  team.size = size;
-  team.number = (int)blockIdx.x / size;
-  team.member = (int)blockIdx.x - team.number * size;
-  team.count = (int)gridDim.x / size;
-  return team;
-}
-
-namespace team {
-
-template <class Value>
-constexpr int kWordsOf = (int)(sizeof(Value) / 4);
-
-// Lane 0's value, into its place of a list.
-template <class Value>
-__device__ inline void give(uint2* place, const Value& value, unsigned int tag) {
-  const unsigned int* words = reinterpret_cast<const unsigned int*>(&value);
-#pragma unroll
-  for (int i = 0; i < kWordsOf<Value>; ++i)
-    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(place + i), "r"(words[i]), "r"(tag)
-                 : "memory");
-}
-
-// Waits for values of other blocks, `count` of them and at most kCount, `stride` words apart. All words are asked for
-// before the first is looked at.
-template <class Value, int kCount>
-__device__ inline void take(const uint2* place, int stride, int count, unsigned int tag,
-                            Value (&values)[kCount]) {
-  bool waiting = true;
-  while (waiting) {
-    unsigned int found[kCount][kWordsOf<Value>];
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      unsigned int* words = reinterpret_cast<unsigned int*>(&values[i]);
-#pragma unroll
-      for (int k = 0; k < kWordsOf<Value>; ++k)
-        if (i < count)
-          asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-                       : "=r"(words[k]), "=r"(found[i][k])
-                       : "l"(place + i * stride + k)
-                       : "memory");
-    }
-    waiting = false;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i)
-#pragma unroll
-      for (int k = 0; k < kWordsOf<Value>; ++k)
-        if (i < count && found[i][k] != tag) waiting = true;
-  }
-}
-}  // namespace team
-
-namespace grid {
-
-// True in the last of `count` blocks that comes here; it sees what all others have written before. `finished` is zero at
-// the start of the launch.
-__device__ inline bool is_last_of(unsigned int* finished, unsigned int count) {
+// Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
+__device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
-    last = atomicAdd(finished, 1u) == count - 1;
+    last = atomicAdd(arrived, 1u) == count - 1;
+    while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
   return last;
 }
+"""
 
-// Of the grid.
-__device__ inline bool is_last_block(unsigned int* finished) { return is_last_of(finished, gridDim.x); }
-}  // namespace grid
-
-// Who works a unit's statistics out: all of the block, or one warp of it while the others go on. kThreads and kWarps are
-// those of the block.
-
-struct Block {
-  static constexpr int kCrewThreads = kThreads, kCrewWarps = kWarps;
-  static __device__ int thread() { return (int)threadIdx.x; }
-  static __device__ int warp() { return (int)threadIdx.x / 32; }
-  static __device__ void sync() { __syncthreads(); }
-};
-struct Warp {
-  static constexpr int kCrewThreads = 32, kCrewWarps = 1;
-  static __device__ int thread() { return (int)threadIdx.x % 32; }
-  static __device__ int warp() { return 0; }
-  static __device__ void sync() { __syncwarp(); }
-};
-
-// The same in all lanes, so that the compiler knows it.
-__device__ inline bool is_first_warp() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) == 0; }
-
-// Statistics of groups of kGroup of kChannels channels, one warp a group: `state(c)` is what a channel has, and all channels
-// get their group's.
-template <class Crew, int kChannels, int kGroup, class Statistic, class State>
-__device__ inline void merge_groups(Statistic* to, const State& state) {
-  for (int group = Crew::warp(); group < kChannels / kGroup; group += Crew::kCrewWarps) {
-    const int begin = group * kGroup + (int)threadIdx.x % 32, end = (group + 1) * kGroup;
-    Statistic total;
-    total.clear();
-    for (int c = begin; c < end; c += 32) total.merge(state(c));
-    total = warp::from_first(warp::merge(total));
-    for (int c = begin; c < end; c += 32) to[c] = total;
+FORWARD = r"""
+__global__ void __launch_bounds__(kThreads, 3)
+    plain(const float* group_norm_weight, const float* group_norm_bias, const float* x,
+          float* group_norm_mean, float* group_norm_rstd, float* group_norm, Moments* blocks_relu,
+          unsigned int* arrived, long long positions, long long units) {
+  extern __shared__ float4 kept[];
+  __nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait
+  for (int unit = blockIdx.x / 32; unit < units; unit += gridDim.x / 32) {
+    const int own = blockIdx.x % 32 / 2, n = unit / 8, first = unit % 8 * 16;
+    const int c = first + min((int)threadIdx.x % 32, 15);
+    const long long base = (n * 128ll + first + own) * positions, part = blockIdx.x % 2;
+    const long long begin = base + part * positions / 4 / 2 * 4,
+                    end = base + (part + 1) * positions / 4 / 2 * 4;
+    keep(begin, end, {x}, kept);
+    const float own_group_norm_weight = group_norm_weight[first + own];
+    const float own_group_norm_bias = group_norm_bias[first + own];
+    // Sweep: load x -> moments of relu for each n,c
+    Moments relu_sums;
+    sweep(begin, end, {x}, nullptr, kept, [&](const float(&in)[1]) {
+      const float x = in[0];
+      relu_sums.add(x <= 0.0f ? 0.0f : x);
+      return 0.0f;
+    });
+    blocks_relu[unit * 32 + blockIdx.x % 32] = merged(relu_sums, block_sum);
+    arrive(arrived + unit, 32, true);
+    const Moments group_relu =
+        merged(threadIdx.x < 32 ? blocks_relu[unit * 32 + threadIdx.x] : Moments(), block_sum);
+    const float rstd_relu_c = rsqrtf(group_relu.squares * (float)(1.0 / (16 * positions)) + 1e-05f);
+    if (blockIdx.x % 32 == 0 && threadIdx.x < 16) {
+      group_norm_mean[n * 8 + c / 16] = group_relu.mean;
+      group_norm_rstd[n * 8 + c / 16] = rstd_relu_c;
+    }
+    // Sweep: load x -> output group_norm
+    const float own_mean_relu = __shfl_sync(~0u, group_relu.mean, own);
+    const float own_rstd_relu = __shfl_sync(~0u, rstd_relu_c, own);
+    sweep(begin, end, {x}, group_norm, kept, [&](const float(&in)[1]) {
+      const float x = in[0];
+      return (((x <= 0.0f ? 0.0f : x) - own_mean_relu) * (own_rstd_relu * own_group_norm_weight)) +
+             own_group_norm_bias;
+    });
   }
 }
 """
 
-ROWS = r"""
-// rows: sweeps of a block over tensors whose positions lie one behind the other, unit by unit.
-//
-// A unit is kUnitChannels channels of one sample, in memory one run of kUnitChannels * positions elements. A team of
-// thread blocks works on it: every warp has a run of neighbouring chunks of kPieces times 32 vectors, every lane one vector
-// of each piece.
-// A chunk is copied into the lane's own column of shared memory long before its turn, also chunks of the team's next
-// unit, and stays there for the later sweeps of its unit; where a unit is larger than all columns, its first chunks are read
-// from memory by each sweep. The first sweep of the next unit goes on beside the last one of a unit, so that memory is
-// never waited for by all warps at once. Statistics are merged lane by lane, warp by warp, block by block, in an order that
-// depends on the shapes alone.
-//
-// Before this stand the constants (kThreads, kRing, kUnitChannels, ...), Arguments, Inputs (what lies in the ring) and
-// UnitValues; behind it the program of each sweep, the finalise steps and `run_units`, which calls what is here in the
-// plan's order; last the kernel, device/rows.cu.
-
-constexpr int kTaken = 3;  // parts of a team's list that a lane asks for at once
-
-constexpr int kPiece = 32 * kVector;      // elements of a warp's piece
-constexpr int kChunk = kPieces * kPiece;  // and of its chunk
-
-// The warps of a team, or its blocks, that have elements of a channel.
-struct Range {
-  int first, last;
-};
-
-// The units of this kernel and every warp's share of one. Elements of a unit are counted by `Count`.
-struct Shares {
-  Count positions;  // of a channel
-  Count elements;   // of a unit
-  int steps;        // chunks of a warp
-  int again;        // of these, the first, that are never in the ring
-  int lead;  // chunks by which the next unit's first sweep is before this one's last, or behind it (below 0)
-  int warp;  // this one, by its number in the team
-  int chunks;         // that it has, fewer than `steps` at the unit's end
-  int warp_channel;   // the first channel of its share,
-  int block_channel;  // and of its block's
-
-  // The first element of a warp's share, by its number in the team.
-  __device__ Count begin(int warp) const { return (Count)warp * steps * kChunk; }
-  // What one statistic is taken of: a channel, or the unit.
-  template <class Sums>
-  __device__ Count span() const {
-    return Sums::kChannels == 1 ? elements : positions;
-  }
-  // The first statistic that the block has a part of.
-  template <class Sums>
-  __device__ int first_span() const {
-    return Sums::kChannels == 1 ? 0 : block_channel;
-  }
-  // Those that have elements of a span; `share` is what each of them has at most.
-  __device__ Range having(int number, Count span, Count share) const {
-    const Count first = number * span;
-    return {(int)(first / share), (int)((first + span - 1) / share)};
-  }
-};
-
-__device__ inline Shares shares_of(const Arguments& a, const Team& team) {
-  Shares shares = {(Count)a.positions, (Count)(kUnitChannels * a.positions), (int)a.steps, (int)a.again,
-                   (int)a.lead};
-  shares.warp = team.member * kWarps + (int)threadIdx.x / 32;
-  const Count left = shares.elements - shares.begin(shares.warp);
-  const Count chunks = left <= 0 ? 0 : (left + kChunk - 1) / kChunk;
-  shares.chunks = chunks < shares.steps ? (int)chunks : shares.steps;
-  shares.warp_channel = (int)(shares.begin(shares.warp) / shares.positions);
-  shares.block_channel = (int)(shares.begin(team.member * kWarps) / shares.positions);
-  return shares;
-}
-
-// Of a sweep that takes no statistics, and of one that takes nothing of channels.
-struct NoSums {
-  static constexpr int kChannels = kUnitChannels;
-};
-struct NoChannel {};
-
-// A unit in this block.
-struct Unit {
-  int n;
-  int first_channel;
-  long long begin;  // its first element
-  UnitValues* values;
-};
-
-// The unit that a team takes in a round; statistics of two rounds stand side by side.
-__device__ inline Unit unit_of_round(const Shares& shares, const Team& team, int round, Shared& shared) {
-  constexpr unsigned int kInSample = kChannels / kUnitChannels;
-  const long long number = team.number + round * (long long)team.count;
-  const unsigned int n = (unsigned int)number / kInSample;
-  return {(int)n, (int)((unsigned int)number - n * kInSample) * kUnitChannels, number * shares.elements,
-          &shared.values[round % 2]};
-}
-
-// This thread's columns of shared memory: copies in the order of their use, over all units of the team. Slots are counted
-// in bytes from the first.
-struct Ring {
-  unsigned int column;  // where they begin
-  int issued;           // the slot of the next copy
-  int visited;          // that which a first sweep takes next
-  int kept;             // the oldest that waits for later sweeps
-  int pending;          // copies under way, and those that a first sweep has not taken yet
-  int copies;           // of this unit that are still to come
-  int units;            // and units
-  Count copied;         // the element of the next copy, in its unit
-  long long offset;     // and in the tensors
-
-  __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
-};
-
-// Begins the next copy, where there is one.
-__device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
-  if (ring.units == 0) return;
-  copy_inputs(a, ring.offset, ring.copied, shares.elements, ring.column + ring.issued);
-  thread::copy_commit();
-  ring.issued = Ring::next(ring.issued);
-  ++ring.pending;
-  ring.copied += kChunk;
-  ring.offset += kChunk;
-  if (--ring.copies > 0) return;
-  ring.copies = shares.chunks - shares.again;
-  --ring.units;
-  const Count share = (Count)ring.copies * kChunk;
-  ring.copied -= share;
-  ring.offset += team.count * (long long)shares.elements - share;
-}
-
-__device__ inline Ring ring_of_thread(const Arguments& a, const Shares& shares, const Team& team, int rounds,
-                                      const char* column) {
-  Ring ring = {};
-  // Held in a register: the compiler would work it out anew at each use.
-  asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
-  ring.copies = shares.chunks - shares.again;
-  ring.units = ring.copies > 0 ? rounds : 0;
-  const Count element =
-      shares.begin(shares.warp) + (Count)shares.again * kChunk + (Count)(threadIdx.x % 32) * kVector;
-  ring.copied = element;
-  ring.offset = team.number * (long long)shares.elements + element;
-#pragma unroll 1
-  for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team);
-  return ring;
-}
-
-// Where the blocks of a team put their statistics of one sweep and round: those of each channel, or of the unit.
-template <class Sums>
-struct TeamList {
-  Sums* totals;      // of the unit
-  uint2* words;      // of all its blocks: one place for each pair of block and channel
-  unsigned int tag;  // beside each word
-};
-
-// Lists in turn: who writes the next but one knows that this one is read.
-template <class Sums>
-__device__ inline TeamList<Sums> team_list(Sums* totals, uint2* lists, const Team& team, int round) {
-  uint2* words = lists + (team.number * 2 + round % 2) * (Sums::kChannels + team.size) * team::kWordsOf<Sums>;
-  return {totals, words, round + 1u};
-}
-
-// The block's statistics out of its warps' list, one warp a channel: into the unit's totals where the block is alone, else
-// into the team's list. All of the block's warps have ended their sweep.
-template <class Crew, class Sums>
-__device__ inline void give_statistics(const Shares& shares, const Team& team, const Sums* list,
-                                       const TeamList<Sums>& to) {
-  const int lane = threadIdx.x % 32;
-  const int first_warp = team.member * kWarps;
-  const Count span = shares.span<Sums>();
-  const int first = shares.first_span<Sums>();
-  const Count end = shares.begin(first_warp + kWarps);
-  for (int channel = first + Crew::warp(); channel < Sums::kChannels && channel * span < end;
-       channel += Crew::kCrewWarps) {
-    const Range warps = shares.having(channel, span, (Count)shares.steps * kChunk);
-    Sums total;
-    total.clear();
-    if (lane < kWarps && warps.first <= first_warp + lane && first_warp + lane <= warps.last)
-      total.merge(list[channel - first + lane]);
-    total.merge_lanes();
-    if (lane != 0) continue;
-    if (team.size == 1)
-      to.totals[channel] = total;
-    else
-      team::give(to.words + (channel + team.member) * team::kWordsOf<Sums>, total, to.tag);
-  }
-}
-
-// The same by all of the block, where its warps may still be at their sweep: by the first warp where there is one
-// statistic.
-template <class Sums>
-__device__ inline void give_by_block(const Shares& shares, const Team& team, const Sums* list,
-                                     const TeamList<Sums>& to) {
-  __syncthreads();
-  if constexpr (Sums::kChannels > 1)
-    give_statistics<Block>(shares, team, list, to);
-  else if (is_first_warp())
-    give_statistics<Warp>(shares, team, list, to);
-}
-
-// The team's statistics of a channel, in every lane of a warp.
-template <class Sums>
-__device__ inline Sums of_team(const Shares& shares, const TeamList<Sums>& from, int channel) {
-  const Range blocks = shares.having(channel, shares.span<Sums>(), shares.begin(kWarps));
-  Sums total;
-  total.clear();
-  for (int member = blocks.first + (int)threadIdx.x % 32; member <= blocks.last; member += 32 * kTaken) {
-    Sums parts[kTaken];
-    team::take(from.words + (channel + member) * team::kWordsOf<Sums>, 32 * team::kWordsOf<Sums>,
-               (blocks.last - member) / 32 + 1, from.tag, parts);
-#pragma unroll
-    for (int i = 0; i < kTaken; ++i)
-      if (member + 32 * i <= blocks.last) total.merge(parts[i]);
-  }
-  __syncwarp();
-  total.merge_lanes();
-  return total;
-}
-
-// The unit's totals out of the team's list, one warp a channel, as soon as the other blocks have given theirs. A cluster has
-// waited for them.
-template <class Crew, class Sums>
-__device__ inline void take_statistics(const Shares& shares, const Team& team, const TeamList<Sums>& from) {
-  if (team.size > 1) {
-    for (int channel = Crew::warp(); channel < Sums::kChannels; channel += Crew::kCrewWarps) {
-      const Sums total = of_team(shares, from, channel);
-      if (threadIdx.x % 32 == 0) from.totals[channel] = total;
-    }
-  }
-  Crew::sync();
-}
-
-// What a sweep takes for each channel of a unit, worked out once: what the tensors give, before the statistics are there,
-// and what these give. A thread of the crew works on the same channels in both and in the finalise steps between them.
-template <class Crew, class Sweep>
-__device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
-                                          typename Sweep::Channel* channels) {
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads)
-    Sweep::parameters(a, unit, c, channels[c]);
-}
-template <class Crew, class Sweep>
-__device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
-                                          typename Sweep::Channel* channels) {
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads)
-    Sweep::statistics(a, unit, c, channels[c]);
-}
-
-// Where a warp is in a sweep over its share of a unit.
-template <class Sweep>
-struct Walk {
-  const typename Sweep::Channel* channels;  // what the program takes for each channel of the unit, or 0
-  const typename Sweep::Channel* at;        // of these, that of the walk's channel
-  typename Sweep::Sums* list;               // of the block's statistics, or 0
-  Count element;                            // the warp's next
-  long long offset;                         // the lane's next, in the tensors
-  int channel;
-  Count channel_end;  // first element of the next channel
-  typename Sweep::Channel values;
-  typename Sweep::Running sums;
-};
-
-// What a walk goes over at a stretch: a channel, or the unit where channels make no difference to the sweep.
-template <class Sweep>
-__device__ inline Count stretch(const Shares& shares) {
-  return Sweep::kByChannel ? shares.positions : shares.elements;
-}
-
-template <class Sweep>
-__device__ inline Walk<Sweep> begin_walk(const Shares& shares, const Unit& unit,
-                                         const typename Sweep::Channel* channels,
-                                         typename Sweep::Sums* list) {
-  Walk<Sweep> walk;
-  walk.channels = channels;
-  walk.list = list;
-  walk.element = shares.begin(shares.warp);
-  walk.offset = unit.begin + walk.element + (Count)(threadIdx.x % 32) * kVector;
-  walk.channel = Sweep::kByChannel ? shares.warp_channel : 0;
-  walk.channel_end = (walk.channel + 1) * stretch<Sweep>(shares);
-  walk.at = channels + walk.channel;
-  if (channels && shares.chunks > 0) walk.values = *walk.at;
-  if constexpr (Sweep::kStatistics) walk.sums.clear();
-  return walk;
-}
-
-// Adds the warp's statistics of a channel to the block's list: one place for each pair of warp and channel.
-template <class Sweep>
-__device__ inline void flush(const Shares& shares, Walk<Sweep>& walk) {
-  if constexpr (Sweep::kStatistics) {
-    typedef typename Sweep::Sums Sums;
-    const Sums total = warp::merge(walk.sums.settled());
-    const int number = Sums::kChannels == 1 ? 0 : walk.channel - shares.block_channel;
-    if (threadIdx.x % 32 == 0) walk.list[number + (int)threadIdx.x / 32] = total;
-    walk.sums.clear();
-  }
-}
-
-template <class Sweep>
-__device__ inline void next_channel(const Shares& shares, Walk<Sweep>& walk) {
-  if (Sweep::Sums::kChannels > 1) flush(shares, walk);
-  ++walk.channel;
-  walk.channel_end += shares.positions;
-  // By a place that moves: of `channels[channel]` ptxas 13.0 makes code that takes the channel behind it.
-  if (walk.channels && walk.channel < kUnitChannels) walk.values = *++walk.at;
-}
-
-// The elements of the walk's next chunk, piece by piece.
-template <class Sweep>
-__device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Sweep>& walk,
-                             const Inputs& inputs) {
-  const Count element = walk.element;
-  const Count mine = element + (Count)(threadIdx.x % 32) * kVector;
-  const long long offset = walk.offset;
-  walk.element += kChunk;
-  walk.offset += kChunk;
-  if (Sweep::kByChannel)
-    while (walk.channel_end <= element) next_channel(shares, walk);
-  const Count length = stretch<Sweep>(shares);
-  if (element + kChunk <= walk.channel_end) {
-#pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) {
-      real results[Sweep::kResults][kVector];
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) Sweep::program(walk.values, inputs, piece, i, results);
-      if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
-      Sweep::store(a, offset + piece * kPiece, results);
-    }
-    return;
-  }
-  // Channels end inside the chunk, or the unit does.
-#pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece) {
-    const Count first = mine + piece * kPiece;
-    if (element + piece * kPiece >= shares.elements) break;
-    const Count piece_end = element + (piece + 1) * kPiece;
-    const Count end = piece_end < shares.elements ? piece_end : shares.elements;
-    while (walk.channel_end <= element + piece * kPiece) next_channel(shares, walk);
-    real results[Sweep::kResults][kVector];
-    while (true) {
-      const Count begin = walk.channel_end - length;
-      unsigned int taken = 0;
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) {
-        if (first + i < begin || first + i >= walk.channel_end) continue;
-        taken |= 1u << i;
-        Sweep::program(walk.values, inputs, piece, i, results);
+BACKWARD = r"""
+__global__ void __launch_bounds__(kThreads, 3)
+    plain(const float* group_norm_weight, const float* group_norm_mean, const float* group_norm_rstd,
+          const float* d_group_norm, const float* x, float* d_group_norm_weight, float* d_group_norm_bias,
+          float* d_x, float* blocks_d_group_norm, float* blocks_value4, unsigned int* arrived,
+          long long units, long long samples, long long positions) {
+  extern __shared__ float4 kept[];
+  __nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait
+  for (int unit = blockIdx.x / 64; unit < units; unit += gridDim.x / 64) {
+    const int own = blockIdx.x % 64 / 4, n = unit / 8, first = unit % 8 * 16;
+    const int c = first + min((int)threadIdx.x % 32, 15);
+    const long long base = (n * 128ll + first + own) * positions, part = blockIdx.x % 4;
+    const long long begin = base + part * positions / 4 / 4 * 4,
+                    end = base + (part + 1) * positions / 4 / 4 * 4;
+    keep(begin, end, {d_group_norm, x}, kept);
+    const float own_group_norm_weight = group_norm_weight[first + own];
+    // Sweep: load d_group_norm, x -> sum of d_group_norm for each n,c; sum of value4 for each n,c
+    const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 8 + c / 16], own);
+    const float own_group_norm_rstd = __shfl_sync(~0u, group_norm_rstd[n * 8 + c / 16], own);
+    float sum_d_group_norm = 0, sum_value4 = 0;
+    sweep(begin, end, {d_group_norm, x}, nullptr, kept, [&](const float(&in)[2]) {
+      const float d_group_norm = in[0], x = in[1];
+      const float t9 = d_group_norm * (((x <= 0.0f ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd);
+      sum_d_group_norm += d_group_norm;
+      sum_value4 += t9;
+      return 0.0f;
+    });
+    blocks_d_group_norm[unit * 64 + blockIdx.x % 64] = block_sum(sum_d_group_norm);
+    blocks_value4[unit * 64 + blockIdx.x % 64] = block_sum(sum_value4);
+    arrive(arrived + unit, 64, true);
+    const float sum_d_group_norm_c = channel_sum<4>(blocks_d_group_norm + (n * 128 + c) * 4);
+    const float sum_value4_c = channel_sum<4>(blocks_value4 + (n * 128 + c) * 4);
+    const float mean_c =
+        group_sum<16>((sum_d_group_norm_c * (float)(1.0 / positions)) * group_norm_weight[c]) * 0.0625f;
+    const float mean2_c =
+        group_sum<16>(group_norm_weight[c] * (sum_value4_c * (float)(1.0 / positions))) * 0.0625f;
+    // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
+    if (blockIdx.x % 64 == 0 && arrive(arrived + units + unit % 8, samples, false))
+      for (int i = threadIdx.x / 32; i < 16; i += kThreads / 32) {
+        const int c = first + i;
+        d_group_norm_weight[c] = batch_sum<4>(blocks_value4 + c * 4, samples, 128);
+        d_group_norm_bias[c] = batch_sum<4>(blocks_d_group_norm + c * 4, samples, 128);
       }
-      if constexpr (Sweep::kStatistics) walk.sums.add(results, taken, true);
-      if (walk.channel_end >= end) break;
-      next_channel(shares, walk);
-    }
-    if (first < shares.elements) Sweep::store(a, offset + piece * kPiece, results);
+    // Sweep: load x, d_group_norm -> output d_x
+    const float own_mean = __shfl_sync(~0u, mean_c, own);
+    const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
+    sweep(begin, end, {d_group_norm, x}, d_x, kept, [&](const float(&in)[2]) {
+      const float d_group_norm = in[0], x = in[1];
+      const float t4 = x <= 0.0f ? 1 : 0;
+      const float t14 = ((t4 != 0 ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd * own_mean2;
+      return t4 != 0 ? 0.0f : (own_group_norm_rstd * (d_group_norm * own_group_norm_weight - own_mean - t14));
+    });
   }
-}
-
-// The inputs of a walk's next chunk from memory.
-template <class Sweep>
-__device__ inline Inputs read_next(const Arguments& a, const Shares& shares, const Walk<Sweep>& walk) {
-  return read_inputs(a, walk.offset, walk.element + (Count)(threadIdx.x % 32) * kVector, shares.elements);
-}
-
-// A chunk that came into the ring: the first sweep of its unit takes it when its copy has ended.
-__device__ inline Inputs take_visited(Ring& ring) {
-  thread::copy_wait(--ring.pending);
-  const Inputs inputs = ring_inputs(ring.column + ring.visited);
-  ring.visited = Ring::next(ring.visited);
-  return inputs;
-}
-
-// The last sweep lets go of the oldest chunk, and the next copy begins in its place.
-__device__ inline void release_kept(Ring& ring, const Arguments& a, const Shares& shares, const Team& team) {
-  ring.kept = Ring::next(ring.kept);
-  copy_next(ring, a, shares, team);
-}
-
-// A unit's first sweep, by itself. Where it is the only one (`kOnly`), nothing stays in the ring.
-template <bool kOnly, class Sweep>
-__device__ inline void sweep_first(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
-                                   Walk<Sweep>& walk) {
-#pragma unroll 1
-  for (int step = 0; step < shares.chunks; ++step) {
-    visit(a, shares, walk, kAgain && step < shares.again ? read_next(a, shares, walk) : take_visited(ring));
-    if (kOnly && (!kAgain || step >= shares.again)) release_kept(ring, a, shares, team);
-  }
-  if (shares.chunks > 0) flush(shares, walk);
-}
-
-// The last sweep of a unit, and beside it the first of the team's next one, `shares.lead` chunks before it or behind it.
-// When that has ended, its statistics are given to the team.
-template <class Last, class First>
-__device__ inline void sweep_last(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
-                                  Walk<Last>& last, Walk<First>& next, bool has_next,
-                                  const TeamList<typename First::Sums>& next_list) {
-  const int lead = has_next ? shares.lead : 0;
-  const unsigned int chunks = (unsigned int)shares.chunks;
-  const unsigned int next_chunks = has_next ? chunks : 0;
-  const int next_last = has_next && First::kStatistics ? shares.steps - 1 : -1;
-  const int end = lead < 0 ? shares.steps - lead : shares.steps;
-#pragma unroll 1
-  for (int i = lead > 0 ? -lead : 0; i < end; ++i) {
-    if ((unsigned int)i < chunks) {
-      visit(a, shares, last,
-            kAgain && i < shares.again ? read_next(a, shares, last) : ring_inputs(ring.column + ring.kept));
-      if (!kAgain || i >= shares.again) release_kept(ring, a, shares, team);
-    }
-    const int step = i + lead;
-    if ((unsigned int)step < next_chunks)
-      visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
-    if (step != next_last || step < 0) continue;
-    if (shares.chunks > 0) flush(shares, next);
-    if constexpr (First::kStatistics) give_by_block(shares, team, next.list, next_list);
-  }
-  if (shares.chunks > 0) flush(shares, last);
-}
-"""
-
-ROWS_KERNEL = r"""
-// The kernel `rows`: every team takes its units in turn; see device/rows.cuh. Shared memory holds the statistics of two
-// units, then the ring.
-
-__global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant__ Arguments a) {
-  extern __shared__ __align__(128) char memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
-  const Team team = team_of_block((int)a.team);
-  const Shares shares = shares_of(a, team);
-  const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
-  Ring ring = ring_of_thread(a, shares, team, rounds, memory + kSharedBytes);
-  run_units(a, shares, team, ring, shared, rounds);
-}
-"""
-
-FORWARD_ROWS_1 = r"""
-typedef float real;
-constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
-              kElements = kVector, kRing = 14, kRingBytes = 32 * kThreads, kChannels = 128,
-              kUnitChannels = 16, kSharedBytes = 1664, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
-typedef int Count;
-"""
-
-FORWARD_ROWS_2 = r"""
-// Sweep 0: its statistics, and these while a thread adds elements to them.
-struct Sums0 {
-  static constexpr int kChannels = 1;
-  Moments<real> s4;
-  __device__ void clear() { s4.clear(); }
-  __device__ void merge(const Sums0& other) { s4.merge(other.s4); }
-  __device__ void merge_lanes() { s4.merge_lanes(); }
-};
-struct Running0 {
-  Running<Moments<real>> s4;
-  __device__ void clear() { s4.clear(); }
-  __device__ void add(const real (&results)[1][kElements], unsigned int taken, bool begins) {
-    s4.add(results[0], taken, begins);
-  }
-  __device__ Sums0 settled() const { return {s4.settled()}; }
-};
-// Sweep 1: what its program takes that does not vary over positions.
-struct Channel1 {
-  real group_norm_weight, group_norm_bias, mean_relu, rstd_relu;
-};
-
-// What a launch hands over.
-struct Arguments {
-  Tensor<float> x, group_norm_weight, group_norm_bias, group_norm, saved_group_norm_mean,
-      saved_group_norm_rstd;
-  long long rounds, rest, positions, team, steps, again, lead;
-  uint2* team_list0;
-  double number1;  // 1.0 / (16 * d * h * w)
-};
-
-// Vectors of each value in the ring: those at `offset` in the tensors, which is `element` of the unit.
-struct Inputs {
-  Vector<float> x[kPieces];
-};
-__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
-                                   unsigned int slot) {
-  copy_pieces(slot, a.x.data + offset, element, elements);
-}
-__device__ inline Inputs ring_inputs(unsigned int slot) {
-  Inputs inputs;
-  ring_pieces(slot, inputs.x);
-  return inputs;
-}
-__device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
-  Inputs inputs;
-  read_pieces(a.x.data + offset, element, elements, inputs.x);
-  return inputs;
-}
-
-// Statistics of one unit, one number for each of its channels.
-struct UnitValues {
-  Sums0 totals0[Sums0::kChannels];
-  real p8[kUnitChannels];
-  Channel1 channels1[kUnitChannels];
-};
-struct Shared {
-  UnitValues values[2];
-  Sums0 list0[2][Sums0::kChannels + kWarps];
-};
-static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
-"""
-
-FORWARD_ROWS_3 = r"""
-// Sweep 0: load x
-//   -> moments of relu for each n,c
-struct Sweep0 {
-  typedef Sums0 Sums;
-  typedef Running0 Running;
-  typedef NoChannel Channel;
-  static constexpr int kResults = 1;
-  static constexpr bool kByChannel = false, kStatistics = true;
-  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
-                                 real (&results)[kResults][kVector]) {
-    const real x = element_at(inputs.x[piece], i);
-    results[0][i] = x <= 0.0f ? 0.0f : x;
-  }
-  static __device__ void store(const Arguments& a, long long offset,
-                               const real (&results)[kResults][kVector]) {}
-};
-// Sweep 1: load x
-//   -> output group_norm
-struct Sweep1 {
-  typedef NoSums Sums;
-  typedef NoSums Running;
-  typedef Channel1 Channel;
-  static constexpr int kResults = 1;
-  static constexpr bool kByChannel = true, kStatistics = false;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
-    channel.group_norm_bias = to_real(a.group_norm_bias.at(unit.n, unit.first_channel + c));
-  }
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.mean_relu = unit.values->totals0[0].s4.first;
-    channel.rstd_relu = unit.values->p8[c];
-  }
-  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
-                                 real (&results)[kResults][kVector]) {
-    const real x = element_at(inputs.x[piece], i);
-    const real t10 =
-        ((x <= 0.0f ? 0.0f : x) - channel.mean_relu) * (channel.rstd_relu * channel.group_norm_weight);
-    results[0][i] = t10 + channel.group_norm_bias;
-  }
-  static __device__ void store(const Arguments& a, long long offset,
-                               const real (&results)[kResults][kVector]) {
-    store_vector(a.group_norm.data + offset, results[0]);
-  }
-};
-template <class Crew>
-__device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    const real p8_5 = unit.values->totals0[0].s4.second * (float)a.number1 + 1e-05f;
-    unit.values->p8[c] = reciprocal_root(p8_5);  // rstd(relu)
-  }
-  Crew::sync();
-  if (team.member != 0) return;
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    if ((unit.first_channel + c) % 16 == 0) {
-      assign(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16),
-             unit.values->totals0[0].s4.first);
-      assign(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16), unit.values->p8[c]);
-    }
-  }
-}
-// The plan's steps for the units that the team takes in turn.
-__device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
-                                 Shared& shared, int rounds) {
-  {
-    constexpr int round = 0;
-    const Unit unit = unit_of_round(shares, team, round, shared);
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, (NoChannel*)0, shared.list0[round % 2]);
-    sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[round % 2],
-                  team_list(unit.values->totals0, a.team_list0, team, round));
-    if (is_first_warp()) prepare_parameters<Warp, Sweep1>(a, unit, unit.values->channels1);
-  }
-  for (int round = 0; round < rounds; ++round) {
-    const Unit unit = unit_of_round(shares, team, round, shared);
-    if (is_first_warp()) {
-      take_statistics<Warp>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
-      finalise_1<Warp>(a, unit, team);
-      prepare_statistics<Warp, Sweep1>(a, unit, unit.values->channels1);
-    }
-    __syncthreads();
-    const bool has_next = round + 1 < rounds;
-    const Unit following = unit_of_round(shares, team, round + 1, shared);
-    if (has_next && is_first_warp())
-      prepare_parameters<Warp, Sweep1>(a, following, following.values->channels1);
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
-    Walk<Sweep0> next = begin_walk<Sweep0>(shares, following, (NoChannel*)0, shared.list0[(round + 1) % 2]);
-    sweep_last(a, shares, team, ring, walk, next, has_next,
-               team_list(following.values->totals0, a.team_list0, team, round + 1));
-  }
-}
-"""
-
-BACKWARD_ROWS_1 = r"""
-typedef float real;
-constexpr int kThreads = 384, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 1,
-              kElements = kVector, kRing = 18, kRingBytes = 32 * kThreads, kChannels = 128,
-              kUnitChannels = 16, kSharedBytes = 5120, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
-typedef int Count;
-"""
-
-BACKWARD_ROWS_2 = r"""
-// Sweep 0: what its program takes that does not vary over positions.
-struct Channel0 {
-  real saved_group_norm_mean, saved_group_norm_rstd;
-};
-// Sweep 0: its statistics, and these while a thread adds elements to them.
-struct Sums0 {
-  static constexpr int kChannels = kUnitChannels;
-  Sum<real> s10, s19;
-  __device__ void clear() { s10.clear(), s19.clear(); }
-  __device__ void merge(const Sums0& other) { s10.merge(other.s10), s19.merge(other.s19); }
-  __device__ void merge_lanes() { s10.merge_lanes(), s19.merge_lanes(); }
-};
-struct Running0 {
-  Running<Sum<real>> s10, s19;
-  __device__ void clear() { s10.clear(), s19.clear(); }
-  __device__ void add(const real (&results)[2][kElements], unsigned int taken, bool begins) {
-    s10.add(results[0], taken, begins), s19.add(results[1], taken, begins);
-  }
-  __device__ Sums0 settled() const { return {s10.settled(), s19.settled()}; }
-};
-// Sweep 1: what its program takes that does not vary over positions.
-struct Channel1 {
-  real group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd, mean, mean2;
-};
-
-// What a launch hands over.
-struct Arguments {
-  Tensor<float> d_group_norm, x, saved_group_norm_mean, saved_group_norm_rstd, group_norm_weight, d_x;
-  Tensor<double> sum_d_group_norm, sum_value4;
-  Tensor<float> d_group_norm_weight, d_group_norm_bias;
-  long long rounds, rest, positions, team, steps, again, lead;
-  unsigned int* finished;
-  uint2* team_list0;
-  double number1;     // 1.0 / (d * h * w)
-  long long number2;  // n
-};
-
-// Vectors of each value in the ring: those at `offset` in the tensors, which is `element` of the unit.
-struct Inputs {
-  Vector<float> d_group_norm[kPieces], x[kPieces];
-};
-__device__ inline void copy_inputs(const Arguments& a, long long offset, Count element, Count elements,
-                                   unsigned int slot) {
-  copy_pieces(slot, a.d_group_norm.data + offset, element, elements);
-  copy_pieces(slot + 16 * kThreads, a.x.data + offset, element, elements);
-}
-__device__ inline Inputs ring_inputs(unsigned int slot) {
-  Inputs inputs;
-  ring_pieces(slot, inputs.d_group_norm);
-  ring_pieces(slot + 16 * kThreads, inputs.x);
-  return inputs;
-}
-__device__ inline Inputs read_inputs(const Arguments& a, long long offset, Count element, Count elements) {
-  Inputs inputs;
-  read_pieces(a.d_group_norm.data + offset, element, elements, inputs.d_group_norm);
-  read_pieces(a.x.data + offset, element, elements, inputs.x);
-  return inputs;
-}
-
-// Statistics of one unit, one number for each of its channels.
-struct UnitValues {
-  Sums0 totals0[Sums0::kChannels];
-  Sum<real> p14[kUnitChannels], p15[kUnitChannels];
-  real p17[kUnitChannels];
-  Sum<real> p23[kUnitChannels], p24[kUnitChannels];
-  real p26[kUnitChannels];
-  Channel0 channels0[kUnitChannels];
-  Channel1 channels1[kUnitChannels];
-};
-struct Shared {
-  UnitValues values[2];
-  Sums0 list0[2][Sums0::kChannels + kWarps];
-};
-static_assert(sizeof(Shared) <= kSharedBytes, "the planner's count of shared memory");
-"""
-
-BACKWARD_ROWS_3 = r"""
-// Sweep 0: load d_group_norm, x
-//   -> sum of d_group_norm for each n,c
-//   -> sum of value4 for each n,c
-struct Sweep0 {
-  typedef Sums0 Sums;
-  typedef Running0 Running;
-  typedef Channel0 Channel;
-  static constexpr int kResults = 2;
-  static constexpr bool kByChannel = true, kStatistics = true;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {}
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.saved_group_norm_mean =
-        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16));
-    channel.saved_group_norm_rstd =
-        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16));
-  }
-  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
-                                 real (&results)[kResults][kVector]) {
-    const real d_group_norm = element_at(inputs.d_group_norm[piece], i);
-    const real x = element_at(inputs.x[piece], i);
-    const real t8 = ((x <= 0.0f ? 0.0f : x) - channel.saved_group_norm_mean) * channel.saved_group_norm_rstd;
-    results[0][i] = d_group_norm;
-    results[1][i] = d_group_norm * t8;
-  }
-  static __device__ void store(const Arguments& a, long long offset,
-                               const real (&results)[kResults][kVector]) {}
-};
-// Sweep 1: load x, d_group_norm
-//   -> output d_x
-struct Sweep1 {
-  typedef NoSums Sums;
-  typedef NoSums Running;
-  typedef Channel1 Channel;
-  static constexpr int kResults = 1;
-  static constexpr bool kByChannel = true, kStatistics = false;
-  static __device__ void parameters(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.group_norm_weight = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));
-  }
-  static __device__ void statistics(const Arguments& a, const Unit& unit, int c, Channel& channel) {
-    channel.saved_group_norm_mean =
-        to_real(a.saved_group_norm_mean.at(unit.n, (unit.first_channel + c) / 16));
-    channel.saved_group_norm_rstd =
-        to_real(a.saved_group_norm_rstd.at(unit.n, (unit.first_channel + c) / 16));
-    channel.mean = unit.values->p17[c];
-    channel.mean2 = unit.values->p26[c];
-  }
-  static __device__ void program(const Channel& channel, const Inputs& inputs, int piece, int i,
-                                 real (&results)[kResults][kVector]) {
-    const real x = element_at(inputs.x[piece], i);
-    const real d_group_norm = element_at(inputs.d_group_norm[piece], i);
-    const real t4 = x <= 0.0f ? 1 : 0;
-    const real t9 = ((t4 != 0 ? 0.0f : x) - channel.saved_group_norm_mean) * channel.saved_group_norm_rstd;
-    const real t15 = d_group_norm * channel.group_norm_weight - channel.mean - t9 * channel.mean2;
-    results[0][i] = t4 != 0 ? 0.0f : (channel.saved_group_norm_rstd * t15);
-  }
-  static __device__ void store(const Arguments& a, long long offset,
-                               const real (&results)[kResults][kVector]) {
-    store_vector(a.d_x.data + offset, results[0]);
-  }
-};
-template <class Crew>
-__device__ void finalise_1(const Arguments& a, const Unit& unit, const Team& team) {
-  Crew::sync();
-  if (team.member != 0) return;
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    assign(a.sum_d_group_norm.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s10.first);
-    assign(a.sum_value4.at(unit.n, unit.first_channel + c), unit.values->totals0[c].s19.first);
-  }
-}
-template <class Crew>
-__device__ void finalise_2(const Arguments& a, const Unit& unit) {
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    const real p12 = unit.values->totals0[c].s10.first * (float)a.number1;                   // part12
-    const real p13 = p12 * to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c));  // part13
-    unit.values->p14[c] = {p13};                                                             // sum(part13)
-  }
-  Crew::sync();
-  // sum of groups(sum(part13))
-  merge_groups<Crew, kUnitChannels, 16>(unit.values->p15,
-                                        [&](int c) { return Sum<real>{unit.values->p14[c].first}; });
-  Crew::sync();
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    unit.values->p17[c] = unit.values->p15[c].first * 0.0625f;                               // mean
-    const real p21 = unit.values->totals0[c].s19.first * (float)a.number1;                   // part21
-    const real p22 = to_real(a.group_norm_weight.at(unit.n, unit.first_channel + c)) * p21;  // part22
-    unit.values->p23[c] = {p22};                                                             // sum(part22)
-  }
-  Crew::sync();
-  // sum of groups(sum(part22))
-  merge_groups<Crew, kUnitChannels, 16>(unit.values->p24,
-                                        [&](int c) { return Sum<real>{unit.values->p23[c].first}; });
-  Crew::sync();
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    unit.values->p26[c] = unit.values->p24[c].first * 0.0625f;  // mean2
-  }
-}
-// Statistics of all units, worked out by one block.
-__device__ void finalise_all(const Arguments& a) {
-  // sum of groups(sum(value4))
-  for (int c = threadIdx.x; c < 128; c += blockDim.x) {
-    Sum<double> total;
-    total.clear();
-#pragma unroll 4
-    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_value4.at(n, c)});
-    assign(a.d_group_norm_weight.at(0, c), total.first);
-  }
-  __syncthreads();
-  // sum of groups(sum(d_group_norm))
-  for (int c = threadIdx.x; c < 128; c += blockDim.x) {
-    Sum<double> total;
-    total.clear();
-#pragma unroll 4
-    for (int n = 0; n < a.number2; ++n) total.merge(Sum<double>{a.sum_d_group_norm.at(n, c)});
-    assign(a.d_group_norm_bias.at(0, c), total.first);
-  }
-}
-// The plan's steps for the units that the team takes in turn.
-__device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
-                                 Shared& shared, int rounds) {
-  {
-    constexpr int round = 0;
-    const Unit unit = unit_of_round(shares, team, round, shared);
-    prepare_parameters<Block, Sweep0>(a, unit, unit.values->channels0);
-    prepare_statistics<Block, Sweep0>(a, unit, unit.values->channels0);
-    __syncthreads();
-    Walk<Sweep0> walk = begin_walk<Sweep0>(shares, unit, unit.values->channels0, shared.list0[round % 2]);
-    sweep_first<false>(a, shares, team, ring, walk);
-    give_by_block(shares, team, shared.list0[round % 2],
-                  team_list(unit.values->totals0, a.team_list0, team, round));
-  }
-  for (int round = 0; round < rounds; ++round) {
-    const Unit unit = unit_of_round(shares, team, round, shared);
-    prepare_parameters<Block, Sweep1>(a, unit, unit.values->channels1);
-    take_statistics<Block>(shares, team, team_list(unit.values->totals0, a.team_list0, team, round));
-    finalise_1<Block>(a, unit, team);
-    finalise_2<Block>(a, unit);
-    prepare_statistics<Block, Sweep1>(a, unit, unit.values->channels1);
-    __syncthreads();
-    const bool has_next = round + 1 < rounds;
-    const Unit following = unit_of_round(shares, team, round + 1, shared);
-    if (has_next) {
-      prepare_parameters<Block, Sweep0>(a, following, following.values->channels0);
-      prepare_statistics<Block, Sweep0>(a, following, following.values->channels0);
-      __syncthreads();
-    }
-    Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, unit.values->channels1, (NoSums*)0);
-    Walk<Sweep0> next =
-        begin_walk<Sweep0>(shares, following, following.values->channels0, shared.list0[(round + 1) % 2]);
-    sweep_last(a, shares, team, ring, walk, next, has_next,
-               team_list(following.values->totals0, a.team_list0, team, round + 1));
-  }
-  if (grid::is_last_block(a.finished)) finalise_all(a);
 }
 """
 
 HOST = r"""
-// Launches one of the kernels; returns CUDA's error, 0 for none.
-extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
-                      size_t shared_bytes, int cooperative, cudaStream_t stream) {
-  const void* const kernels[] = {(const void*)forward_rows::rows, (const void*)backward_rows::rows};
+// Launches one of the kernels; returns CUDA's error. Blocks with shared memory wait for each other.
+extern "C" int launch(int kernel, long long* words, unsigned int blocks, int bytes, cudaStream_t stream) {
+  const void* const kernels[] = {(const void*)forward::plain, (const void*)backward::plain};
   const void* entry = kernels[kernel];
+  void* parameters[32];
+  for (int i = 0; i < 32; ++i) parameters[i] = words + i;
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(entry, attribute, (int)shared_bytes)) return error;
-  if (!cooperative) return cudaLaunchKernel(entry, blocks, threads, &arguments, shared_bytes, stream);
-  return cudaLaunchCooperativeKernel(entry, blocks, threads, &arguments, shared_bytes, stream);
+  if (const cudaError_t error = cudaFuncSetAttribute(entry, attribute, bytes)) return error;
+  return cudaLaunchCooperativeKernel(entry, blocks, 256, parameters, bytes, stream);
 }
 """
 
-KERNELS = {
-    "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
-    "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
-}
-DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
-CUDA = DEVICE + HOST
+KERNELS = {"forward": (PLAIN, FORWARD), "backward": (PLAIN, BACKWARD)}
+CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 
 
 def lay_out(tensor):
@@ -1363,85 +301,44 @@ def lay_out(tensor):
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
-def zeros(x, *sizes):
-    """Memory of so many bytes each, all of them zero."""
-    sizes = [(size + 15) // 16 * 16 for size in sizes]
-    return x.new_zeros(sum(sizes), dtype=torch.uint8).split(sizes)
-
-
 @functools.cache
 def library():
     """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
     from torch.utils.cpp_extension import load_inline
 
-    options = {}
-    if "no_implicit_headers" in inspect.signature(load_inline).parameters:
-        options["no_implicit_headers"] = True  # without torch's headers it builds in seconds
+    bare = "no_implicit_headers"  # without torch's headers it builds in seconds
+    options = {bare: True} if bare in inspect.signature(load_inline).parameters else {}
     name = f"fuseblock_export_{hashlib.sha256(CUDA.encode()).hexdigest()[:16]}"
-    loaded = ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
-    number, size, address = ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
-    loaded.launch.argtypes = [number, ctypes.c_char_p, number, number, size, number, address]
-    return loaded
+    return ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
 
 
-def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
-    """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
-    words = []
-    for tensor, own in zip(tensors, axes.split(), strict=True):
-        sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
-        strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
-        words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
-    words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
-    packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
-    with torch.cuda.device(tensors[0].device):
-        stream = torch.cuda.current_stream().cuda_stream
-        number = list(KERNELS).index(kernel)
-        error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
+def launch(kernel, blocks, shared_bytes, arguments):
+    """Launches a kernel: addresses of tensors and numbers are its parameters."""
+    words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
+    packed = (ctypes.c_int64 * len(words))(*words)
+    with torch.cuda.device(arguments[0].device):
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        error = library().launch(list(KERNELS).index(kernel), packed, blocks, shared_bytes, stream)
     if error != 0:
         raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
-
-
-@functools.cache
-def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, again=True):
-    """Blocks of a team, teams at work, and chunks of a warp, of the least cost.
-
-    Costs are in the time in which a multiprocessor reads 16 KB, fitted to an H200. `ring`: chunks of a warp
-    that shared memory holds; `single`: one sweep keeps none; `again`: others may be read again, from L2.
-    """
-    best = (float("inf"), 1, 1, 1)
-    for team in range(1, blocks + 1):
-        teams, steps = min(blocks // team, units), -(-chunks // (team * warps))
-        kept = steps if single and ring else min(steps, ring)
-        if (team - 1) * warps * steps >= chunks or (kept < steps and not again):
-            continue  # a block without elements, or a unit that does not fit
-        rounds, reading = -(-units // teams), step_bytes / 16384 * steps
-        room = ring if single else ring - kept
-        merging = (0.4 if team == 1 else 2.4) + (0.5 if room < 4 and rounds > 1 else 0)
-        cost = rounds * (reading * (1 + 0.43 * (1 - kept / steps)) + merging) + 0.27 * reading
-        best = min(best, (cost + (0 if team == 1 else 1.3), team, teams, steps))
-    return best[1:]
 
 
 def takes(x, group_norm_weight, group_norm_bias):
     """Whether the kernels take these tensors."""
     tensors = (x, group_norm_weight, group_norm_bias)
-    if not x.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled():
-        return False
-    if any(t.device != x.device for t in tensors) or x.dim() != 5 or not x.numel():
-        return False
-    if any(t.dtype != torch.float32 for t in tensors):
+    if not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
-    multiprocessors = gpu.multi_processor_count
-    if gpu.major < 8 or gpu.shared_memory_per_multiprocessor < 233472:
-        return False
     return (
-        x.shape == (n, 128, d, h, w)
-        and group_norm_weight.shape == (128,)
-        and group_norm_bias.shape == (128,)
-        and 16 * d * h * w <= multiprocessors * 57344
-        and 16 * d * h * w < 1000000000
+        gpu.major >= 8
+        and gpu.shared_memory_per_multiprocessor >= 233472
+        and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
+        and [t.shape for t in tensors] == [(n, 128, d, h, w), (128,), (128,)]
+        and x.numel() > 0
+        and d * h * w % 4 == 0
+        and gpu.multi_processor_count * 3 >= 64
+        and 16 <= d * h * w < 1000000000
     )
 
 
@@ -1458,55 +355,39 @@ class Block(torch.autograd.Function):
     def forward(ctx, x, group_norm_weight, group_norm_bias):
         x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, d, h, w = x.shape
-        group_norm = x.new_empty((n, 128, d, h, w))
-        saved_group_norm_mean = x.new_empty((n, 8))
-        saved_group_norm_rstd = x.new_empty((n, 8))
+        group_norm = torch.empty_like(x)
+        group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 8), (n, 8)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        units = n * 8
-        chunks = (16 * d * h * w + 256 - 1) // 256
-        team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384, again=False)
-        (team_list0,) = zeros(x, (team > 1) * 2 * teams * (16 + team) * 24)
-        tensors = [x, group_norm_weight, group_norm_bias, group_norm, saved_group_norm_mean]
-        tensors += [saved_group_norm_rstd]
-        numbers = [units // teams, units % teams, d * h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
-        numbers += [team_list0, 1.0 / (16 * d * h * w)]
-        axes = "ncdhw c c ncdhw nc nc"
-        launch("forward_rows", team * teams, 512, 231040, team > 1, tensors, axes, numbers)
-        ctx.save_for_backward(x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd)
+        arrived = x.new_zeros(n * 8, dtype=torch.int32)
+        blocks_relu = x.new_empty((n * 256, 4))
+        arguments = [group_norm_weight, group_norm_bias, x, group_norm_mean, group_norm_rstd, group_norm]
+        arguments += [blocks_relu, arrived, d * h * w, n * 8]
+        launch("forward", min(multiprocessors * 3 // 32, n * 8) * 32, 75776, arguments)
+        ctx.save_for_backward(x, group_norm_weight, group_norm_mean, group_norm_rstd)
         return group_norm
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_group_norm):
-        x, group_norm_weight, saved_group_norm_mean, saved_group_norm_rstd = ctx.saved_tensors
+        x, group_norm_weight, group_norm_mean, group_norm_rstd = ctx.saved_tensors
         d_group_norm = lay_out(d_group_norm)
         n, _, d, h, w = x.shape
-        d_x = x.new_empty((n, 128, d, h, w))
-        d_group_norm_weight = x.new_empty((128,))
-        d_group_norm_bias = x.new_empty((128,))
+        d_x = torch.empty_like(x)
+        d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(128,), (128,)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        units = n * 8
-        chunks = (16 * d * h * w + 128 - 1) // 128
-        team, teams, steps = divide_rows(units, chunks, multiprocessors, 12, 18, 12288)
-        shapes = [(n, 128), (n, 128)]
-        sum_d_group_norm_memory, sum_value4_memory = (
-            x.new_empty(shape, dtype=torch.float64) for shape in shapes
-        )
-        finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (16 + team) * 16)
-        tensors = [d_group_norm, x, saved_group_norm_mean, saved_group_norm_rstd, group_norm_weight, d_x]
-        tensors += [sum_d_group_norm_memory, sum_value4_memory, d_group_norm_weight, d_group_norm_bias]
-        numbers = [units // teams, units % teams, d * h * w, team, steps, max(steps - 18, 0)]
-        numbers += [min(16 - min(steps, 18), steps), finished, team_list0, 1.0 / (d * h * w), n]
-        axes = "ncdhw ncdhw nc nc c ncdhw nc nc c c"
-        launch("backward_rows", team * teams, 384, 226304, team > 1, tensors, axes, numbers)
+        arrived = x.new_zeros(n * 8 + 8, dtype=torch.int32)
+        blocks_d_group_norm, blocks_value4 = x.new_empty((2, n * 512))
+        arguments = [group_norm_weight, group_norm_mean, group_norm_rstd, d_group_norm, x]
+        arguments += [d_group_norm_weight, d_group_norm_bias, d_x, blocks_d_group_norm, blocks_value4]
+        arguments += [arrived, n * 8, n, d * h * w]
+        launch("backward", min(multiprocessors * 3 // 64, n * 8) * 64, 75776, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias
 
 
 def block(x, group_norm_weight, group_norm_bias):
     """The block `relu | group_norm(8)`."""
-    if takes(x, group_norm_weight, group_norm_bias):
-        return Block.apply(x, group_norm_weight, group_norm_bias)
-    return by_pytorch(x, group_norm_weight, group_norm_bias)
+    by_kernels = takes(x, group_norm_weight, group_norm_bias)
+    return (Block.apply if by_kernels else by_pytorch)(x, group_norm_weight, group_norm_bias)
 
 
 class ModelNew(nn.Module):

@@ -1,73 +1,44 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
-Written by `python -m fuseblock.export`; it needs PyTorch alone. The kernels are compiled at the first
-call with tensors on a GPU.
-
-Block: group_norm(32, eps=1e-06) | silu
-on f32[1,128,256,256], planned for sm_90a.
-
+Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
+Block: group_norm(32, eps=1e-06) | silu, on f32[1,128,256,256], planned for sm_90a.
 Forward, 1 kernel:
-  1  sweep over [n,128,h,w]
-       load x
-       -> moments of x for each n,c
-  2  finalise
-       rstd(x) = 1 / sqrt(squares(x) / 262144 + 1e-06)
-       -> output saved.group_norm.mean, saved.group_norm.rstd
-  3  sweep over [n,128,h,w]
-       load x
-       -> group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias
-          silu = group_norm * sigmoid(group_norm)
-       -> output silu
-  never written to memory: group_norm; writing and reading it once would move 134 MB
-  the example's work:
-    1  rows: 2 sweeps, 1 finalise step; 128 blocks of 512 threads, 230 kB of shared memory each
-         units of 4 channels of a sample, 32 in all; teams of 8 blocks, 16 of them at work
-         of 8 steps of a warp 8 stay in shared memory for later sweeps
+  1  sweep over [n,128,h,w]: load x -> moments of x for each n,c
+  2  finalise: rstd(x) = 1 / sqrt(squares(x) / 262144 + 1e-06)
+      -> output saved.group_norm.mean, saved.group_norm.rstd
+  3  sweep over [n,128,h,w]: load x;
+      group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
+      silu = group_norm * sigmoid(group_norm) -> output silu
+  never written to memory: group_norm
+  kernel 1, rows: 128 blocks of 512 threads, 230 kB of shared memory each, units of 4 channels, 32 in all,
+        teams of 8 blocks, 16 of them at work, of 8 steps of a warp 8 stay in shared memory for later sweeps
 Backward, 1 kernel:
-  1  sweep over [n,128,h,w]
-       load x, d_silu
-       -> group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
-           group_norm.bias
-          d_group_norm = d_silu * (sigmoid(group_norm) + group_norm * (sigmoid(group_norm) * (1 -
-              sigmoid(group_norm))))
-          group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd
-          value4 = d_group_norm * group_norm_hat
-       -> sum of d_group_norm for each n,c
-          sum of value4 for each n,c
-  2  finalise
-       part14 = channel_sum(d_group_norm) / 65536
-       part15 = part14 * group_norm.weight
-       mean = sum(part15) / 4
-       part23 = channel_sum(value4) / 65536
-       part24 = group_norm.weight * part23
-       mean2 = sum(part24) / 4
-       -> output d_group_norm.weight, d_group_norm.bias
-  3  sweep over [n,128,h,w]
-       load x, d_silu
-       -> group_norm, d_group_norm, group_norm_hat as before
-          value = d_group_norm * group_norm.weight
-          d_x = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2)
-       -> output d_x
-  never written to memory: group_norm, d_group_norm, group_norm_hat, rstd, value, value2, value4; writing
-      and reading each once would move 805 MB
-  the example's work:
-    1  rows: 2 sweeps, 2 finalise steps; 128 blocks of 512 threads, 231 kB of shared memory each
-         units of 4 channels of a sample, 32 in all; teams of 8 blocks, 16 of them at work
-         of 8 steps of a warp 7 stay in shared memory for later sweeps, the others are read again, from L2
-
+  1  sweep over [n,128,h,w]: load x, d_silu;
+      group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
+        group_norm.bias;
+      d_group_norm = d_silu * (sigmoid(group_norm) + group_norm * (sigmoid(group_norm) * (1 -
+        sigmoid(group_norm))));
+      group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd;
+      value4 = d_group_norm * group_norm_hat -> sum of d_group_norm for each n,c; sum of value4 for each n,c
+  2  finalise: part14 = channel_sum(d_group_norm) / 65536; part15 = part14 * group_norm.weight;
+      mean = sum(part15) / 4; part23 = channel_sum(value4) / 65536; part24 = group_norm.weight * part23;
+      mean2 = sum(part24) / 4 -> output d_group_norm.weight, d_group_norm.bias
+  3  sweep over [n,128,h,w]: load x, d_silu; group_norm, d_group_norm, group_norm_hat as before;
+      value = d_group_norm * group_norm.weight;
+      d_x = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2) -> output d_x
+  never written to memory: group_norm, d_group_norm, group_norm_hat, rstd, value, value2, value4
+  kernel 1, rows: 128 blocks of 512 threads, 231 kB of shared memory each, units of 4 channels, 32 in all,
+        teams of 8 blocks, 16 of them at work, of 8 steps of a warp 7 stay in shared memory for later
+        sweeps, the others are read again, from L2
 The kernels take any extents along n, h, w with h * w % 256 == 0 and 4 * h * w <= multiprocessors * 57344
 and 4 * h * w < 1000000000.
 
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
-of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
-d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-
-What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
-before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
-copied to that of the example first.
-
-Left as it was: self.conv1 (kept), self.conv2 (kept), add (a single call that PyTorch's operator does in
-one trip).
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
+over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
+the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
+or with less shared memory. Other layouts are copied first. Left as it was: self.conv1 (kept), self.conv2
+(kept), add (a single call that PyTorch's operator does in one trip).
 """
 
 import ctypes
@@ -89,12 +60,16 @@ def get_init_inputs():
     return [128, 32]
 
 
-# Device code, the same for all kernels; each is compiled with its own constants in front.
+# Device code that all kernels have in common; each is compiled with its own constants in front.
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
 
 __device__ inline real to_real(float x) { return x; }
+
+// An element for the arithmetic of statistics.
+__device__ inline double number(double x) { return x; }
+__device__ inline double number(float x) { return x; }
 __device__ inline void assign(float& to, real x) { to = (float)x; }
 __device__ inline void assign(double& to, double x) { to = x; }
 
@@ -1308,7 +1283,7 @@ __device__ inline void run_units(const Arguments& a, const Shares& shares, const
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
-                      size_t shared_bytes, int cooperative, cudaStream_t stream) {
+                      unsigned int shared_bytes, int cooperative, cudaStream_t stream) {
   const void* const kernels[] = {(const void*)forward_rows::rows, (const void*)backward_rows::rows};
   const void* entry = kernels[kernel];
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
@@ -1322,8 +1297,7 @@ KERNELS = {
     "forward_rows": (FORWARD_ROWS_1, PRIMITIVES, FORWARD_ROWS_2, ROWS, FORWARD_ROWS_3, ROWS_KERNEL),
     "backward_rows": (BACKWARD_ROWS_1, PRIMITIVES, BACKWARD_ROWS_2, ROWS, BACKWARD_ROWS_3, ROWS_KERNEL),
 }
-DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
-CUDA = DEVICE + HOST
+CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 
 
 def lay_out(tensor):
@@ -1343,14 +1317,10 @@ def library():
     """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
     from torch.utils.cpp_extension import load_inline
 
-    options = {}
-    if "no_implicit_headers" in inspect.signature(load_inline).parameters:
-        options["no_implicit_headers"] = True  # without torch's headers it builds in seconds
+    bare = "no_implicit_headers"  # without torch's headers it builds in seconds
+    options = {bare: True} if bare in inspect.signature(load_inline).parameters else {}
     name = f"fuseblock_export_{hashlib.sha256(CUDA.encode()).hexdigest()[:16]}"
-    loaded = ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
-    number, size, address = ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
-    loaded.launch.argtypes = [number, ctypes.c_char_p, number, number, size, number, address]
-    return loaded
+    return ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
 
 
 def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
@@ -1363,7 +1333,7 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
     with torch.cuda.device(tensors[0].device):
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
     if error != 0:
@@ -1394,23 +1364,18 @@ def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, ag
 def takes(x, group_norm_weight, group_norm_bias):
     """Whether the kernels take these tensors."""
     tensors = (x, group_norm_weight, group_norm_bias)
-    if not x.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled():
-        return False
-    if any(t.device != x.device for t in tensors) or x.dim() != 4 or not x.numel():
-        return False
-    if any(t.dtype != torch.float32 for t in tensors):
+    if not x.is_cuda or x.dim() != 4 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
-    multiprocessors = gpu.multi_processor_count
-    if gpu.major < 8 or gpu.shared_memory_per_multiprocessor < 233472:
-        return False
     return (
-        x.shape == (n, 128, h, w)
-        and group_norm_weight.shape == (128,)
-        and group_norm_bias.shape == (128,)
+        gpu.major >= 8
+        and gpu.shared_memory_per_multiprocessor >= 233472
+        and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
+        and [t.shape for t in tensors] == [(n, 128, h, w), (128,), (128,)]
+        and x.numel() > 0
         and h * w % 256 == 0
-        and 4 * h * w <= multiprocessors * 57344
+        and 4 * h * w <= gpu.multi_processor_count * 57344
         and 4 * h * w < 1000000000
     )
 
@@ -1428,47 +1393,37 @@ class Block(torch.autograd.Function):
     def forward(ctx, x, group_norm_weight, group_norm_bias):
         x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
         n, _, h, w = x.shape
-        silu = x.new_empty((n, 128, h, w))
-        saved_group_norm_mean = x.new_empty((n, 32))
-        saved_group_norm_rstd = x.new_empty((n, 32))
+        silu = torch.empty_like(x)
+        group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 32), (n, 32)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (4 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384, again=False)
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
-        tensors = [x, group_norm_weight, group_norm_bias, silu, saved_group_norm_mean, saved_group_norm_rstd]
+        tensors = [x, group_norm_weight, group_norm_bias, silu, group_norm_mean, group_norm_rstd]
         numbers = [units // teams, units % teams, h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
         numbers += [team_list0, 1.0 / (4 * h * w)]
         axes = "nchw c c nchw nc nc"
         launch("forward_rows", team * teams, 512, 230400, team > 1, tensors, axes, numbers)
-        ctx.save_for_backward(
-            x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd
-        )
+        ctx.save_for_backward(x, group_norm_weight, group_norm_bias, group_norm_mean, group_norm_rstd)
         return silu
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_silu):
-        x, group_norm_weight, group_norm_bias, saved_group_norm_mean, saved_group_norm_rstd = (
-            ctx.saved_tensors
-        )
+        x, group_norm_weight, group_norm_bias, group_norm_mean, group_norm_rstd = ctx.saved_tensors
         d_silu = lay_out(d_silu)
         n, _, h, w = x.shape
-        d_x = x.new_empty((n, 128, h, w))
-        d_group_norm_weight = x.new_empty((128,))
-        d_group_norm_bias = x.new_empty((128,))
+        d_x = torch.empty_like(x)
+        d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(128,), (128,)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
         chunks = (4 * h * w + 256 - 1) // 256
         team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 7, 32768)
-        shapes = [(n, 128), (n, 128)]
-        sum_d_group_norm_memory, sum_value4_memory = (
-            x.new_empty(shape, dtype=torch.float64) for shape in shapes
-        )
+        sum_d_group_norm_memory, sum_value4_memory = x.new_empty((2, n, 128), dtype=torch.float64)
         finished, team_list0 = zeros(x, 4, (team > 1) * 2 * teams * (4 + team) * 16)
-        tensors = [x, d_silu, group_norm_weight, group_norm_bias, saved_group_norm_mean]
-        tensors += [saved_group_norm_rstd, d_x, sum_d_group_norm_memory, sum_value4_memory]
-        tensors += [d_group_norm_weight, d_group_norm_bias]
+        tensors = [x, d_silu, group_norm_weight, group_norm_bias, group_norm_mean, group_norm_rstd, d_x]
+        tensors += [sum_d_group_norm_memory, sum_value4_memory, d_group_norm_weight, d_group_norm_bias]
         numbers = [units // teams, units % teams, h * w, team, steps, max(steps - 7, 0)]
         numbers += [min(5 - min(steps, 7), steps), finished, team_list0, 1.0 / (h * w), n]
         axes = "nchw nchw c c nc nc nchw nc nc c c"
@@ -1478,9 +1433,8 @@ class Block(torch.autograd.Function):
 
 def block(x, group_norm_weight, group_norm_bias):
     """The block `group_norm(32, eps=1e-06) | silu`."""
-    if takes(x, group_norm_weight, group_norm_bias):
-        return Block.apply(x, group_norm_weight, group_norm_bias)
-    return by_pytorch(x, group_norm_weight, group_norm_bias)
+    by_kernels = takes(x, group_norm_weight, group_norm_bias)
+    return (Block.apply if by_kernels else by_pytorch)(x, group_norm_weight, group_norm_bias)
 
 
 class ModelNew(nn.Module):

@@ -1,79 +1,49 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
-Written by `python -m fuseblock.export`; it needs PyTorch alone. The kernels are compiled at the first
-call with tensors on a GPU.
-
-Block: l2_normalize(c) | mul(9.797958971132712) | mul(gamma) | silu
-on f32[1,96,4,240,416], planned for sm_90a.
-
+Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
+Block: l2_normalize(c) | mul(9.797958971132712) | mul(gamma) | silu, on f32[1,96,4,240,416], planned for
+sm_90a.
 Forward, 1 kernel:
-  1  sweep over [n,96,d,h,w]
-       load x
-       -> part2 = x * x
-       -> sum of part2 over c
-       -> output saved.l2_normalize.square_sum
-  2  sweep over [n,96,d,h,w]
-       load x
-       -> part5 = select(sqrt(sum(part2)) < 1e-12, 1e-12, sqrt(sum(part2)))
-          l2_normalize = x / part5
-          mul = l2_normalize * 9.797958971132712
-          mul2 = mul * gamma
-          silu = mul2 * sigmoid(mul2)
-       -> output silu
-  never written to memory: l2_normalize, mul, mul2; writing and reading each once would move 1.8 GB
+  1  sweep over [n,96,d,h,w]: load x; part2 = x * x -> sum of part2 over c
+      -> output saved.l2_normalize.square_sum
+  2  sweep over [n,96,d,h,w]: load x; part5 = select(sqrt(sum(part2)) < 1e-12, 1e-12, sqrt(sum(part2)));
+      l2_normalize = x / part5; mul = l2_normalize * 9.797958971132712; mul2 = mul * gamma;
+      silu = mul2 * sigmoid(mul2) -> output silu
+  never written to memory: l2_normalize, mul, mul2
   choice for reduction over c of x: save, the smallest estimate
   * save
     recompute
-  the example's work:
-    1  columns: 2 sweeps; 3120 blocks of 256 threads, 54 kB of shared memory each
-         tiles of 128 positions with all 96 channels, 3120 in all; 8 threads a position, each with 4
-             positions and 4 channels in each of 3 steps
-         what is read stays in shared memory for later sweeps
+  kernel 1, columns: 3120 blocks of 256 threads, 54 kB of shared memory each, tiles of 128 positions with
+        all 96 channels, 3120 in all, 8 threads a position, each with 4 positions and 4 channels in each of
+        3 steps, what is read stays in shared memory for later sweeps
 Backward, 1 kernel:
-  1  sweep over [n,96,d,h,w]
-       load x, d_silu
-       -> part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12,
-           sqrt(saved.l2_normalize.square_sum))
-          l2_normalize = x / part4
-          mul = l2_normalize * 9.797958971132712
-          mul2 = mul * gamma
-          d_mul2 = d_silu * (sigmoid(mul2) + mul2 * (sigmoid(mul2) * (1 - sigmoid(mul2))))
-          d_mul = d_mul2 * gamma
-          value2 = d_mul2 * mul
-          d_l2_normalize = d_mul * 9.797958971132712
-          value5 = d_l2_normalize * l2_normalize
-       -> sum of value2 for each n,c
-          sum of value5 over c
-  2  finalise
-       -> output d_gamma
-  3  sweep over [n,96,d,h,w]
-       load x, d_silu
-       -> part4, l2_normalize, mul, mul2, d_mul2, d_mul, d_l2_normalize as before
-          value3 = sqrt(saved.l2_normalize.square_sum)
-          value4 = select(value3 < 1e-12, 1e-12, value3)
-          d_x = d_l2_normalize / value4 - select(value3 < 1e-12, 0, x / value3 * (sum4 / value4))
-       -> output d_x
-  never written to memory: l2_normalize, mul, mul2, d_mul2, d_mul, value2, d_l2_normalize, value and 5 more;
-      writing and reading each once would move 5.5 GB
+  1  sweep over [n,96,d,h,w]: load x, d_silu;
+      part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12,
+        sqrt(saved.l2_normalize.square_sum));
+      l2_normalize = x / part4; mul = l2_normalize * 9.797958971132712; mul2 = mul * gamma;
+      d_mul2 = d_silu * (sigmoid(mul2) + mul2 * (sigmoid(mul2) * (1 - sigmoid(mul2))));
+      d_mul = d_mul2 * gamma; value2 = d_mul2 * mul; d_l2_normalize = d_mul * 9.797958971132712;
+      value5 = d_l2_normalize * l2_normalize -> sum of value2 for each n,c; sum of value5 over c
+  2  finalise: -> output d_gamma
+  3  sweep over [n,96,d,h,w]: load x, d_silu;
+      part4, l2_normalize, mul, mul2, d_mul2, d_mul, d_l2_normalize as before;
+      value3 = sqrt(saved.l2_normalize.square_sum); value4 = select(value3 < 1e-12, 1e-12, value3);
+      d_x = d_l2_normalize / value4 - select(value3 < 1e-12, 0, x / value3 * (sum4 / value4)) -> output d_x
+  never written to memory: l2_normalize, mul, mul2, d_mul2, d_mul, value2, d_l2_normalize ...
   choice for reduction over c of x: save, the smallest estimate
   * save
     recompute
-  the example's work:
-    1  columns: 2 sweeps, 1 finalise step; 260 blocks of 256 threads, 58 kB of shared memory each
-         tiles of 64 positions with all 96 channels, 6240 in all; 16 threads a position, each with 4
-             positions and 2 channels in each of 3 steps
-         what is read stays in shared memory for later sweeps
-         1 sum of each channel kept in shared memory over 24 tiles, then merged by bundles of 17 blocks
-
+  kernel 1, columns: 260 blocks of 256 threads, 58 kB of shared memory each, tiles of 64 positions with all
+        96 channels, 6240 in all, 16 threads a position, each with 4 positions and 2 channels in each of 3
+        steps, what is read stays in shared memory for later sweeps, 1 sum of each channel kept in shared
+        memory over 24 tiles, then merged by bundles of 17 blocks
 The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and n * d * h * w < 1000000000.
 
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the mean
-of v over what a norm takes together, the sum of squared deviations from it, and 1 / sqrt(variance + eps);
-d_v is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-
-What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs
-before compute capability 8.0 or with less shared memory than they were planned for. Other layouts are
-copied to that of the example first.
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
+over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
+the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
+or with less shared memory. Other layouts are copied first.
 """
 
 import ctypes
@@ -96,7 +66,7 @@ def get_init_inputs():
     return [96]
 
 
-# Device code, the same for all kernels; each is compiled with its own constants in front.
+# Device code that all kernels have in common; each is compiled with its own constants in front.
 PRIMITIVES = r"""
 // Element types of tensors, and the arithmetic's type. Before this stands `typedef float real;`, or double where a
 // tensor of the block is f64. Nothing is included: 16-bit types are bits, converted by PTX.
@@ -1244,7 +1214,7 @@ __device__ inline void run_tile(const Arguments& a, const Place& place, Count ti
 HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
-                      size_t shared_bytes, int cooperative, cudaStream_t stream) {
+                      unsigned int shared_bytes, int cooperative, cudaStream_t stream) {
   const void* const kernels[] = {(const void*)forward_columns::columns,
                                  (const void*)backward_columns::columns};
   const void* entry = kernels[kernel];
@@ -1279,8 +1249,7 @@ KERNELS = {
         COLUMNS_GATHERING_KERNEL,
     ),
 }
-DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
-CUDA = DEVICE + HOST
+CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 
 
 def lay_out(tensor):
@@ -1300,14 +1269,10 @@ def library():
     """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
     from torch.utils.cpp_extension import load_inline
 
-    options = {}
-    if "no_implicit_headers" in inspect.signature(load_inline).parameters:
-        options["no_implicit_headers"] = True  # without torch's headers it builds in seconds
+    bare = "no_implicit_headers"  # without torch's headers it builds in seconds
+    options = {bare: True} if bare in inspect.signature(load_inline).parameters else {}
     name = f"fuseblock_export_{hashlib.sha256(CUDA.encode()).hexdigest()[:16]}"
-    loaded = ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
-    number, size, address = ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
-    loaded.launch.argtypes = [number, ctypes.c_char_p, number, number, size, number, address]
-    return loaded
+    return ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
 
 
 def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
@@ -1320,7 +1285,7 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
     with torch.cuda.device(tensors[0].device):
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
     if error != 0:
@@ -1336,19 +1301,16 @@ def divide_tiles(tiles, blocks):
 def takes(x, gamma):
     """Whether the kernels take these tensors."""
     tensors = (x, gamma)
-    if not x.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled():
-        return False
-    if any(t.device != x.device for t in tensors) or x.dim() != 5 or not x.numel():
-        return False
-    if any(t.dtype != torch.float32 for t in tensors):
+    if not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
     gpu = torch.cuda.get_device_properties(x.device)
-    if gpu.major < 8 or gpu.shared_memory_per_multiprocessor < 233472:
-        return False
     return (
-        x.shape == (n, 96, d, h, w)
-        and gamma.shape == (96, 1, 1, 1)
+        gpu.major >= 8
+        and gpu.shared_memory_per_multiprocessor >= 233472
+        and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
+        and [t.shape for t in tensors] == [(n, 96, d, h, w), (96, 1, 1, 1)]
+        and x.numel() > 0
         and d * h * w % 4 == 0
         and n * d * h * w < 1000000000
     )
@@ -1369,24 +1331,24 @@ class Block(torch.autograd.Function):
     def forward(ctx, x, gamma):
         x, gamma = map(lay_out, (x, gamma))
         n, _, d, h, w = x.shape
-        silu = x.new_empty((n, 96, d, h, w))
-        saved_l2_normalize_square_sum = x.new_empty((n, 1, d, h, w))
+        silu = torch.empty_like(x)
+        l2_normalize_square_sum = x.new_empty((n, 1, d, h, w))
         sample_tiles = (d * h * w + 128 - 1) // 128
         tiles = n * sample_tiles
-        tensors = [gamma, silu, saved_l2_normalize_square_sum, x]
+        tensors = [gamma, silu, l2_normalize_square_sum, x]
         numbers = [tiles, sample_tiles, d * h * w]
         axes = "cdhw ncdhw ncdhw ncdhw"
         launch("forward_columns", tiles, 256, 53760, False, tensors, axes, numbers)
-        ctx.save_for_backward(x, gamma, saved_l2_normalize_square_sum)
+        ctx.save_for_backward(x, gamma, l2_normalize_square_sum)
         return silu
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_silu):
-        x, gamma, saved_l2_normalize_square_sum = ctx.saved_tensors
+        x, gamma, l2_normalize_square_sum = ctx.saved_tensors
         d_silu = lay_out(d_silu)
         n, _, d, h, w = x.shape
-        d_x = x.new_empty((n, 96, d, h, w))
+        d_x = torch.empty_like(x)
         d_gamma = x.new_empty((96, 1, 1, 1))
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         sample_tiles = (d * h * w + 64 - 1) // 64
@@ -1394,12 +1356,11 @@ class Block(torch.autograd.Function):
         block_tiles, bundle = divide_tiles(tiles, multiprocessors * 2)
         blocks = (tiles + block_tiles - 1) // block_tiles
         bundles = (blocks + bundle - 1) // bundle
-        shapes = [(n, 96), (n, 96)]
-        sum_value2_memory, sum_sum_memory = (x.new_empty(shape, dtype=torch.float64) for shape in shapes)
+        sum_value2_memory, sum_sum_memory = x.new_empty((2, n, 96), dtype=torch.float64)
         (finished,) = zeros(x, (1 + bundles) * 4)
         block_sums = x.new_empty((n + blocks) * 96 * 4, dtype=torch.uint8)
         bundle_sums = x.new_empty((n + bundles) * 96 * 8, dtype=torch.uint8)
-        tensors = [gamma, d_x, x, d_silu, saved_l2_normalize_square_sum, sum_value2_memory, sum_sum_memory]
+        tensors = [gamma, d_x, x, d_silu, l2_normalize_square_sum, sum_value2_memory, sum_sum_memory]
         tensors += [d_gamma]
         numbers = [tiles, sample_tiles, d * h * w, block_tiles, bundle, block_sums, bundle_sums, finished]
         numbers += [96 * n, n]
@@ -1410,9 +1371,8 @@ class Block(torch.autograd.Function):
 
 def block(x, gamma):
     """The block `l2_normalize(c) | mul(9.797958971132712) | mul(gamma) | silu`."""
-    if takes(x, gamma):
-        return Block.apply(x, gamma)
-    return by_pytorch(x, gamma)
+    by_kernels = takes(x, gamma)
+    return (Block.apply if by_kernels else by_pytorch)(x, gamma)
 
 
 class ModelNew(nn.Module):

@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised when something is added below. */
-#define FUSEBLOCK_C_API_VERSION 3
+#define FUSEBLOCK_C_API_VERSION 4
 
 typedef int32_t FuseblockStatus;
 enum {
@@ -76,6 +76,8 @@ typedef struct FuseblockPlanOptions {
   FuseblockReuse reuse;
   int32_t unfused; /* not 0: one operation after the other, each result written to memory; for comparison */
   FuseblockPrecision precision;
+  int32_t
+      plain; /* not 0: kernels on a GPU with a short text wherever there are some, for reading and for export */
 } FuseblockPlanOptions;
 
 /* Elements at `data`, `strides[i]` elements apart along axis i; both arrays have `rank` entries. Inputs are only

@@ -42,6 +42,8 @@ struct KernelChoices {
   int team = 0;  // `rows`: thread blocks that work on one unit together; 0: by cost
   int tile = 0;  // `columns`: positions of a tile; 0: by cost
   KernelResidency residency = KernelResidency::kByCost;  // `columns`
+  // Kernels with a short text, `plain`, wherever they can take the place of `rows`: for reading and for export.
+  bool plain = false;
 
   bool operator==(const KernelChoices&) const = default;
 };

@@ -49,6 +49,7 @@ class _Options(ctypes.Structure):
         ("reuse", ctypes.c_int32),
         ("unfused", ctypes.c_int32),
         ("precision", ctypes.c_int32),
+        ("plain", ctypes.c_int32),
     )
 
 
@@ -202,6 +203,7 @@ class Plan:
         reuse: str = "by_cost",
         fuse: bool = True,
         precision: str = "strict",
+        plain: bool = False,
     ) -> Plan:
         """Makes a plan.
 
@@ -213,6 +215,7 @@ class Plan:
         reuse: what is done with a convolution's result that is needed twice: by_cost, store or recompute.
         fuse: False runs one operation after the other, for comparison.
         precision: of convolutions of f32 tensors on a GPU: strict (the error of f32) or tf32.
+        plain: kernels on a GPU with a short text wherever there are some, for reading and for export.
 
         Raises ValueError for a mistake, NotImplementedError for what is not supported.
         """
@@ -225,7 +228,7 @@ class Plan:
             *(_NamedType(name.encode(), text.encode()) for name, text in given.items())
         )
         options = _Options(
-            ctypes.sizeof(_Options), threads, _REUSE[reuse], int(not fuse), _PRECISION[precision]
+            ctypes.sizeof(_Options), threads, _REUSE[reuse], int(not fuse), _PRECISION[precision], int(plain)
         )
         handle = ctypes.c_void_p()
         _check(

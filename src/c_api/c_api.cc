@@ -149,6 +149,7 @@ fuseblock::PlanOptions read_options(const FuseblockPlanOptions* options) {
   if (given.precision != kFuseblockPrecisionStrict && given.precision != kFuseblockPrecisionTf32)
     throw UserError("options.precision: expected 0 or 1, got " + std::to_string(given.precision));
   result.precision = static_cast<fuseblock::Precision>(given.precision);
+  result.kernels.plain = given.plain != 0;
   return result;
 }
 

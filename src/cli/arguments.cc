@@ -96,9 +96,12 @@ void read_choices(const std::vector<std::string>& texts, Reuse& reuse, KernelCho
       kernels.tile = read_count(name, value);
     else if (name == "residency")
       kernels.residency = read_residency(value);
+    else if (text == "plain")
+      kernels.plain = true;
     else
-      throw UserError("expected store, recompute, team=BLOCKS, tile=POSITIONS or residency=PLACE, got `" +
-                      text + "`");
+      throw UserError(
+          "expected store, recompute, team=BLOCKS, tile=POSITIONS, residency=PLACE or plain, got `" + text +
+          "`");
   }
 }
 

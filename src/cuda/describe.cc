@@ -82,6 +82,7 @@ Json launch_json(const LaunchDescription& launch) {
           {"options", launch.source.options},
           {"pieces", pieces_json(launch.source.text)},
           {"tensors", launch.tensors},
+          {"addresses", launch.addresses},
           {"domain", launch.domain},
           {"values", named_json(launch.values)},
           {"blocks", launch.blocks},

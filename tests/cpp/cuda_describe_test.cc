@@ -75,6 +75,38 @@ TEST(CudaDescribe, LaunchesOfTheMainBlocks) {
   }
 }
 
+// Kernels with a short text take addresses alone, and say for which extents they are.
+TEST(CudaDescribe, PlainKernels) {
+  const Device device = Device::by_name("h200");
+  PlanOptions options;
+  options.kernels.plain = true;
+  const std::vector<std::pair<std::string, std::string>> blocks = {
+      {"hardswish | group_norm(4) | mean(d,h,w)", "f32[64,16,13,29,29]"},
+      {"group_norm(8) | mean(c,d,h,w)", "f32[8,24,22,30,30]"},
+      {"relu | group_norm(8)", "f32[16,128,34,34,34]"},
+  };
+  for (const auto& [block, input] : blocks) {
+    SCOPED_TRACE(block);
+    const TrainingPlans plans =
+        Plan::make(Block::parse(block), TensorType::parse(input), {}, device, options).for_training();
+    for (const Plan& plan : {plans.forward, plans.backward}) {
+      expect_complete(plan);
+      for (const Json& launch : Json::parse(plan.launches_json())["launches"]) {
+        EXPECT_EQ(launch["name"], "plain");
+        EXPECT_TRUE(launch["addresses"]);
+        EXPECT_EQ(launch["cooperative"] == "True", launch["shared_bytes"] > 0);
+      }
+    }
+  }
+  // What they cannot do has the planner's kernels.
+  const Plan other =
+      Plan::make(Block::parse("layer_norm(c)"), TensorType::parse("f32[2,64,16,16]"), {}, device, options);
+  EXPECT_EQ(Json::parse(other.launches_json())["launches"][0]["name"], "columns");
+  const Plan half =
+      Plan::make(Block::parse("group_norm(4)"), TensorType::parse("bf16[2,64,16,16]"), {}, device, options);
+  EXPECT_EQ(Json::parse(half.launches_json())["launches"][0]["name"], "rows");
+}
+
 TEST(CudaDescribe, StridesAreThoseOfTheLayout) {
   const Json document = Json::parse(plan_of("layer_norm(c) | silu", "f32[2,8,5,6]:cl").launches_json());
   EXPECT_EQ(document["slots"][0]["strides"], Json::array({240, 1, 0, 48, 8}));

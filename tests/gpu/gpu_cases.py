@@ -28,6 +28,17 @@ SLICES = (
     ("gpu_slices_batch", "channels=16,team=2,pieces=1,ahead=1"),
     ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
 )
+# What kernels `plain` are tested with: one sweep and several, one input and two, single elements around
+# vectors, groups within a unit, a large mean, channels that several blocks share.
+PLAIN = (
+    "gpu_hardswish_gn_mean",
+    "gpu_gn_mean_all",
+    "gpu_relu_gn",
+    "gpu_group_norm_odd",
+    "gpu_group_norm_twice",
+    "gpu_group_norm_team",
+    "gpu_large_mean",
+)
 # Wishes of convolutions (FUSEBLOCK_CONV) by the case that they fit: `conv`, as other architectures have it,
 # where `conv_roll` takes the convolution; rows of the image as depths and not; several products a warpgroup;
 # `conv_wide` in place of `conv_deep`, whose products have few positions or many.
@@ -82,6 +93,8 @@ class Row:
     """Whether the arguments are small integers, and results exact."""
     infinite: bool = False
     """Whether some elements of the input are infinite or NaN."""
+    plain: bool = False
+    """Whether kernels `plain` are wished for."""
     seeds: int = 2
     """Draws of random numbers over which errors are pooled."""
 
@@ -89,7 +102,8 @@ class Row:
     def name(self) -> str:
         """The case, and the division and the mode where the row has one."""
         mode = "" if self.mode == "strict" else self.mode
-        return self.case.name + "".join(f"[{part}]" for part in (self.slices, self.conv, mode) if part)
+        plain = "plain" if self.plain else ""
+        return self.case.name + "".join(f"[{part}]" for part in (self.slices, self.conv, mode, plain) if part)
 
     @property
     def key(self) -> str:
@@ -168,6 +182,12 @@ def rows() -> list[Row]:
             found.append(Row(case, DTYPES[turn // 2 % 4], layout))
             turns[convolves] += 1
     return found
+
+
+def plain_rows() -> list[Row]:
+    """Cases that kernels `plain` can do, by these; other layouts by those that stand in for them."""
+    cases = {case.name: case for case in read_cases(ROOT / "tests" / "gpu" / "variants.cases")}
+    return [Row(cases[name], "f32", layout, plain=True) for name in PLAIN for layout in LAYOUTS]
 
 
 def random_rows() -> list[Row]:

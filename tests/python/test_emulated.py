@@ -130,6 +130,22 @@ def test_every_kernel_ran(records: dict[str, list[dict[str, Any]]]) -> None:
     assert names == {"rows", "slices", "columns", "pool", "finalise"} | convolutions
 
 
+def test_plain_kernels(tmp_path: Path) -> None:
+    """Kernels `plain`, and those that stand in for them where tensors are not dense."""
+    keys = [row.key for row in gpu_cases.plain_rows()]
+    if not os.environ.get("FUSEBLOCK_LONG"):
+        keys = [key for key in keys if "contiguous" in key and "team" not in key]
+        keys += ["gpu_hardswish_gn_mean[plain] f32 strided"]
+    # A team has a block for each channel of a unit.
+    found = run_rows(tmp_path, "plain", keys, ["--plain"], FUSEBLOCK_EMULATED_MULTIPROCESSORS="44")
+    assert sorted(found) == sorted(keys)
+    for key, records in found.items():
+        assert [record.get("message", "") for record in records if record["status"] != "passed"] == []
+        names = {kernel["name"] for record in records for kernel in record["kernels"]}
+        if "channels_last" not in key:
+            assert "plain" in names, key
+
+
 @pytest.mark.parametrize("precision", ["strict", "tf32"])
 @pytest.mark.parametrize("channels", [5, 24])
 def test_precision(precision: str, channels: int) -> None:

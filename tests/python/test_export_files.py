@@ -34,7 +34,7 @@ from fuseblock.export.writer import PlannedBlock, by_pytorch_text
 from torch import Tensor, nn
 
 # Every kind of kernel is in these; the others run, and compile, with FUSEBLOCK_LONG.
-EMULATED = ("group_norm_silu", "conv2d_gn_tanh_hardswish_residual_lse")
+EMULATED = ("conv3d_hardswish_gn_mean", "conv2d_gn_tanh_hardswish_residual_lse")
 COMPILED = ("conv3d_hardswish_gn_mean", "group_norm_silu", "rms_norm_silu")
 COMPILED_CASES = ("adagn", "group_norm_f16", "layer_norm_all", "max_pool_all_tied")
 LONG = "FUSEBLOCK_LONG" in os.environ
@@ -68,6 +68,14 @@ def test_examples_are_what_the_program_writes(problem: str) -> None:
     assert text == written, f"examples/exported/{problem}.py is not what the program writes: {RENEW}"
 
 
+@pytest.mark.parametrize(
+    ("problem", "most"),
+    [("conv3d_gn_mean", 350), ("conv3d_hardswish_gn_mean", 350), ("conv_transpose3d_relu_gn", 405)],
+)
+def test_files_with_plain_kernels_are_short(problem: str, most: int) -> None:
+    assert len((EXAMPLES / f"{problem}.py").read_text().splitlines()) <= most
+
+
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_examples_compile(problem: str) -> None:
     """As planned for sm_90a, and as it would be for sm_80."""
@@ -76,7 +84,8 @@ def test_examples_compile(problem: str) -> None:
     original = load_file(EXAMPLES / "problems" / f"{problem}.py")
     model = original.Model(*original.get_init_inputs())
     _, _, kernels = plan_model(model, original.get_inputs(), DEVICES["sm_80"])
-    compile_each({"sm_90a": load_file(EXAMPLES / f"{problem}.py").DEVICE, "sm_80": kernels.device()})
+    exported = load_file(EXAMPLES / f"{problem}.py")
+    compile_each({"sm_90a": exported.CUDA.removesuffix(exported.HOST), "sm_80": kernels.device()})
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

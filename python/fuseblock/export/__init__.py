@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from torch import nn
 from fuseblock._capi import Plan
 from fuseblock.aten import DEFAULT_AXES
 from fuseblock.export.capture import CapturedBlock, CapturedModel, capture, example
-from fuseblock.export.kernels import Kernels
+from fuseblock.export.kernels import Kernels, tensor_name
 from fuseblock.export.shapes import General, generalise, parse_type
 from fuseblock.export.source import model_source
 from fuseblock.export.writer import PlannedBlock, input_text, write_file
@@ -32,6 +33,9 @@ __all__ = ["DEVICES", "MODES", "export_module", "export_text", "plan_model"]
 
 MODES = ("auto", "tf32", "strict")
 # The device of the planner's table that stands for an architecture.
+_MOST_NEVER = 100  # letters of the line of what is never written
+_PLAIN_POSITIONS = 8192  # of a channel, which are worth a block
+_PLAIN_SAMPLES = 8
 DEVICES = {"sm_80": "a100", "sm_89": "l4", "sm_90a": "h200", "sm_100a": "b200", "sm_120": "rtx5090"}
 
 
@@ -133,6 +137,20 @@ def plan_model(
 
 
 def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
+    """The plans of a block: with kernels of a short text, where these can do all of it, else with others."""
+    axes = DEFAULT_AXES[example(block.x).dim()]
+    extents = parse_type(block.input_type, axes).extents
+    # A kernel with a short text has a block for each channel, and teams of blocks go from unit to unit: that
+    # takes large channels and several samples.
+    positions = math.prod(extents.get(axis, 1) for axis in "dhw")
+    if positions >= _PLAIN_POSITIONS and extents.get("n", 1) >= _PLAIN_SAMPLES:
+        planned = _planned_with(block, device, plain=True)
+        if all(launch["addresses"] for one in planned.plans() for launch in one.plan["launches"]):
+            return planned
+    return _planned_with(block, device, plain=False)
+
+
+def _planned_with(block: CapturedBlock, device: str, plain: bool) -> PlannedBlock:
     axes = DEFAULT_AXES[example(block.x).dim()]
     x = parse_type(block.input_type, axes)
     given = block.types()
@@ -157,7 +175,7 @@ def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
                 sizes["n"] = changed["n"] if other.extents["n"] == 1 and _varies(block, name) else sizes["n"]
             types[name] = str(type(other)(other.dtype, sizes, ""))
         types |= {name: text for name, text in given.items() if "." in name}
-        plan = Plan.make(block.notation, str(own), types, device)
+        plan = Plan.make(block.notation, str(own), types, device, plain=plain)
         try:
             forward, backward = plan.for_training()
         except NotImplementedError:
@@ -183,12 +201,24 @@ def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
         return generalise(describe(0), free), generalise(describe(1), free) if backward else None
 
     forward, backward = general()
+    _rename_saved([one.plan for one in (forward, backward) if one is not None])
     if x.extents.get("n") == 1 and any(one is not None and "n" in one.fixed for one in (forward, backward)):
         extents["n"] = free["n"] = 1
         forward, backward = general()
+        _rename_saved([one.plan for one in (forward, backward) if one is not None])
     own_plans, example_plans = plans(tuple(free.items())), plans(tuple(example_extents.items()))
     explanation = _explanation(own_plans, example_plans, axes, x.extents["c"])
     return PlannedBlock(block, forward, backward, explanation, axes)
+
+
+def _rename_saved(plans: Sequence[dict[str, Any]]) -> None:
+    """What forward saves is called as what it is, where nothing else is."""
+    tensors = [tensor for plan in plans for kind in ("inputs", "outputs") for tensor in plan[kind]]
+    names = {tensor_name(tensor["name"]) for tensor in tensors}
+    for tensor in tensors:
+        name = tensor["name"].removeprefix("saved.")
+        if tensor_name(name) not in names:
+            tensor["name"] = name
 
 
 def _varies(block: CapturedBlock, name: str) -> bool:
@@ -208,8 +238,8 @@ def _explanation(
             continue
         kernels = json.loads(of_example.explain_json())["kernels"]
         lines.append(f"{title}, {len(kernels)} kernel{'s' if len(kernels) > 1 else ''}:")
-        lines += [re.sub(r"sweep over \[.*\]", f"sweep over [{over}]", line) for line in _steps(plan)]
-        lines += [f"  {line}" for line in _divisions(of_example)]
+        steps = [re.sub(r"sweep over \[.*\]", f"sweep over [{over}]", line) for line in _steps(plan)]
+        lines += [*steps, *_divisions(of_example)]
     return lines
 
 
@@ -254,23 +284,45 @@ def _once(lines: Iterable[str]) -> list[str]:
         if not line.startswith("   ") and kept and re.fullmatch(r"  \d+  finalise", kept[-1]):
             kept.pop()
         kept.append(line)
-    number = 0
-    for i, line in enumerate(kept):
+    return _joined(kept[:-1])
+
+
+def _joined(lines: Iterable[str]) -> list[str]:
+    """A line for each step: what it reads, its formulas, and behind an arrow what it gives."""
+    joined: list[str] = []
+    for line in lines:
         if re.match(r"  \d+  ", line):
-            number += 1
-            kept[i] = re.sub(r"\d+", str(number), line, count=1)
-    return kept[:-1]
+            number = sum(bool(re.match(r"  \d+  ", each)) for each in joined) + 1
+            joined.append(re.sub(r"\d+", str(number), line, count=1))
+        elif line.startswith("     "):
+            text = line.strip()
+            # An arrow stands before formulas, too.
+            text = text.removeprefix("-> ") if " = " in text or text.endswith(" as before") else text
+            before = joined[-1]
+            start = re.fullmatch(r"  \d+  (finalise|sweep over \[.*\])", before)
+            joint = ": " if start else " " if text.startswith("->") else "; "
+            joined[-1] = f"{before}{joint}{text}".replace("; ->", " ->")
+        else:
+            line = line.partition(";")[0] if line.startswith("  never written") else line
+            while len(line) > _MOST_NEVER and ", " in line:  # the first ones say enough
+                line = f"{line.rpartition(', ')[0]} ..."
+            joined.append(line)
+    return joined
 
 
 def _divisions(plan: Plan) -> list[str]:
-    """How the kernels of a plan divide their work."""
+    """How the kernels of a plan divide their work, a line each."""
     lines = plan.explain().partition("each launched once\n")[2].splitlines()
-    kept = []
+    kept: list[str] = []
     for line in lines:
         if not line.startswith("  "):
             break
-        kept.append(re.sub(r"; [\d.]+ \w+ read, .*", "", line.removeprefix("  ")))
-    return ["the example's work:", *(f"  {line}" for line in kept)] if kept else []
+        line = re.sub(r"; [\d.]+ \w+ read, .*", "", line)
+        if match := re.match(r"  (\d+)  (\w+): .*?((?:[\d.]+) blocks? .*)", line):
+            kept.append(f"  kernel {match[1]}, {match[2]}: {match[3]}")
+        else:
+            kept[-1] += f", {line.strip()}".replace(" of a sample", "").replace("; ", ", ")
+    return kept
 
 
 def load_problem(path: str | Path) -> Any:

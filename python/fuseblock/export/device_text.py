@@ -397,6 +397,8 @@ def _not_needed(declarations: Sequence[_Declaration], kept: set[int], emitted: s
             tensors.get(call.removeprefix("a.").partition(".")[0], "") if call.startswith("a.") else ""
             for call in calls_of
         }
+        if not taken:  # it is handed over by its name
+            continue
         if "" not in taken:
             dropped |= {id(each) for kind, each in all_forms if kind not in taken}
         elif {kind for kind, _ in all_forms} == {"float", "double"} and "typedef float real" in own:

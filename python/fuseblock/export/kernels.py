@@ -19,6 +19,7 @@ __all__ = ["Kernels", "tensor_name"]
 
 AXES = "ncdhw"
 _WIDTH = 110
+_MOST_PARAMETERS = 32
 DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
@@ -36,6 +37,9 @@ class _Kernel:
     pieces: list[device_text.Piece] = field(default_factory=list)
     members: list[str] = field(default_factory=list)  # of Arguments, in order
     kept: set[int] = field(default_factory=set)
+    parameters: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # types and names, where it has no Arguments
 
 
 class Kernels:
@@ -53,6 +57,8 @@ class Kernels:
         kernels = []
         for launch in general.plan["launches"]:
             base = f"{name}_{launch['name']}"
+            if launch["addresses"] and len(general.plan["launches"]) == 1:
+                base = name
             namespace, number = base, 2
             while namespace in {kernel.namespace for kernel in self.kernels}:
                 namespace, number = f"{base}{number}", number + 1
@@ -66,6 +72,8 @@ class Kernels:
         numbers: list[Term] = []
 
         def member(_: int, term: Term) -> str:
+            if launch["addresses"] and (text := _by_extents(term, launch["domain"])):
+                return text
             if term not in numbers:
                 numbers.append(term)
             name = f"a.number{numbers.index(term) + 1}"
@@ -80,6 +88,9 @@ class Kernels:
                 text = text.replace("__launch_bounds__", bounds)
                 file = file.replace(".cu", f"_cluster{launch['cluster']}.cu")
             texts.append((file, text))
+        if launch["addresses"]:
+            # Constants in front of the device file, which all such kernels then have in common.
+            texts[:2] = [(texts[1][0], texts[0][1] + texts[1][1])]
         for kernel in self.kernels:
             if (kernel.texts, kernel.numbers) == (texts, numbers):
                 return kernel
@@ -108,6 +119,9 @@ class Kernels:
                     users = [known[id(each)] for each in self.kernels if file in dict(each.texts)]
                     common = dict(set.intersection(*(set(each.items()) for each in users)))
                     files[file] = fold.fold(fold.with_sizes(text, elements, common), common, users)
+                    if "  const long long first = begin;\n" in files[file]:  # a second name for the same
+                        text = files[file].replace("  const long long first = begin;\n", "")
+                        files[file] = re.sub(r"\bfirst\b(?=[) +])", "begin", text)
         # What is left out leaves more that nothing takes.
         while True:
             self._parse(files, emitted)
@@ -130,6 +144,9 @@ class Kernels:
                     if declaration.names == {"Arguments"}:
                         declaration.text = _with_members(declaration.text, kernel.numbers, used)
                         kernel.members = _members([declaration.text])
+                        if kernel.launch["addresses"]:
+                            kernel.parameters = _parameters(declaration.text)
+                            kernel.members = [name for _, name in kernel.parameters]
 
     def _parse(self, files: Mapping[str, str], emitted: Mapping[tuple[int, int], str]) -> None:
         """Cuts the texts into declarations and finds those that the kernels reach."""
@@ -148,7 +165,7 @@ class Kernels:
         lines: list[str] = []
         places: dict[int, str] = {}
         for i, kernel in enumerate(kernels):
-            lines += _launch(general, i, kernel, places)
+            lines += _launch(general, i, kernel, places, self.keeps())
         if any(re.search(r"\bmultiprocessors\b", line) for line in lines):
             text = "multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count"
             lines.insert(0, text)
@@ -185,6 +202,8 @@ class Kernels:
                     if piece.file in names and _reaches(kernel, piece):
                         parts.append((names[piece.file], ""))
                 elif text := piece.text(kernel.kept):
+                    if kernel.launch["addresses"]:
+                        text = _with_parameters(text, kernel.parameters)
                     parts.append(("", device_text.format_cpp(text)))
             namespaces.append((kernel.namespace, parts))
         return files, namespaces
@@ -212,13 +231,62 @@ class Kernels:
                 return
             kept = together
 
+    def all_addresses(self) -> bool:
+        """Whether all kernels take tensors as addresses alone."""
+        return all(kernel.launch["addresses"] for kernel in self.kernels)
+
+    def _plain_host(self) -> str:
+        entries = ", ".join(
+            f"(const void*){kernel.namespace}::{kernel.launch['entry']}" for kernel in self.kernels
+        )
+        threads = {kernel.launch["threads"] for kernel in self.kernels}
+        assert len(threads) == 1, threads
+        text = _PLAIN_LAUNCH_KEEPING if self.keeps() else _PLAIN_LAUNCH
+        if all(kernel.launch["shared_bytes"] for kernel in self.kernels):
+            text = re.sub(r"  if \(bytes == 0\).*\n", "", text)
+        return device_text.format_cpp(text.replace("ENTRIES", entries).replace("THREADS", str(threads.pop())))
+
+    def has_numbers(self) -> bool:
+        """Whether a kernel takes numbers that are not whole."""
+        return any(kernel.numbers for kernel in self.kernels)
+
+    def keeps(self) -> bool:
+        """Whether a kernel has shared memory that its launch asks for."""
+        return any(kernel.launch["shared_bytes"] for kernel in self.kernels)
+
     def host(self) -> str:
         """The function that launches any of the kernels."""
+        if self.all_addresses():
+            return self._plain_host()
         entries = ", ".join(
             f"(const void*){kernel.namespace}::{kernel.launch['entry']}" for kernel in self.kernels
         )
         return device_text.format_cpp(_LAUNCH.replace("ENTRIES", entries))
 
+
+_PLAIN_LAUNCH = """
+// Launches one of the kernels; returns CUDA's error, 0 for none.
+extern "C" int launch(int kernel, long long* words, unsigned int blocks, cudaStream_t stream) {
+  const void* const kernels[] = {ENTRIES};
+  void* parameters[32];
+  for (int i = 0; i < 32; ++i) parameters[i] = words + i;
+  return cudaLaunchKernel(kernels[kernel], blocks, THREADS, parameters, 0, stream);
+}
+"""
+
+_PLAIN_LAUNCH_KEEPING = """
+// Launches one of the kernels; returns CUDA's error. Blocks with shared memory wait for each other.
+extern "C" int launch(int kernel, long long* words, unsigned int blocks, int bytes, cudaStream_t stream) {
+  const void* const kernels[] = {ENTRIES};
+  const void* entry = kernels[kernel];
+  void* parameters[32];
+  for (int i = 0; i < 32; ++i) parameters[i] = words + i;
+  if (bytes == 0) return cudaLaunchKernel(entry, blocks, THREADS, parameters, 0, stream);
+  const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  if (const cudaError_t error = cudaFuncSetAttribute(entry, attribute, bytes)) return error;
+  return cudaLaunchCooperativeKernel(entry, blocks, THREADS, parameters, bytes, stream);
+}
+"""
 
 # A line of the comment on a sweep; the head of the file has the formulas.
 _FORMULA = re.compile(r"^//   (?!->)\w.* = .*\n", re.MULTILINE)
@@ -226,7 +294,7 @@ _FORMULA = re.compile(r"^//   (?!->)\w.* = .*\n", re.MULTILINE)
 _LAUNCH = """
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned int threads,
-                      size_t shared_bytes, int cooperative, cudaStream_t stream) {
+                      unsigned int shared_bytes, int cooperative, cudaStream_t stream) {
   const void* const kernels[] = {ENTRIES};
   const void* entry = kernels[kernel];
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
@@ -235,6 +303,22 @@ extern "C" int launch(int kernel, void* arguments, unsigned int blocks, unsigned
   return cudaLaunchCooperativeKernel(entry, blocks, threads, &arguments, shared_bytes, stream);
 }
 """
+
+
+def _by_extents(term: Term, domain: Sequence[int | Term]) -> str:
+    """A number over `a.samples` and `a.positions`; nothing where it is none."""
+    axes = [axis for axis in AXES if axis in term.axes]
+    positions = [axis for axis, extent in zip(AXES[2:], domain[2:], strict=True) if isinstance(extent, Term)]
+    rest = [axis for axis in axes if axis != "n"]
+    if rest not in ([], positions):
+        return ""
+    factors = [str(term.factor)] if term.factor != 1 else []
+    factors += (["a.samples"] if "n" in axes else []) + (["a.positions"] if rest else [])
+    product = " * ".join(factors)
+    product = f"({product})" if len(factors) > 1 else product
+    if not term.inverse:
+        return product
+    return f"(float)(1.0 / {product})" if term.kind == "float" else f"(1.0 / {product})"
 
 
 def _reaches(kernel: _Kernel, piece: device_text.Piece) -> bool:
@@ -280,6 +364,24 @@ def _members(texts: Sequence[str]) -> list[str]:
     raise ValueError("a kernel without Arguments")
 
 
+def _parameters(text: str) -> list[tuple[str, str]]:
+    """The types and names of the members of Arguments, those of a type beside each other."""
+    types: dict[str, list[str]] = {}
+    for line in text[text.index("{\n") + 2 : text.index("};")].splitlines():
+        match = re.match(r"\s*(.*?) (\w+);", line)
+        assert match is not None, line
+        types.setdefault(match[1], []).append(match[2])
+    return [(kind, name) for kind, names in types.items() for name in names]
+
+
+def _with_parameters(text: str, parameters: Sequence[tuple[str, str]]) -> str:
+    """A kernel's text whose arguments are parameters, in place of a struct of them."""
+    assert len(parameters) <= _MOST_PARAMETERS
+    text = re.sub(r"// What a launch hands over\.\nstruct Arguments \{.*?\};\n+", "", text, flags=re.DOTALL)
+    text = text.replace("const Arguments a", ", ".join(f"{kind} {name}" for kind, name in parameters))
+    return re.sub(r"(?<![\w.])a\.(?=\w)", "", text)
+
+
 def _text(value: int | Term) -> str:
     return str(value) if isinstance(value, int) else value.text
 
@@ -298,8 +400,13 @@ def in_domain(text: str, domain: Sequence[int | Term]) -> str:
     return re.sub(r" \* 1\b(?! *\*)", "", re.sub(r"(?<![\w.] )(?<![\w.])1 \* ", "", text))
 
 
-def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -> list[str]:
-    """The lines that launch one kernel of a plan; `places` has the names of its slots in memory."""
+def _launch(
+    general: General, i: int, kernel: _Kernel, places: dict[int, str], keeps: bool = True
+) -> list[str]:
+    """The lines that launch one kernel of a plan; `places` has the names of its slots in memory.
+
+    keeps: whether a kernel of the file has shared memory that its launch asks for.
+    """
     launch = general.plan["launches"][i]
 
     def local(text: str) -> str:
@@ -307,6 +414,7 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
 
     lines = [f"{value['name']} = {local(value['text'])}" for value in launch["values"]]
     tensors: list[str] = []
+    named: dict[str, str] = {}  # the same by the members of Arguments
     axes_of: list[str] = []
     made: dict[int, Mapping[str, Any]] = {}  # slots that are this launch's first
     for name, number in zip(_members([text for _, text in kernel.texts]), launch["tensors"], strict=False):
@@ -318,28 +426,47 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
         else:
             axes = _varying(slot["extents"])
             if number not in places and name in kernel.members:
-                places[number] = f"{name}_memory"
+                places[number] = name if launch["addresses"] else f"{name}_memory"
                 made[number] = slot
         if name in kernel.members:
             tensors.append(places[number])
             axes_of.append(axes)
+            named[name] = places[number]
     lines += _buffers(made, places)
+    if launch["addresses"]:
+        for each in launch["counters"]:
+            _, count = _of_bytes(local(each["text"]))
+            lines.append(f"{each['name']} = x.new_zeros({count}, dtype=torch.int32)")
+        lists: dict[str, list[str]] = {}
+        for each in launch["scratch"]:
+            size, count = _of_bytes(local(each["text"]))
+            lists.setdefault(count if size == 4 else f"{count}, {size // 4}", []).append(each["name"])
+        for shape, own in lists.items():
+            several = f"{len(own)}, " if len(own) > 1 else ""
+            shape = f"({several}{shape})" if several or "," in shape else shape
+            lines.append(f"{', '.join(own)} = x.new_empty({shape})")
     zeroed = [each for each in launch["counters"] if each["name"] in kernel.members]
-    if zeroed:
+    if zeroed and not launch["addresses"]:
         names = ", ".join(each["name"] for each in zeroed) + ("," if len(zeroed) == 1 else "")
         sizes = ", ".join(local(each["text"]) for each in zeroed)
         lines.append(f"{names} = zeros(x, {sizes})")
-    for each in launch["scratch"]:
+    for each in launch["scratch"] if not launch["addresses"] else ():
         lines.append(f"{each['name']} = x.new_empty({local(each['text'])}, dtype=torch.uint8)")
     memory = {each["name"] for each in (*zeroed, *launch["scratch"])}
     scalars = {scalar["name"]: scalar["text"] for scalar in launch["scalars"]}
     numbers = []
-    for name in kernel.members[len(tensors) :]:
-        if match := re.fullmatch(r"number(\d+)", name):
+    for name in kernel.members if launch["addresses"] else kernel.members[len(tensors) :]:
+        if name in named:
+            numbers.append(named[name])
+        elif match := re.fullmatch(r"number(\d+)", name):
             term = kernel.numbers[int(match[1]) - 1]
             numbers.append(term.text if term.kind == "long long" or term.inverse else f"float({term.text})")
         else:
             numbers.append(local(scalars[name]) or (name if name in memory else "0"))
+    if launch["addresses"]:
+        lines += _list("arguments", numbers)
+        shared = f"{launch['shared_bytes']}, " if keeps else ""
+        return [*lines, f'launch("{kernel.namespace}", {local(launch["blocks"])}, {shared}arguments)']
     lines += _list("tensors", tensors)
     lines += _list("numbers", numbers)
     lines.append(f'axes = "{" ".join(axes_of)}"')
@@ -348,6 +475,13 @@ def _launch(general: General, i: int, kernel: _Kernel, places: dict[int, str]) -
         f"{launch['shared_bytes']}, {local(launch['cooperative'])}, tensors, axes, numbers)"
     )
     return lines
+
+
+def _of_bytes(text: str) -> tuple[int, str]:
+    """Bytes of one number of those that `16 * (n * 4)` is for, and how many these are."""
+    match = re.fullmatch(r"(\d+) \* \((.*)\)", text)
+    assert match is not None, text
+    return int(match[1]), match[2]
 
 
 def _varying(extents: Sequence[int | Term]) -> str:
@@ -369,6 +503,8 @@ def _buffers(slots: Mapping[int, Mapping[str, Any]], places: Mapping[int, str]) 
         make = f"x.new_empty({{}}, dtype=torch.{DTYPES[dtype]})"
         if len(own) == 1:
             lines.append(f"{names} = {make.format(shapes[0])}")
+        elif len(set(shapes)) == 1:
+            lines.append(f"{names} = {make.format(f'({len(own)}, {shapes[0][1:]}')}")
         else:
             lines.append(f"shapes = [{', '.join(shapes)}]")
             lines.append(f"{names} = ({make.format('shape')} for shape in shapes)")

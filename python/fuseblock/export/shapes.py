@@ -208,8 +208,9 @@ def _out_of_reach(base: Mapping[str, Any], places: Mapping[int, Term]) -> set[st
         elif isinstance(item, str):
             for match in _NUMBER.finditer(item):
                 if in_text and place in places:
-                    head = item[item.rfind("__device__", 0, match.start()) : match.start()]
-                    if "Arguments& a" not in head:
+                    begin = max(item.rfind(word, 0, match.start()) for word in ("__device__", "__global__"))
+                    head = item[begin : match.start()]
+                    if not re.search(r"Arguments&? a\b", head):
                         result.update(places[place].axes)
                 place += 1
         elif isinstance(item, int) and not isinstance(item, bool):

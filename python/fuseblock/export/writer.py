@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from fuseblock.export.source import ModelSource
 
 __all__ = ["PlannedBlock", "by_pytorch_text", "write_file"]
 
+_MOST_ALLOCATED = 84  # letters of names and shapes that are allocated by one line
+_HEAD_WIDTH = 108
 _MODES = {"tf32": True, "strict": False}
 
 
@@ -90,15 +92,10 @@ _RUNTIME = '''
 def library():
     """The compiled kernels. PyTorch builds them at the first call, one process at a time, and keeps them."""
     from torch.utils.cpp_extension import load_inline
-
-    options = {}
-    if "no_implicit_headers" in inspect.signature(load_inline).parameters:
-        options["no_implicit_headers"] = True  # without torch's headers it builds in seconds
+    bare = "no_implicit_headers"  # without torch's headers it builds in seconds
+    options = {bare: True} if bare in inspect.signature(load_inline).parameters else {}
     name = f"fuseblock_export_{hashlib.sha256(CUDA.encode()).hexdigest()[:16]}"
-    loaded = ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
-    number, size, address = ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
-    loaded.launch.argtypes = [number, ctypes.c_char_p, number, number, size, number, address]
-    return loaded
+    return ctypes.CDLL(load_inline(name, "", CUDA, is_python_module=False, **options))
 
 
 def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
@@ -111,7 +108,7 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
     words += [each.data_ptr() if torch.is_tensor(each) else each for each in numbers]
     packed = struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)
     with torch.cuda.device(tensors[0].device):
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         number = list(KERNELS).index(kernel)
         error = library().launch(number, packed, blocks, threads, shared_bytes, cooperative, stream)
     if error != 0:
@@ -119,9 +116,20 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
 '''
 
 
+_LAUNCH_ADDRESSES = '''
+def launch(kernel, blocks, shared_bytes, arguments):
+    """Launches a kernel: addresses of tensors and numbers are its parameters."""
+    words = [each.data_ptr() if torch.is_tensor(each) else each for each in arguments]
+    packed = (ctypes.c_int64 * len(words))(*words)
+    with torch.cuda.device(arguments[0].device):
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        error = library().launch(list(KERNELS).index(kernel), packed, blocks, shared_bytes, stream)
+    if error != 0:
+        raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
+'''
+
 _ASSEMBLY = r"""
-DEVICE = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items())
-CUDA = DEVICE + HOST
+CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 """.lstrip()
 
 
@@ -137,60 +145,58 @@ def _wrapped(text: str, width: int = 106) -> str:
 
 
 _NOTATION = (
-    "Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v) and rstd(v) are the "
-    "mean of v over what a norm takes together, the sum of squared deviations from it, and "
-    "1 / sqrt(variance + eps); d_v is the gradient by v. A sweep is one pass over all elements, a finalise "
-    "step works on statistics."
+    "Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v "
+    "over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v "
+    "is the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics."
 )
 
 
 def _wrapped_line(line: str) -> str:
-    """An indented line, and what does not fit into it further in."""
+    """An indented line, and what does not fit into it further in; formulas stay whole where they can."""
     indent = " " * (len(line) - len(line.lstrip()))
+    lines: list[str] = []
+    for part in re.split(r"(?<=;) | (?=-> )", line.lstrip()):
+        if lines and len(indent) + len(lines[-1]) + 1 + len(part) <= _HEAD_WIDTH:
+            lines[-1] += " " + part
+        else:
+            lines.append(("    " if lines else "") + part)
     return "\n".join(
-        textwrap.wrap(
-            line, 108, subsequent_indent=indent + "    ", break_long_words=False, break_on_hyphens=False
+        "\n".join(
+            textwrap.wrap(
+                indent + text, _HEAD_WIDTH, subsequent_indent=indent + "      ", break_on_hyphens=False
+            )
         )
+        for text in lines
     )
 
 
 def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, command: str) -> str:
     lines = [f"{name} with its blocks as CUDA kernels: `ModelNew`, in place of `{name}`.", ""]
-    lines.append(
-        _wrapped(
-            f"Written by `{command}`; it needs PyTorch alone. The kernels are compiled at the first call "
-            "with tensors on a GPU."
-        )
-    )
+    lines.append(f"Written by `{command}`; it needs PyTorch alone. Compiled at the first call on a GPU.")
+    lines += [""] if len(planned) > 1 else []
     for each in planned:
         plan = each.forward.plan
         title = f"Block {each.number}" if each.number else "Block"
-        lines += [
-            "",
-            _wrapped(f"{title}: {plan['block']}"),
-            f"on {each.block.input_type}, planned for {plan['architecture']}.",
-        ]
-        lines += ["", *(_wrapped_line(line) for line in each.explanation)]
+        planned_for = f"on {each.block.input_type}, planned for {plan['architecture']}"
+        lines.append(_wrapped(f"{title}: {plan['block']}, {planned_for}."))
+        lines += [_wrapped_line(line) for line in each.explanation]
         fixed = each.fixed()
         free = [axis for axis in each.axes if axis not in fixed and axis != "c"]
-        if free:
-            lines += ["", _wrapped(f"The kernels take any extents along {', '.join(free)}" + _but(each))]
+        taken = f"The kernels take any extents along {', '.join(free)}{_but(each)}" if free else ""
         if fixed:
             kept = ", ".join(f"{axis} = {extent}" for axis, extent in sorted(fixed.items()))
-            lines += [_wrapped(f"They are for {kept}.")]
+            taken += f" They are for {kept}."
+        lines.append(_wrapped(taken.strip()))
     lines += ["", _wrapped(_NOTATION)]
     capability = max(each.capability() for each in planned)
-    lines += [
-        "",
-        _wrapped(
-            "What they do not take runs by PyTorch's operators: the CPU, other dtypes, autocast, "
-            f"torch.compile, GPUs before compute capability {capability}.0 or with less shared memory than "
-            "they were planned for. Other layouts are copied to that of the example first."
-        ),
-    ]
+    others = (
+        "By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute "
+        f"capability {capability}.0 or with less shared memory. Other layouts are copied first."
+    )
     left = [f"{_call_name(node)} ({reason})" for node, reason in model.left.items() if node.op != "get_attr"]
     if left:
-        lines += ["", _wrapped("Left as it was: " + ", ".join(dict.fromkeys(left)) + ".")]
+        others += " Left as it was: " + ", ".join(dict.fromkeys(left)) + "."
+    lines.append(_wrapped(others))
     body = "\n".join(lines)
     return f'"""{body}\n"""\n'
 
@@ -214,7 +220,27 @@ def _conditions(each: PlannedBlock) -> list[str]:
             for condition in launch["conditions"]:
                 text = general.fill(condition, lambda _, term: term.text)
                 found[in_domain(text, launch["domain"])] = None
-    return list(found)
+    return _ranges(found)
+
+
+def _ranges(conditions: Iterable[str]) -> list[str]:
+    """Conditions on the same expression as one: `16 <= d * h * w < 1000000000`."""
+    least: dict[str, int] = {}
+    end: dict[str, int] = {}
+    others = []
+    for text in conditions:
+        if match := re.fullmatch(r"(.*) >= (\d+)|(\d+) <= (.*)", text):
+            name, number = (match[1], match[2]) if match[1] else (match[4], match[3])
+            least[name] = max(least.get(name, 0), int(number))
+        elif match := re.fullmatch(r"(.*) < (\d+)", text):
+            end[match[1]] = min(end.get(match[1], int(match[2])), int(match[2]))
+        else:
+            others.append(text)
+    ranges = []
+    for name in dict.fromkeys([*least, *end]):
+        low = f"{least[name]} <= " if name in least else ""
+        ranges.append(f"{low}{name} < {end[name]}" if name in end else f"{name} >= {least[name]}")
+    return [*others, *ranges]
 
 
 def _shape(extents: Sequence[int | Term]) -> str:
@@ -244,45 +270,67 @@ def _unpack(each: PlannedBlock, lines: Sequence[str]) -> list[str]:
     return [f"        {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape"]
 
 
-def _dtypes_differ(dtypes: Sequence[str]) -> str:
-    if len(set(dtypes)) == 1:
-        return f"any(t.dtype != {dtypes[0]} for t in tensors)"
-    return f"[t.dtype for t in tensors] != [{', '.join(dtypes)}]"
-
-
 def _takes(each: PlannedBlock) -> str:
     names = list(each.identifiers().values())
     dtypes = [f"torch.{DTYPES[tensor['dtype']]}" for tensor in each.inputs]
+    shapes = ", ".join(_shape(tensor["extents"]) for tensor in each.inputs)
+    fixed = [f"{axis} == {extent}" for axis, extent in each.fixed().items() if axis not in each.forward.fixed]
+    checks = [f"gpu.major >= {each.capability()}"]
+    if any(launch["shared_bytes"] for one in each.plans() for launch in one.plan["launches"]):
+        shared_bytes = each.forward.plan["shared_bytes_multiprocessor"]
+        checks.append(f"gpu.shared_memory_per_multiprocessor >= {shared_bytes}")
+    if len(set(dtypes)) == 1:
+        checks.append(f"all(t.device == x.device and t.dtype == {dtypes[0]} for t in tensors)")
+    else:
+        checks.append("all(t.device == x.device for t in tensors)")
+        checks.append(f"[t.dtype for t in tensors] == [{', '.join(dtypes)}]")
+    if each.backward is None:
+        checks.append("not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))")
+    conditions = [text.replace("multiprocessors", "gpu.multi_processor_count") for text in _conditions(each)]
+    checks += [f"[t.shape for t in tensors] == [{shapes}]", "x.numel() > 0", *fixed, *conditions]
+    used = set(re.findall(r"\b[ncdhw]\b", " ".join(checks)))
     lines = [
         f"def {each.name('takes')}({', '.join(names)}):",
         '    """Whether the kernels take these tensors."""',
         f"    tensors = ({', '.join(names)}{',' if len(names) == 1 else ''})",
-        "    if not x.is_cuda or torch.compiler.is_compiling() or torch.is_autocast_enabled():",
+        f"    if not x.is_cuda or x.dim() != {len(each.axes)} or torch.is_autocast_enabled() "
+        "or torch.compiler.is_compiling():",
         "        return False",
-        f"    if any(t.device != x.device for t in tensors) or x.dim() != {len(each.axes)} or not x.numel():",
-        "        return False",
-        f"    if {_dtypes_differ(dtypes)}:",
-        "        return False",
-    ]
-    if each.backward is None:
-        lines += [
-            "    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):",
-            "        return False",
-        ]
-    shapes = [f"{names[i]}.shape == {_shape(tensor['extents'])}" for i, tensor in enumerate(each.inputs)]
-    fixed = [f"{axis} == {extent}" for axis, extent in each.fixed().items() if axis not in each.forward.fixed]
-    checks = [*shapes, *fixed, *_conditions(each)]
-    used = set(re.findall(r"\b[ncdhw]\b", " ".join(checks)))
-    lines.append(f"    {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape")
-    shared_bytes = each.forward.plan["shared_bytes_multiprocessor"]
-    lines += [
-        "    gpu = torch.cuda.get_device_properties(x.device)",
-        *(["    multiprocessors = gpu.multi_processor_count"] if "multiprocessors" in str(checks) else []),
-        f"    if gpu.major < {each.capability()} or gpu.shared_memory_per_multiprocessor < {shared_bytes}:",
-        "        return False",
+        f"    {', '.join(axis if axis in used else '_' for axis in each.axes)} = x.shape",
+        *(["    gpu = torch.cuda.get_device_properties(x.device)"] if str(checks).count("gpu.") > 1 else []),
         f"    return {' and '.join(checks)}",
     ]
+    if str(checks).count("gpu.") == 1:
+        lines[-1] = lines[-1].replace("gpu.", "torch.cuda.get_device_properties(x.device).")
     return "\n".join(lines) + "\n"
+
+
+def _allocated(tensors: Sequence[dict[str, Any]], dtype: str, x: dict[str, Any]) -> list[str]:
+    """The lines that allocate outputs; those in the type and layout of x beside each other."""
+    lines = []
+    row: list[tuple[str, str]] = []
+
+    def end_row() -> None:
+        if len(row) == 1:
+            lines.append(f"{row[0][0]} = x.new_empty({row[0][1]})")
+        elif row:
+            names, shapes = (", ".join(each) for each in zip(*row, strict=True))
+            lines.append(f"{names} = map(x.new_empty, [{shapes}])")
+        row.clear()
+
+    for tensor in tensors:
+        name = tensor_name(tensor["name"])
+        if (tensor["extents"], tensor["type"]) == (x["extents"], x["type"]):
+            lines.append(f"{name} = torch.empty_like(x)")
+        elif tensor["dtype"] != dtype or tensor["type"].endswith(":cl"):
+            lines.append(f"{name} = {_empty(tensor, dtype)}")
+        else:
+            made = (name, _shape(tensor["extents"]))
+            if len(", ".join(part for each in [*row, made] for part in each)) > _MOST_ALLOCATED:
+                end_row()
+            row.append(made)
+    end_row()
+    return lines
 
 
 def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
@@ -300,7 +348,7 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
     ]
     lines += _laid_out(forward["inputs"])
     dtype = each.inputs[0]["dtype"]
-    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor, dtype)}" for tensor in forward["outputs"]]
+    run = _allocated(forward["outputs"], dtype, each.inputs[0])
     run += kernels.lines(each.name("forward"))
     lines += [*_unpack(each, run), *(f"        {line}" for line in run)]
     result = ", ".join(outputs[:own])
@@ -308,7 +356,7 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
         return "\n".join([*lines, f"        return {result}"]) + "\n"
     backward = each.backward.plan
     known = set(names) | set(outputs)
-    run = [f"{tensor_name(tensor['name'])} = {_empty(tensor, dtype)}" for tensor in backward["outputs"]]
+    run = _allocated(backward["outputs"], dtype, each.inputs[0])
     run += kernels.lines(each.name("backward"))
     used = set(re.findall(r"\w+", " ".join(run)))
     saved = [tensor_name(t["name"]) for t in backward["inputs"] if tensor_name(t["name"]) in known & used]
@@ -372,9 +420,8 @@ def _block_function(each: PlannedBlock) -> str:
     return (
         f"def {each.name('block')}({names}):\n"
         f'    """The block `{each.forward.plan["block"]}`."""\n'
-        f"    if {each.name('takes')}({names}):\n"
-        f"        return {each.name('Block')}.apply({names})\n"
-        f"    return {each.name('by_pytorch')}({names})\n"
+        f"    by_kernels = {each.name('takes')}({names})\n"
+        f"    return ({each.name('Block')}.apply if by_kernels else {each.name('by_pytorch')})({names})\n"
     )
 
 
@@ -439,6 +486,8 @@ def write_file(
     body = []
     for each in own:
         body += [_takes(each), by_pytorch_text(each), _function_class(each, kernels), _block_function(each)]
+    if kernels.all_addresses() and not kernels.has_numbers():
+        imports.remove("import struct")
     forward = _forward(model, planned, model_class.forward, mode)  # type: ignore[attr-defined]
     if any("F." in text for text in (*body, forward)):
         imports.append("import torch.nn.functional as F")
@@ -447,30 +496,40 @@ def write_file(
     imports += [line for line in source.imports if line not in imports]
     parts.append("\n".join(_sorted(imports)) + "\n")
     parts += [text.rstrip() + "\n" for text in source.definitions]
-    parts.append(
-        "# Device code, the same for all kernels; each is compiled with its own constants in front.\n"
+    shared = (
+        "# Device code that all kernels have in common; each is compiled with its own constants in front.\n"
     )
+    parts.append("" if kernels.all_addresses() else shared)
     texts = [_quoted(name, text) for name, text in files.items()]
     table = []
     for namespace, pieces in namespaces:
         listed = []
         number = 0
+        own_count = sum(not constant for constant, _ in pieces)
         for constant, text in pieces:
             if not constant:
                 number += 1
-                constant = f"{namespace.upper()}_{number}"
+                constant = namespace.upper() + (f"_{number}" if own_count > 1 else "")
                 texts.append(_quoted(constant, text))
             listed.append(constant)
         only = "," if len(listed) == 1 else ""
-        table.append(f'    "{namespace}": ({", ".join(listed)}{only}),\n')
+        table.append(f'"{namespace}": ({", ".join(listed)}{only})')
     texts.append(_quoted("HOST", kernels.host()))
-    texts.append("KERNELS = {\n" + "".join(table) + "}\n" + _ASSEMBLY)
+    texts.append(f"KERNELS = {{{', '.join(table)}}}\n" + _ASSEMBLY)
     parts[-1] += "\n".join(texts)
     mixed = any(", True)" in text for text in body)
     parts.append((_LAY_OUT if mixed else _LAY_OUT_DENSE).strip("\n") + "\n")
-    if any("zeros(" in text for text in body):
+    if any(re.search(r"\bzeros\(", text) for text in body):
         parts.append(_ZEROS.strip("\n") + "\n")
-    parts.append(_RUNTIME.strip("\n") + "\n")
+    runtime = _RUNTIME.strip("\n") + "\n"
+    if kernels.all_addresses():
+        launch = _LAUNCH_ADDRESSES.strip("\n") + "\n"
+        runtime = runtime.partition("def launch(")[0]
+        if kernels.has_numbers():
+            packed = 'struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)'
+            launch = launch.replace("(ctypes.c_int64 * len(words))(*words)", packed)
+        runtime += launch if kernels.keeps() else launch.replace("shared_bytes, ", "")
+    parts.append(runtime)
     parts += [_division(name) for name in sorted(kernels.functions)]
     if any(name in part for part in parts for name in ("math.isqrt",)):
         parts[1] = parts[1].replace("import inspect\n", "import inspect\nimport math\n")

@@ -83,6 +83,7 @@ struct LaunchDescription {
   };
   jit::KernelSource source;
   std::vector<int> tensors = {};  // slots, in the order of Arguments
+  bool addresses = false;         // whether Arguments have tensors' addresses alone, without strides
   Extents domain = {1, 1, 1, 1, 1};
   std::vector<Named> values =
       {};  // worked out first; a function that one calls is in python/fuseblock/export/divide.py
@@ -167,6 +168,9 @@ std::unique_ptr<KernelLaunch> make_host_call(const Schedule& schedule, const Ker
 // Sweeps unit by unit; see launch/rows.h.
 std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut,
                                                const Gpu& gpu);
+// The same by a kernel with a short text; null where there is none for these steps.
+std::unique_ptr<KernelLaunch> make_plain_launch(const Schedule& schedule, const KernelCut& cut,
+                                                const Gpu& gpu);
 // The same over channels_last tensors; see launch/slices.h. That of `rows` where no slice fits.
 std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const KernelCut& cut,
                                                  const Gpu& gpu);

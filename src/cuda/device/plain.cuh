@@ -1,0 +1,140 @@
+// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
+// together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
+
+// Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
+// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
+template <int kInputs, class Program>
+__device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
+                             float* output, const float4* kept, Program program) {
+  constexpr int kBatch = kInputs == 1 ? 4 : 2;
+  const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
+  const int vectors = (int)((end - first) / 4);
+  float in[kInputs];
+  for (int start = 0; start < vectors; start += kBatch * kThreads) {
+    alignas(16) float loaded[kBatch][kInputs][4], results[4];
+    for (int b = 0; b < kBatch; ++b)
+      for (int k = 0; k < kInputs; ++k) {
+        const int at = start + b * kThreads + (int)threadIdx.x;
+        const float4* from = (const float4*)(inputs[k] + first) + at;
+        if (kKept > 0 && at < kKept / kInputs) from = kept + k * (kKept / kInputs) + at;
+        if (at < vectors) *(float4*)loaded[b][k] = *from;
+      }
+    __syncwarp();  // all loads have begun before the first is used
+    for (int b = 0; b < kBatch; ++b) {
+      const int at = start + b * kThreads + (int)threadIdx.x;
+      if (at >= vectors) break;
+      for (int i = 0; i < 4; ++i) {
+        for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
+        results[i] = program(in);
+      }
+      if (output) ((float4*)(output + first))[at] = *(float4*)results;
+    }
+  }
+  if (kEdges) {
+    const long long edge = (begin + threadIdx.x < first ? begin : begin + 4 * vectors) + threadIdx.x;
+    if (edge >= end) return;
+    for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
+    const float result = program(in);
+    if (output) output[edge] = result;
+  }
+}
+
+// Brings the first vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
+template <int kInputs>
+__device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs],
+                            float4* kept) {
+  const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
+  for (int at = threadIdx.x; at < min((int)((end - first) / 4), kKept / kInputs); at += kThreads)
+    for (int k = 0; k < kInputs; ++k) {
+      const unsigned int to = (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at);
+      const float* from = inputs[k] + first + 4 * at;
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+    }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+// Sums over lanes, threads, neighbouring channels (one of each lane), the blocks of a channel, and these of all samples.
+template <class Number>
+__device__ inline Number warp_sum(Number x) {
+  for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
+  return x;
+}
+__device__ inline float block_sum(float x) {
+  __shared__ float sums[kThreads / 32];
+  x = warp_sum(x);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = sums[0];
+  for (int i = 1; i < kThreads / 32; ++i) x += sums[i];
+  return x;
+}
+template <int kChannels>
+__device__ inline float group_sum(float x) {
+  float sum = 0;
+  for (int i = 0; i < kChannels; ++i)
+    sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
+  return sum;
+}
+template <int kParts>
+__device__ inline float channel_sum(const float* blocks) {
+  float sum = 0;
+  for (int i = 0; i < kParts; ++i) sum += blocks[i];
+  return sum;
+}
+template <int kParts>
+__device__ inline double batch_sum(const float* blocks, int samples, int channels) {
+  double sum = 0;
+  for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
+    sum += blocks[i / kParts * channels * kParts + i % kParts];
+  return warp_sum(sum);
+}
+
+// Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
+// adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
+struct Moments {
+  float mean = 0, rest = 0, squares = 0, count = 0;
+  __device__ void add(float value) {
+    if (count == 0) mean = value;
+    const float distance = value - mean;
+    rest += distance;
+    squares += distance * distance;
+    count += 1;
+  }
+};
+
+// Those of all parts, of which each thread has one and `sum` adds up what they have: the deviations of means count, too.
+template <class Sum>
+__device__ inline Moments merged(const Moments& own, Sum sum) {
+  const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
+  const float count = sum(own.count), weight = own.count / count, rough = sum(near * weight);
+  const float mean = rough + sum((near - rough) * weight), distance = near - mean;
+  return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
+}
+
+// Those of a channel out of its blocks', by Chan's formula.
+template <int kParts>
+__device__ inline Moments channel_moments(const Moments* blocks) {
+  Moments all = blocks[0];
+  for (int i = 1; i < kParts; ++i) {
+    const float whole = all.count + blocks[i].count, weight = blocks[i].count / whole;
+    const float distance = blocks[i].mean - all.mean, squares = all.squares + blocks[i].squares;
+    all = {all.mean + distance * weight, 0, squares + distance * distance * (all.count * weight), whole};
+  }
+  return all;
+}
+
+// Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
+__device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(arrived, 1u) == count - 1;
+    if (kKept > 0)
+      while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}

@@ -1,0 +1,492 @@
+#include "cuda/emit/plain_text.h"
+
+#include <algorithm>
+#include <map>
+
+#include "cuda/emit/plain_values.h"
+#include "cuda/emit/rounded_products.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (std::size_t place = text.find(from); place != std::string::npos;
+       place = text.find(from, place + to.size()))
+    text.replace(place, from.size(), to);
+}
+
+// Functions of device/functions.cuh that are the compiler's own, in float.
+std::string with_own_functions(std::string text) {
+  for (const auto& [from, to] : {std::pair("reciprocal_root(", "rsqrtf("), std::pair("exponential(", "expf("),
+                                 std::pair("logarithm(", "logf("), std::pair("absolute(", "fabsf("),
+                                 std::pair("hyperbolic_tangent(", "tanhf("),
+                                 std::pair("square_root(", "sqrtf("), std::pair("error_function(", "erff(")})
+    replace_all(text, from, to);
+  return text;
+}
+
+bool needs_functions(const std::string& program) {
+  for (const char* name :
+       {"minimum(", "maximum(", "exponential_minus_1(", "log_1_plus_exp(", "sigmoid(", "one_plus_"})
+    if (program.find(name) != std::string::npos) return true;
+  return false;
+}
+
+class PlainWriter : public PlainValues {
+ public:
+  PlainWriter(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants)
+      : PlainValues(schedule, cut), constants_(constants) {
+    result_.sweeps = sweep_count();
+    result_.together = sweep_count() > 1;
+    for (int i = 0; i < sweep_count(); ++i)
+      result_.inputs = std::max(result_.inputs, static_cast<int>(position_inputs(i).size()));
+  }
+
+  PlainText run() {
+    Text body;
+    write_kernel(body);
+    std::string text = head({{"kThreads", number_text(constants_.threads)},
+                             {"kKept", number_text(constants_.kept)},
+                             {"kEdges", constants_.edges ? "1" : "0"}});
+    const std::string program = with_own_functions(body.str());
+    if (needs_functions(program)) text += "constexpr int k16Bit = 0;\n";
+    text += "\n" + device_file("plain.cuh");
+    if (needs_functions(program)) text += "\n" + device_file("functions.cuh");
+    text += "\n" + arguments_text() + "\n" + with_functions(program);
+    result_.kernel = finish("plain", std::move(text));
+    return result_;
+  }
+
+ private:
+  bool is_written(int number) const {
+    return std::find(written_.begin(), written_.end(), number) != written_.end();
+  }
+
+  // Moments of groups and values of formulas: the statements of a finalise step.
+  void write_finalise(Text& text, int i) {
+    for (int number : step(i).parts) {
+      const Part& which = part(number);
+      if (!in_unit(number) || sweep_of(number) >= 0) continue;
+      if (which.kind == PartKind::kMerge && which.statistic == Statistic::kMoments && unit_sum(number) < 0) {
+        const std::string value = value_name(number);
+        const std::int64_t channels = group_size(number);
+        const std::string own = value + "_c";
+        text.line("const Moments group_" + own + " = " +
+                  (channels == 1 ? own : "merged(" + own + ", group_sum<" + number_text(channels) + ">)") +
+                  ";");
+      }
+      if (which.kind != PartKind::kPointwise) continue;
+      const auto steps = which.formula.steps();
+      const std::string name = name_of(number) + "_c";
+      Text statements;
+      std::string value =
+          write_nested(
+              statements, steps, [&](int input) { return at_lane(which.operands[at(input)]); }, "float", true,
+              {static_cast<std::int32_t>(steps.size()) - 1}, {}, name + "_")
+              .back();
+      nest(statements, value, text);
+      if (value.size() <= kMostInside && uses(number) == 1 && value.find("group_sum<") == std::string::npos) {
+        inside_[number] = value;
+        continue;
+      }
+      text.line("const float " + name + " = " + value + ";");
+    }
+    write_outputs(text, i);
+  }
+
+  // What others need of a step's statistics.
+  void write_outputs(Text& text, int i) {
+    std::vector<std::pair<int, std::string>> stores;
+    std::vector<int> batch_values;
+    for (int number : step(i).parts) {
+      const Part& which = part(number);
+      if (!in_unit(number) || !cut_.shared[at(number)] || which.kind == PartKind::kComponent) continue;
+      const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+      if (!cut_.later[at(number)]) {
+        batch_values.push_back(number);
+        continue;
+      }
+      for (int k = 0; k < (merged ? component_count(which.statistic) : 1); ++k)
+        stores.emplace_back(merged ? schedule_.statistic_slot(number, k) : statistic_slot(number),
+                            at_lane(number, k));
+    }
+    for (int output : step(i).operands) {
+      const int from = slot(output).part;
+      if (std::find(cut_.remaining.begin(), cut_.remaining.end(), from) == cut_.remaining.end())
+        stores.emplace_back(output, at_lane(from));
+    }
+    write_stores(text, stores, batch_values);
+  }
+  // Where one block of a unit does it for all.
+  std::string chosen_block() const { return alone_ ? "" : "blockIdx.x % " + team_text() + " == 0 && "; }
+  void write_stores(Text& text, const std::vector<std::pair<int, std::string>>& stores,
+                    const std::vector<int>& batch_values = {}) {
+    if (stores.empty() && batch_values.empty()) return;
+    // Sums over lanes are for all of them.
+    std::vector<std::string> values;
+    for (const auto& [to, value] : stores) {
+      values.push_back(value);
+      if (value.find("group_sum<") == std::string::npos) continue;
+      values.back() = names_[at(to)] + "_c";
+      text.line("const float " + values.back() + " = " + value + ";");
+    }
+    text.open("if (" + chosen_block() + "threadIdx.x < " + number_text(cut_.unit_channels) + ") {");
+    for (std::size_t k = 0; k < stores.size(); ++k) {
+      const int to = stores[k].first;
+      const std::string place = tensor(to) + "[" + index(to, "c") + "]";
+      written_.push_back(to);
+      text.line(place + " = " + bare(values[k]) + ";");
+    }
+    for (int number : batch_values) {
+      const std::string list = "batch_" + value_name(number);
+      text.line(scalar("float*", list) + "[n * " + number_text(domain_[1]) +
+                " + c] = " + bare(at_lane(number)) + ";");
+      result_.lists.emplace_back(list, 4);
+    }
+    text.close();
+  }
+
+  // A sweep over the block's share, with what it takes that does not vary over positions.
+  void write_sweep(Text& text, int i) {
+    const Sweep& which = sweep(i);
+    std::string sinks;
+    for (const Sink& sink : which.sinks) sinks += (sinks.empty() ? "" : "; ") + narrator_.sink(sink);
+    text.line("// Sweep: " + narrator_.source(which) + " -> " + sinks);
+    for (int k : channel_inputs(i)) {
+      const int input = which.inputs[at(k)];
+      if (channel_names_.contains(input)) continue;
+      channel_names_[input] = channel_name(input);
+      text.line("const float " + channel_names_[input] + " = __shfl_sync(~0u, " + lane_value(input) +
+                ", own);");
+    }
+    std::string sums;
+    std::string output = "nullptr";
+    std::int32_t stored = -1;
+    std::vector<std::int32_t> wanted;
+    for (const Sink& sink : which.sinks) {
+      if (sink.kind == SinkKind::kStore) {
+        output = tensor(sink.slots[0]);
+        written_.push_back(sink.slots[0]);
+        stored = sink.step;
+      } else if (part(sink.part).statistic == Statistic::kMoments) {
+        text.line("Moments " + value_name(sink.part) + "_sums;");
+      } else {
+        sums += (sums.empty() ? "float " : ", ") + sum_name(sink) + " = 0";
+      }
+      wanted.push_back(sink.step);
+    }
+    if (!sums.empty()) text.line(sums + ";");
+    text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " +
+              std::string(result_.together ? "kept" : "nullptr") + ", [&](const float (&in)[" +
+              number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
+    std::string named;
+    for (int k = 0; k < static_cast<int>(position_inputs(i).size()); ++k)
+      named += (k == 0 ? "const float " : ", ") + names_[at(position_inputs(i)[at(k)])] + " = in[" +
+               number_text(k) + "]";
+    text.line(named + ";");
+    Text statements;
+    const std::vector<std::string> names =
+        write_nested(statements, which.steps,
+                     [&](int input) {
+                       const int from = which.inputs[at(input)];
+                       return in_ring(from) ? names_[at(from)] : channel_names_.at(from);
+                     },
+                     "float", true, unique(wanted), {rounded_products(schedule_, which), true});
+    std::vector<std::string> lines;
+    std::map<std::int32_t, int> uses;
+    for (std::int32_t step : wanted) ++uses[step];
+    std::map<std::int32_t, std::string> values;
+    for (std::int32_t step : unique(wanted)) {
+      values[step] = names[at(step)];
+      if (uses[step] < 2 || values[step].find(' ') == std::string::npos) continue;
+      statements.line("const float result" + number_text(step) + " = " + values[step] + ";");
+      values[step] = "result" + number_text(step);
+    }
+    for (const Sink& sink : which.sinks) {
+      if (sink.kind == SinkKind::kStore) continue;
+      if (part(sink.part).statistic == Statistic::kMoments)
+        lines.push_back(value_name(sink.part) + "_sums.add(" + values[sink.step] + ");");
+      else
+        lines.push_back(sum_name(sink) + " += " + values[sink.step] + ";");
+    }
+    std::string returned = stored >= 0 ? values[stored] : "0.0f";
+    std::string nothing;
+    nest(statements, lines.size() == 1 && stored < 0 ? lines[0] : lines.empty() ? returned : nothing, text);
+    for (const std::string& line : lines) text.line(line);
+    text.line("return " + returned + ";");
+    text.close("});");
+  }
+  std::string inputs_text(int i) {
+    std::string inputs;
+    for (int input : position_inputs(i)) inputs += (inputs.empty() ? "" : ", ") + tensor(input);
+    return inputs;
+  }
+  static std::vector<std::int32_t> unique(const std::vector<std::int32_t>& steps) {
+    std::vector<std::int32_t> result;
+    for (std::int32_t step : steps)
+      if (std::find(result.begin(), result.end(), step) == result.end()) result.push_back(step);
+    return result;
+  }
+  std::string sum_name(const Sink& sink) { return "sum_" + value_name(sink.part); }
+
+  // A statistic that this kernel makes, at a lane's channel.
+  std::string lane_value(int input) { return at_lane(slot(input).part, slot(input).component); }
+  // A name for an input of sweeps that does not vary over positions.
+  std::string channel_name(int input) const {
+    const std::string name = "own_" + names_[at(input)];
+    if (!name.ends_with("_2")) return name;
+    // The number that sets a statistic apart from a tensor of its name is not needed among them.
+    const std::string plain = name.substr(0, name.size() - 2);
+    const bool taken = std::any_of(channel_names_.begin(), channel_names_.end(),
+                                   [&](const auto& other) { return other.second == plain; });
+    return taken ? name : plain;
+  }
+  // The parameters of all sweeps, which are on the way while the first begins.
+  void write_parameters(Text& text) {
+    for (int i = 0; i < sweep_count(); ++i)
+      for (int k : channel_inputs(i)) {
+        const int input = sweep(i).inputs[at(k)];
+        if (made_here(input) || channel_names_.contains(input)) continue;
+        channel_names_[input] = channel_name(input);
+        text.line("const float " + channel_names_[input] + " = " + element(input, first_text("own")) + ";");
+      }
+  }
+  std::string first_text(const std::string& channel) const {
+    return cut_.unit_channels == domain_[1] ? channel : "first + " + channel;
+  }
+
+  // The statistics of all blocks of the team, at each lane's channel.
+  void write_exchange(Text& text, int i) {
+    if (!has_statistics(i)) return;
+    const std::string place = "n * " + number_text(domain_[1]) + " + c";
+    for (const Sink& sink : sweep(i).sinks) {
+      if (sink.kind != SinkKind::kStatistic) continue;
+      const bool moments = part(sink.part).statistic == Statistic::kMoments;
+      const std::string list = "blocks_" + value_name(sink.part);
+      text.line(scalar(moments ? "Moments*" : "float*", list) + "[" + block_text() + "] = " +
+                (moments ? "merged(" + value_name(sink.part) + "_sums, block_sum)"
+                         : "block_sum(" + sum_name(sink) + ")") +
+                ";");
+      result_.lists.emplace_back(list, moments ? 16 : 4);
+    }
+    const std::string counter = scalar("unsigned int*", "arrived") + " + " +
+                                (result_.waits == 0   ? "unit"
+                                 : result_.waits == 1 ? "unit + " + scalar("long long", "units")
+                                                      : "unit + " + number_text(result_.waits) + " * " +
+                                                            scalar("long long", "units"));
+    ++result_.waits;
+    if (i + 1 < sweep_count())
+      text.line("arrive(" + counter + ", " + team_text() + ", true);");
+    else
+      text.line("if (!arrive(" + counter + ", " + team_text() + ", false)) " +
+                (result_.together ? "continue;" : "return;"));
+    alone_ = i + 1 == sweep_count();
+    for (const Sink& sink : sweep(i).sinks) {
+      if (sink.kind != SinkKind::kStatistic) continue;
+      const bool moments = part(sink.part).statistic == Statistic::kMoments;
+      const std::string list = "a.blocks_" + value_name(sink.part);
+      if (moments && of_unit(i)) {
+        const std::string team = team_text();
+        text.line("const Moments group_" + value_name(sink.part) + " = merged(threadIdx.x < " + team + " ? " +
+                  list + "[unit * " + team + " + threadIdx.x] : Moments(), block_sum);");
+        continue;
+      }
+      text.line(std::string("const ") +
+                (moments ? "Moments " + value_name(sink.part) : "float " + sum_name(sink)) + "_c = " +
+                (constants_.parts > 1 ? (moments ? "channel_moments" : "channel_sum") + parts_text() + list +
+                                            " + (" + place + ") * " + number_text(constants_.parts) + ");"
+                                      : list + "[" + place + "];"));
+    }
+    std::vector<std::pair<int, std::string>> stores;
+    for (const Sink& sink : sweep(i).sinks)
+      if (sink.kind == SinkKind::kStatistic && cut_.later[at(sink.part)])
+        for (std::size_t k = 0; k < sink.slots.size(); ++k)
+          stores.emplace_back(sink.slots[k], at_lane(sink.part, static_cast<int>(k)));
+    write_stores(text, stores);
+  }
+
+  // A value for each channel, worked out when all units are done.
+  std::string of_batch(int number) {
+    const Part& which = part(number);
+    if (which.kind == PartKind::kComponent) return of_batch(which.operands[0]);
+    if (!in_unit(number) && which.kind == PartKind::kPointwise && is_remaining(number)) {
+      const auto found = inside_.find(number);
+      if (found == inside_.end()) return name_of(number);
+      const bool sum =
+          found->second.find(" + ") != std::string::npos || found->second.find(" - ") != std::string::npos;
+      return sum ? "(" + found->second + ")" : found->second;
+    }
+    if (is_remaining(number)) {
+      const Part& operand = part(which.operands[0]);
+      const int from = operand.kind == PartKind::kComponent ? operand.operands[0] : which.operands[0];
+      const std::string samples = scalar("long long", "samples");
+      const std::string channels = number_text(domain_[1]);
+      // The sums of a sweep's blocks are there.
+      if (sweep_of(from) >= 0)
+        return "batch_sum" + parts_text() + "a.blocks_" + value_name(from) + " + c" +
+               (constants_.parts > 1 ? " * " + number_text(constants_.parts) : "") + ", " + samples + ", " +
+               channels + ")";
+      return "batch_sum<1>(a.batch_" + value_name(from) + " + c, " + samples + ", " + channels + ")";
+    }
+    const int from = statistic_slot(number);
+    const std::string place = tensor(from) + "[" + index(from, "c") + "]";
+    return element_type(from) == DType::kF32 && slot(from).kind != SlotKind::kStatistic ? "(double)" + place
+                                                                                        : place;
+  }
+  bool is_remaining(int number) const {
+    return std::find(cut_.remaining.begin(), cut_.remaining.end(), number) != cut_.remaining.end();
+  }
+  std::vector<int> batch_outputs(const std::vector<int>& outputs, int number) const {
+    std::vector<int> result;
+    for (int output : outputs)
+      if (slot(output).part == number) result.push_back(output);
+    return result;
+  }
+  std::string team_text() const { return number_text(cut_.unit_channels * constants_.parts); }
+  // The number of a block's share among all.
+  std::string block_text() const {
+    return result_.together ? "unit * " + team_text() + " + blockIdx.x % " + team_text() : "blockIdx.x";
+  }
+  std::string parts_text() const { return "<" + number_text(constants_.parts) + ">("; }
+  bool is_taken_by_batch(int number) const {
+    return std::any_of(cut_.remaining.begin(), cut_.remaining.end(), [&](int other) {
+      const std::vector<int>& operands = part(other).operands;
+      return std::find(operands.begin(), operands.end(), number) != operands.end();
+    });
+  }
+  void write_batch(Text& text) {
+    const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
+    if (cut_.remaining.empty() && outputs.empty()) return;
+    result_.finishes = true;
+    const std::int64_t units = domain_[1] / cut_.unit_channels;
+    text.line(
+        "// Sums over the batch, by the last block that has statistics of these channels: a warp a channel.");
+    std::string counter = scalar("unsigned int*", "arrived");
+    if (result_.waits > 0)
+      counter += " + " + std::string(result_.waits == 1 ? "" : number_text(result_.waits) + " * ") +
+                 scalar("long long", "units");
+    if (units > 1) counter += " + unit % " + number_text(units);
+    text.line("if (" + chosen_block() + "arrive(" + counter + ", " + scalar("long long", "samples") +
+              ", false))");
+    text.open("  for (int i = threadIdx.x / 32; i < " + number_text(cut_.unit_channels) +
+              "; i += kThreads / 32) {");
+    text.line("const int c = " + first_text("i") + ";");
+    for (int number : cut_.remaining) {
+      const Part& which = part(number);
+      if (which.kind != PartKind::kPointwise) continue;
+      const auto steps = which.formula.steps();
+      const std::string value =
+          write_nested(
+              text, steps, [&](int input) { return of_batch(which.operands[at(input)]); }, "double", false,
+              {static_cast<std::int32_t>(steps.size()) - 1}, {}, name_of(number) + "_")
+              .back();
+      const std::vector<int> to = batch_outputs(outputs, number);
+      if (to.size() == 1 && !is_taken_by_batch(number)) {
+        written_.push_back(to[0]);
+        text.line(tensor(to[0]) + "[" + index(to[0], "c") + "] = " + value + ";");
+        continue;
+      }
+      if (to.empty() && value.size() <= kMostInside && uses(number) == 1) {
+        inside_[number] = value;
+        continue;
+      }
+      text.line("const double " + name_of(number) + " = " + value + ";");
+    }
+    for (int output : outputs) {
+      if (is_written(output)) continue;
+      written_.push_back(output);
+      text.line(tensor(output) + "[" + index(output, "c") + "] = " + of_batch(slot(output).part) + ";");
+    }
+    text.close();
+  }
+
+  void write_kernel(Text& text) {
+    const std::int64_t channels = cut_.unit_channels;
+    const std::int64_t units = domain_[1] / channels;
+    Text steps;
+    write_parameters(steps);
+    int last_finalise = -1;
+    for (int i = cut_.first; i <= cut_.last; ++i)
+      if (step(i).kind == StepKind::kFinalise) last_finalise = i;
+    for (int i = cut_.first, which = 0; i <= cut_.last; ++i) {
+      if (step(i).kind == StepKind::kSweep) {
+        write_sweep(steps, which);
+        write_exchange(steps, which);
+        ++which;
+      } else {
+        write_finalise(steps, i);
+      }
+      if (i == last_finalise) write_batch(steps);
+    }
+    text.open("extern \"C\" __global__ void __launch_bounds__(kThreads, " + number_text(constants_.blocks) +
+              ") plain(const Arguments a) {");
+    const std::string all = number_text(channels);
+    const std::string lane = "min((int)threadIdx.x % 32, " + number_text(channels - 1) + ")";
+    const std::string positions = scalar("long long", "positions");
+    scalar("long long", "samples");
+    const std::string team = team_text();
+    const std::string parts = number_text(constants_.parts);
+    std::string places = ", own = blockIdx.x % " + team + (constants_.parts == 1 ? "" : " / " + parts);
+    if (result_.together) {
+      text.line("extern __shared__ float4 kept[];");
+      text.line("__nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait");
+      text.open("for (int unit = blockIdx.x / " + team + "; unit < " + scalar("long long", "units") +
+                "; unit += gridDim.x / " + team + ") {");
+      places = places.substr(2);
+    } else {
+      places = "unit = blockIdx.x / " + team + places;
+    }
+    text.line("const int " + places +
+              (units == 1 ? ", n = unit, c = " + lane + ";"
+                          : ", n = unit / " + number_text(units) + ", first = unit % " + number_text(units) +
+                                " * " + all + ";"));
+    if (units > 1) text.line("const int c = first + " + lane + ";");
+    const std::string base =
+        "(n * " + number_text(domain_[1]) + "ll + " + first_text("own") + ") * " + positions;
+    if (constants_.parts > 1) {
+      text.line("const long long base = " + base + ", part = blockIdx.x % " + parts + ";");
+      const std::string by =
+          " * " + positions + (constants_.edges ? " / " + parts : " / 4 / " + parts + " * 4");
+      text.line("const long long begin = base + part" + by + ", end = base + (part + 1)" + by + ";");
+    } else {
+      text.line("const long long begin = " + base + ", end = begin + " + positions + ";");
+    }
+    if (result_.together) text.line("keep(begin, end, {" + inputs_text(0) + "}, kept);");
+    for (const std::string& line : split_lines(steps.str())) text.line(line);
+    if (result_.together) text.close();
+    text.close();
+  }
+  std::string arguments_text() const {
+    Text text;
+    text.line("// What a launch hands over.");
+    text.open("struct Arguments {");
+    for (int number : tensors_) {
+      const std::string type = slot(number).kind == SlotKind::kStatistic ? "double" : "float";
+      text.line((is_written(number) ? "" : "const ") + type + "* " + names_[at(number)] + ";");
+    }
+    for (const auto& [type, name] : scalars_) text.line(type + " " + name + ";");
+    text.close("};");
+    return text.str();
+  }
+
+  PlainConstants constants_;
+  PlainText result_;
+  std::vector<int> written_;                  // slots
+  std::map<int, std::string> channel_names_;  // of inputs that do not vary over positions, by slots
+  bool alone_ = false;                        // one block of each unit is left
+};
+
+}  // namespace
+
+bool is_for_plain(const Schedule& schedule, const KernelCut& cut) {
+  return PlainWriter(schedule, cut, {}).takes();
+}
+
+PlainText plain_text(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants) {
+  return PlainWriter(schedule, cut, constants).run();
+}
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,244 @@
+#include "cuda/emit/plain_values.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace fuseblock::cuda {
+namespace {
+
+constexpr std::int64_t kLanes = 32;
+// Of a value that stands in one line.
+constexpr std::size_t kMostLetters = 130;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+}  // namespace
+
+std::vector<std::string> split_lines(const std::string& lines) {
+  std::vector<std::string> result;
+  for (std::size_t begin = 0; begin < lines.size();) {
+    const std::size_t end = lines.find('\n', begin);
+    result.push_back(lines.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return result;
+}
+
+PlainValues::PlainValues(const Schedule& schedule, const KernelCut& cut) : UnitWriter(schedule, cut) {
+  find_ring();
+  find_unit_sums();
+  // What forward saved is called as what it is.
+  for (std::string& name : names_)
+    if (name.starts_with("saved_") && std::find(names_.begin(), names_.end(), name.substr(6)) == names_.end())
+      name = name.substr(6);
+}
+
+bool PlainValues::takes() const {
+  if (!single_ || cut_.kind != KernelKind::kRows || cut_.unit_channels > kLanes) return false;
+  for (int i = 0; i < sweep_count(); ++i)
+    if (!takes_sweep(i)) return false;
+  for (int i = cut_.first; i <= cut_.last; ++i)
+    if (step(i).kind == StepKind::kFinalise)
+      for (int number : step(i).parts)
+        if (in_unit(number) ? !takes_local(number) : !takes_remaining(number)) return false;
+  return true;
+}
+
+std::vector<int> PlainValues::position_inputs(int i) const {
+  std::vector<int> result;
+  for (int input : ring_)
+    if (std::find(sweep(i).inputs.begin(), sweep(i).inputs.end(), input) != sweep(i).inputs.end())
+      result.push_back(input);
+  return result;
+}
+
+bool PlainValues::is_dense(int number) const {
+  return slot(number).extents == domain_ && layout_of(schedule_, slot(number)) == Layout::kContiguous &&
+         slot(number).kind != SlotKind::kStatistic && element_type(number) == DType::kF32;
+}
+
+bool PlainValues::is_small(int number) const {
+  const Extents& extents = slot(number).extents;
+  return !over_positions(extents) && (extents[1] == 1 || domain_[1] % extents[1] == 0) &&
+         (slot(number).kind == SlotKind::kStatistic || element_type(number) == DType::kF32);
+}
+
+bool PlainValues::takes_sweep(int i) const {
+  const Sweep& which = sweep(i);
+  if (which.source >= 0 || !which.epilogue.sinks.empty() || position_inputs(i).empty()) return false;
+  for (int input : which.inputs)
+    if (in_ring(input) ? !is_dense(input) : is_direct(input) || !is_small(input)) return false;
+  int stores = 0;
+  for (const Sink& sink : which.sinks) {
+    if (sink.kind == SinkKind::kStore) {
+      ++stores;
+      if (!is_dense(sink.slots[0])) return false;
+    } else if (sink.kind != SinkKind::kStatistic || (part(sink.part).statistic != Statistic::kSum &&
+                                                     part(sink.part).statistic != Statistic::kMoments)) {
+      return false;
+    }
+  }
+  // Later sweeps read what the first keeps.
+  return stores <= 1 && (i == 0 || position_inputs(i) == position_inputs(0));
+}
+
+bool PlainValues::takes_local(int number) const {
+  const Part& which = part(number);
+  if (which.kind == PartKind::kReduce) return which.statistic == Statistic::kSum;
+  if (which.kind == PartKind::kMerge)
+    return which.statistic == Statistic::kSum || which.statistic == Statistic::kMoments;
+  return which.kind == PartKind::kComponent || which.kind == PartKind::kPointwise ||
+         which.kind == PartKind::kRegroup;
+}
+
+bool PlainValues::takes_remaining(int number) const {
+  const Part& which = part(number);
+  if (which.extents[0] != 1 || (which.extents[1] != 1 && which.extents[1] != domain_[1])) return false;
+  if (which.kind == PartKind::kPointwise || which.kind == PartKind::kComponent) return true;
+  const Part& operand = part(which.operands[0]);
+  return (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce) &&
+         which.statistic == Statistic::kSum && !which.axes.contains(Axis::kC) &&
+         operand.extents[0] == domain_[0] && operand.extents[1] == which.extents[1] && domain_[0] > 1 &&
+         in_unit(which.operands[0]);
+}
+
+std::string PlainValues::name_of(int number) {
+  if (const auto found = part_names_.find(number); found != part_names_.end()) return found->second;
+  std::string name;
+  for (char letter : narrator_.label(number)) {
+    if (std::isalnum(static_cast<unsigned char>(letter)) != 0)
+      name += letter;
+    else if (!name.empty() && name.back() != '_')
+      name += '_';
+  }
+  while (!name.empty() && name.back() == '_') name.pop_back();
+  const std::string base = name;
+  auto is_taken = [&](const auto& each) { return each.second == name; };
+  for (int k = 2; std::any_of(part_names_.begin(), part_names_.end(), is_taken); ++k)
+    name = base + "_" + number_text(k);
+  return part_names_[number] = name;
+}
+
+std::string PlainValues::value_name(int number) {
+  int value = number;
+  while (part(value).kind == PartKind::kMerge || part(value).kind == PartKind::kReduce)
+    value = part(value).operands[0];
+  return name_of(value);
+}
+
+std::string PlainValues::index(int number, const std::string& channel) const {
+  const Extents& extents = slot(number).extents;
+  std::string result;
+  if (extents[0] != 1) result = extents[1] == 1 ? "n" : "n * " + number_text(extents[1]);
+  if (extents[1] != 1) {
+    const std::int64_t share = domain_[1] / extents[1];
+    const bool plain = channel.find(' ') == std::string::npos;
+    const std::string own = share == 1 ? channel
+                            : plain    ? channel + " / " + number_text(share)
+                                       : "(" + channel + ") / " + number_text(share);
+    result += (result.empty() ? "" : " + ") + own;
+  }
+  return result.empty() ? "0" : result;
+}
+
+std::string PlainValues::element(int number, const std::string& channel) {
+  const std::string from = tensor(number);
+  const std::string value = from + "[" + index(number, channel) + "]";
+  return slot(number).kind == SlotKind::kStatistic ? "(float)" + value : value;
+}
+
+std::string PlainValues::at_lane(int number, int component) {
+  const Part& which = part(number);
+  if (which.kind == PartKind::kComponent) return at_lane(which.operands[0], which.component);
+  const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+  const bool moments = merged && which.statistic == Statistic::kMoments;
+  const std::string field = component == 0 ? ".mean" : ".squares";
+  if (const int i = moments ? unit_sum(number) : -1; i >= 0) return "group_" + value_name(number) + field;
+  if (sweep_of(number) >= 0)
+    return (moments ? value_name(number) : "sum_" + value_name(number)) + "_c" + (moments ? field : "");
+  if (!in_unit(number)) return element(statistic_slot(number), "c");
+  if (which.kind == PartKind::kRegroup) return regrouped(number);
+  if (moments) return "group_" + value_name(number) + "_c" + field;
+  if (merged) return group_sum_text(number);
+  if (const auto found = inside_.find(number); found != inside_.end()) {
+    const bool tight = found->second.find(' ') == std::string::npos;
+    return tight ? found->second : "(" + found->second + ")";
+  }
+  return name_of(number) + "_c";
+}
+
+std::string PlainValues::regrouped(int number) {
+  const Part& which = part(number);
+  const int operand = which.operands[0];
+  if (which.extents[1] < part(operand).extents[1]) return at_lane(operand);
+  return element(statistic_slot(operand), "c");
+}
+
+std::int64_t PlainValues::group_size(int number) const {
+  const Part& which = part(number);
+  const std::int64_t channels = part(which.operands[0]).extents[1];
+  return which.axes.contains(Axis::kC) && channels != 1 ? channels / which.groups : 1;
+}
+
+std::string PlainValues::group_sum_text(int number) {
+  const std::string value = at_lane(part(number).operands[0]);
+  const std::int64_t channels = group_size(number);
+  return channels == 1 ? value : "group_sum<" + number_text(channels) + ">(" + bare(value) + ")";
+}
+
+int PlainValues::uses(int number) const {
+  int count = 0;
+  for (int i = 0; i < static_cast<int>(schedule_.graph.parts.size()); ++i) {
+    const Part& user = part(i);
+    const bool alias =
+        user.kind == PartKind::kReduce && user.statistic == Statistic::kSum && group_size(i) == 1;
+    const auto found = static_cast<int>(std::count(user.operands.begin(), user.operands.end(), number));
+    // A sum of one is the value itself.
+    count += found == 0 ? 0 : alias ? uses(i) : user.kind == PartKind::kMerge && !in_unit(i) ? found : found;
+  }
+  for (int i = cut_.first; i <= cut_.last; ++i) {
+    const auto takes = [&](int each) { return each >= 0 && slot(each).part == number; };
+    const std::vector<int>& inputs = step(i).sweep.inputs;
+    if (step(i).kind == StepKind::kSweep)
+      count += 2 * static_cast<int>(std::count_if(inputs.begin(), inputs.end(), takes));
+    if (step(i).kind == StepKind::kFinalise)
+      count += static_cast<int>(std::count_if(step(i).operands.begin(), step(i).operands.end(), takes));
+  }
+  return count + (cut_.later[at(number)] ? 2 : 0);
+}
+
+std::string bare(const std::string& value) {
+  if (!value.starts_with("(") || value.starts_with("(float)")) return value;
+  int depth = 0;
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    depth += value[i] == '(' ? 1 : value[i] == ')' ? -1 : 0;
+    if (depth == 0) return i + 1 == value.size() ? value.substr(1, value.size() - 2) : value;
+  }
+  return value;
+}
+
+void nest(const Text& statements, std::string& use, Text& text) {
+  std::vector<std::string> lines = split_lines(statements.str());
+  while (!lines.empty()) {
+    const std::string& last = lines.back();
+    const std::size_t equals = last.find(" = ");
+    const std::string name = last.substr(12, equals - 12);  // behind `const float `
+    const std::string value = last.substr(equals + 3, last.size() - equals - 4);
+    const std::size_t place = use.find(name);
+    if (place == std::string::npos || use.find(name, place + 1) != std::string::npos ||
+        use.size() + value.size() > kMostLetters)
+      break;
+    const char before = place == 0 ? ' ' : use[place - 1];
+    const char behind = place + name.size() < use.size() ? use[place + name.size()] : ';';
+    const bool whole = (before == '(' || place == 0 || use.substr(0, place).ends_with("= ")) &&
+                       (behind == ')' || behind == ';' || behind == ',');
+    const bool product = place == 0 && behind == ' ' && value.find(" + ") == std::string::npos &&
+                         value.find(" ? ") == std::string::npos && value.find(" - ") == std::string::npos;
+    use.replace(place, name.size(), whole || product ? value : "(" + value + ")");
+    lines.pop_back();
+  }
+  for (const std::string& line : lines) text.line(line);
+}
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,58 @@
+// What the text of a kernel `plain` calls its values: numbers at the channel of a lane, and elements of tensors.
+#pragma once
+
+#include <map>
+
+#include "cuda/emit/unit_text.h"
+
+namespace fuseblock::cuda {
+
+// Of a value that stands inside another.
+constexpr std::size_t kMostInside = 120;
+
+std::vector<std::string> split_lines(const std::string& lines);
+// A value without the brackets around all of it.
+std::string bare(const std::string& value);
+// Writes statements; the last ones stand in `use` where that is short enough and takes each of them once.
+void nest(const Text& statements, std::string& use, Text& text);
+
+class PlainValues : public UnitWriter {
+ public:
+  PlainValues(const Schedule& schedule, const KernelCut& cut);
+
+  // See is_for_plain.
+  bool takes() const;
+
+ protected:
+  // The inputs of a sweep's program that vary over positions, slots; always in the same order.
+  std::vector<int> position_inputs(int i) const;
+  bool is_dense(int number) const;
+  // Whether a tensor that does not vary over positions can be indexed by n and c.
+  bool is_small(int number) const;
+  // A name for a part, once.
+  std::string name_of(int number);
+  // The value that a statistic is taken of: `hardswish`.
+  std::string value_name(int number);
+  // Where a tensor's element lies, by the names of its sample and its channel.
+  std::string index(int number, const std::string& channel) const;
+  std::string element(int number, const std::string& channel);
+  // A statistic or parameter at the channel `c` of a lane.
+  std::string at_lane(int number, int component = 0);
+  std::string regrouped(int number);
+  std::int64_t group_size(int number) const;
+  std::string group_sum_text(int number);
+  // How often the value of a formula is taken: by parts, outputs, sums over the batch and sweeps, which count twice.
+  int uses(int number) const;
+
+  std::map<int, std::string> inside_;  // values that stand where they are taken, by parts
+
+ private:
+  bool takes_sweep(int i) const;
+  bool takes_local(int number) const;
+  // A sum over the batch, or a formula for each channel.
+  bool takes_remaining(int number) const;
+
+  std::map<int, std::string> part_names_;
+};
+
+}  // namespace fuseblock::cuda

@@ -1,0 +1,218 @@
+// A kernel `plain` made ready: a block for each part of a channel, and a kernel `rows` for views that are not dense.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "cuda/emit/plain_text.h"
+#include "cuda/launch/kernel.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+// Elements in whose time a block begins and ends its share, and the time of one that is read again from L2.
+constexpr std::int64_t kShareElements = 2000;
+constexpr double kAgainTime = 0.4;
+// Elements that are worth a block of their own.
+constexpr std::int64_t kLeastShare = 4096;
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+class PlainLaunch : public KernelLaunch {
+ public:
+  PlainLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
+      : schedule_(schedule), cut_(cut), gpu_(gpu), rows_(make_rows_launch(schedule, cut, gpu)) {
+    for (int i = cut.first; i <= cut.last; ++i)
+      if (schedule.steps[at(i)].kind == StepKind::kSweep) domain_ = schedule.steps[at(i)].sweep.domain;
+    const PlainText trial = plain_text(schedule, cut, {});
+    if (trial.together) {
+      // Blocks that wait for each other leave the memory to others, which need room beside them.
+      constants_ = {.threads = 256, .blocks = 3};
+      const int bytes = gpu.architecture->shared_bytes_multiprocessor / constants_.blocks - 2048;
+      constants_.kept = bytes / 16 / 64 * 64;
+    } else {
+      constants_ = {.threads = 256, .blocks = 6};
+    }
+    units_ = domain_[0] * domain_[1] / cut.unit_channels;
+    positions_ = domain_[2] * domain_[3] * domain_[4];
+    text_ = trial;
+    parts_ = divide();
+    constants_.parts = static_cast<int>(parts_);
+    constants_.edges = positions_ % 4 != 0;
+    text_ = plain_text(schedule, cut, constants_);
+    kernel_.emplace(source_of(text_.kernel, schedule), shared_bytes());
+  }
+
+  // Whether the blocks of a team can all run at once.
+  bool fits() const { return !text_.together || cut_.unit_channels <= blocks_at_once(); }
+
+  std::vector<jit::KernelSource> sources() const override { return {kernel_->source()}; }
+
+  std::vector<PlannedKernel> planned() const override {
+    PlannedKernel kernel = planned_kernel(schedule_, cut_, text_.kernel);
+    kernel.blocks = grid();
+    kernel.threads = constants_.threads;
+    kernel.shared_bytes = shared_bytes();
+    kernel.numbers = {
+        {"unit_channels", cut_.unit_channels}, {"units", units_}, {"parts", parts_}, {"team", team()}};
+    kernel.division = {"units of " + std::to_string(cut_.unit_channels) + " channels of a sample, " +
+                       std::to_string(units_) + " in all, " + counted(parts_, "block") + " a channel"};
+    if (!text_.together) return {kernel};
+    const std::int64_t share = quotient_up(positions_, 4 * parts_);
+    const std::int64_t again = std::max<std::int64_t>(share - kept_vectors(), 0);
+    kernel.residency = again < share ? "shared" : "memory";
+    kernel.again_bytes =
+        bytes_read_again(schedule_, cut_) * static_cast<double>(again) / static_cast<double>(share);
+    kernel.division.push_back(std::to_string(grid() / team()) + " units at a time, " +
+                              std::to_string(100 * (share - again) / share) +
+                              " % of them in shared memory for later sweeps");
+    return {kernel};
+  }
+
+  void reserve(WorkspaceLayout& counters) override {
+    rows_->reserve(counters);
+    const std::int64_t finished = text_.finishes ? domain_[1] / cut_.unit_channels : 0;
+    arrived_ = counters.reserve(static_cast<std::size_t>((text_.waits * units_ + finished) * 4));
+  }
+  void reserve_scratch(WorkspaceLayout& layout) override {
+    rows_->reserve_scratch(layout);
+    for (const auto& [name, bytes] : text_.lists)
+      lists_[name] = layout.reserve(static_cast<std::size_t>(units_ * team() * bytes));
+  }
+  void load(const Gpu& gpu) override { kernel_->load(gpu); }
+
+  LaunchDescription describe(const KernelLaunch* like) const override {
+    const auto* other = dynamic_cast<const PlainLaunch*>(like);
+    const PlainConstants constants = (other != nullptr ? *other : *this).constants_;
+    const PlainText text = plain_text(schedule_, cut_, constants);
+    auto number = [](std::int64_t value) { return std::to_string(value); };
+    const std::string channels = number(cut_.unit_channels);
+    const std::string units_of_sample = number(domain_[1] / cut_.unit_channels);
+    const std::string units = units_of_sample == "1" ? "n" : "n * " + units_of_sample;
+    const std::string blocks = "multiprocessors * " + number(constants.blocks);
+    const std::string team = number(cut_.unit_channels * constants.parts);
+    const std::string shares = "n * " + number(domain_[1] * constants.parts);
+    LaunchDescription result = {
+        .source = source_of(text.kernel, schedule_),
+        .tensors = text.kernel.tensors,
+        .addresses = true,
+        .domain = domain_,
+        .blocks = text.together ? "min(" + blocks + " // " + team + ", " + units + ") * " + team : shares,
+        .threads = static_cast<unsigned int>(constants.threads),
+        .shared_bytes = constants.kept * 16,
+        .cooperative = text.together ? "True" : "False"};
+    const std::map<std::string, std::string> texts = {
+        {"units", units}, {"positions", "d * h * w"}, {"samples", "n"}};
+    for (const std::string& name : text.kernel.scalars) {
+      const auto found = texts.find(name);
+      result.scalars.push_back({name, found != texts.end() ? found->second : std::string()});
+    }
+    std::string arrived = text.waits == 0 ? "" : text.waits == 1 ? units : number(text.waits) + " * " + units;
+    if (text.finishes) arrived += (arrived.empty() ? "" : " + ") + units_of_sample;
+    if (!arrived.empty()) result.counters.push_back({"arrived", "4 * (" + arrived + ")"});
+    for (const auto& [name, bytes] : text.lists)
+      result.scratch.push_back({name, number(bytes) + " * (" + shares + ")"});
+    if (text.together) result.conditions.push_back(team + " <= " + blocks);
+    if (constants.parts > 1) result.conditions.push_back("d * h * w >= " + number(4 * constants.parts));
+    if (!constants.edges) result.conditions.push_back("d * h * w % 4 == 0");
+    result.conditions.push_back("d * h * w < 1000000000");
+    return result;
+  }
+
+  void launch(const RunContext& run, std::byte* counters) const override {
+    if (units_ * positions_ == 0) return;
+    if (!is_dense(*run.views)) {
+      rows_->launch(run, counters);
+      return;
+    }
+    Parameters parameters(text_.kernel);
+    for (int slot : text_.kernel.tensors) parameters.add((*run.views)[at(slot)].data);
+    const std::map<std::string, std::int64_t> numbers = {
+        {"units", units_}, {"positions", positions_}, {"samples", domain_[0]}};
+    for (const std::string& name : text_.kernel.scalars) {
+      if (const auto found = numbers.find(name); found != numbers.end())
+        parameters.add(found->second);
+      else if (const auto list = lists_.find(name); list != lists_.end())
+        parameters.add(run.workspace + list->second);
+      else
+        parameters.add(counters + arrived_);
+    }
+    kernel_->launch(
+        run,
+        {static_cast<unsigned int>(grid()), static_cast<unsigned int>(constants_.threads), text_.together},
+        parameters);
+  }
+
+ private:
+  std::int64_t blocks_at_once() const { return std::int64_t{gpu_.multiprocessors} * constants_.blocks; }
+  std::int64_t team() const { return cut_.unit_channels * parts_; }
+  std::int64_t grid() const {
+    return text_.together ? std::max<std::int64_t>(std::min(blocks_at_once() / team(), units_), 1) * team()
+                          : units_ * team();
+  }
+  // Of each input.
+  std::int64_t kept_vectors() const { return constants_.kept / text_.inputs; }
+  int shared_bytes() const { return constants_.kept * 16; }
+
+  // The parts of a channel: as many as make enough blocks, or the least time where teams go from unit to unit.
+  std::int64_t divide() const {
+    const std::int64_t blocks = blocks_at_once();
+    const std::int64_t worth = positions_ / kLeastShare;
+    if (!text_.together)
+      return std::max<std::int64_t>(
+          std::min(blocks / std::max<std::int64_t>(units_ * cut_.unit_channels, 1), worth), 1);
+    std::int64_t best = 1;
+    double least = 0;
+    for (std::int64_t parts = 1;
+         parts <= std::max<std::int64_t>(std::min(blocks / cut_.unit_channels, worth), 1); ++parts) {
+      const std::int64_t teams = std::max<std::int64_t>(blocks / (cut_.unit_channels * parts), 1);
+      const double share = static_cast<double>(positions_) / static_cast<double>(parts);
+      const double again = std::max(share - 4.0 * static_cast<double>(kept_vectors()), 0.0);
+      const auto rounds = static_cast<double>(quotient_up(units_, teams));
+      const double time = rounds * (share + kAgainTime * again + static_cast<double>(kShareElements));
+      if (parts == 1 || time < least) {
+        best = parts;
+        least = time;
+      }
+    }
+    return best;
+  }
+
+  // Whether this run's tensors are dense, and those over positions aligned to vectors.
+  bool is_dense(const std::vector<SlotView>& views) const {
+    return std::all_of(text_.kernel.tensors.begin(), text_.kernel.tensors.end(), [&](int number) {
+      const Slot& slot = schedule_.slots[at(number)];
+      const SlotView& view = views[at(number)];
+      if (slot.kind == SlotKind::kStatistic) return true;
+      const bool aligned = slot.extents != domain_ || reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+      return aligned && view.strides == dense_strides(slot.extents);
+    });
+  }
+
+  const Schedule& schedule_;
+  KernelCut cut_;
+  Gpu gpu_;
+  std::unique_ptr<KernelLaunch> rows_;
+  Extents domain_ = {1, 1, 1, 1, 1};
+  PlainConstants constants_;
+  PlainText text_;
+  std::optional<LoadedKernel> kernel_;
+  std::int64_t units_ = 0;
+  std::int64_t positions_ = 0;
+  std::int64_t parts_ = 1;
+  std::size_t arrived_ = 0;
+  std::map<std::string, std::size_t> lists_;
+};
+
+}  // namespace
+
+std::unique_ptr<KernelLaunch> make_plain_launch(const Schedule& schedule, const KernelCut& cut,
+                                                const Gpu& gpu) {
+  if (!is_for_plain(schedule, cut)) return nullptr;
+  auto launch = std::make_unique<PlainLaunch>(schedule, cut, gpu);
+  if (!launch->fits()) return nullptr;
+  return launch;
+}
+
+}  // namespace fuseblock::cuda

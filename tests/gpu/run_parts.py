@@ -3,9 +3,9 @@
 
     tools/test_gpu [--only PART]... [--out FOLDER] [--filter TEXT] [--jobs N] [--seconds S] [--again]
 
-Parts are `cases`, `random`, `torch`, `exported` and `sanitizer`; tests/gpu/README.md says what each one does.
-All options but --only are handed to each part; --seconds is the time of each. Records are kept in --out, and
-a second run takes up what is left. With --device cpu or emulated the parts run that can run there.
+Parts are `cases`, `random`, `plain`, `torch`, `exported` and `sanitizer`; tests/gpu/README.md says what each
+one does. All options but --only are handed to each part; --seconds is the time of each. Records are kept
+in --out, and a second run takes up what is left. With --device cpu or emulated the parts run that can run there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import gpu_record  # noqa: E402
 PARTS: dict[str, tuple[str, list[str], str, tuple[str, ...]]] = {
     "cases": ("test_cases.py", [], "tests", ("cuda", "cpu", "emulated")),
     "random": ("test_cases.py", ["--random"], "random", ("cuda", "cpu", "emulated")),
+    "plain": ("test_cases.py", ["--plain"], "plain", ("cuda", "cpu", "emulated")),
     "torch": ("test_torch.py", [], "torch", ("cuda", "cpu")),
     "exported": ("test_exported.py", [], "exported", ("cuda",)),
     "sanitizer": ("sanitize.py", [], "sanitizer", ("cuda", "emulated")),

@@ -64,7 +64,7 @@ def test_kernels_are_the_recorded_ones(record: dict[str, Any]) -> None:
     assert changed == []
 
 
-@pytest.mark.parametrize("name", ["random", "torch", "sanitizer"])
+@pytest.mark.parametrize("name", ["random", "plain", "torch", "sanitizer"])
 def test_other_records_passed(name: str) -> None:
     """Random blocks, the PyTorch operations and the sanitizers, where they have been recorded."""
     path = RECORD.with_name(f"{name}.json")

@@ -4,8 +4,8 @@
     tools/test_gpu [--only PART]... [--out FOLDER] [--filter TEXT] [--jobs N] [--seconds S] [--again]
 
 Parts are `cases`, `random`, `plain`, `torch`, `exported` and `sanitizer`; tests/gpu/README.md says what each
-one does. All options but --only are handed to each part; --seconds is the time of each. Records are kept
-in --out, and a second run takes up what is left. With --device cpu or emulated the parts run that can run there.
+one does. All options but --only are handed to each part; --seconds is the time of each. Records are kept in
+--out, and a second run takes up what is left. With --device cpu or emulated the parts run that can run there.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ int PlainValues::uses(int number) const {
         user.kind == PartKind::kReduce && user.statistic == Statistic::kSum && group_size(i) == 1;
     const auto found = static_cast<int>(std::count(user.operands.begin(), user.operands.end(), number));
     // A sum of one is the value itself.
-    count += found == 0 ? 0 : alias ? uses(i) : user.kind == PartKind::kMerge && !in_unit(i) ? found : found;
+    count += found != 0 && alias ? uses(i) : found;
   }
   for (int i = cut_.first; i <= cut_.last; ++i) {
     const auto takes = [&](int each) { return each >= 0 && slot(each).part == number; };

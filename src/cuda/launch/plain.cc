@@ -87,7 +87,6 @@ class PlainLaunch : public KernelLaunch {
     const PlainConstants constants = (other != nullptr ? *other : *this).constants_;
     const PlainText text = plain_text(schedule_, cut_, constants);
     auto number = [](std::int64_t value) { return std::to_string(value); };
-    const std::string channels = number(cut_.unit_channels);
     const std::string units_of_sample = number(domain_[1] / cut_.unit_channels);
     const std::string units = units_of_sample == "1" ? "n" : "n * " + units_of_sample;
     const std::string blocks = "multiprocessors * " + number(constants.blocks);
@@ -115,8 +114,8 @@ class PlainLaunch : public KernelLaunch {
       result.scratch.push_back({name, number(bytes) + " * (" + shares + ")"});
     if (text.together) result.conditions.push_back(team + " <= " + blocks);
     if (constants.parts > 1) result.conditions.push_back("d * h * w >= " + number(4 * constants.parts));
-    if (!constants.edges) result.conditions.push_back("d * h * w % 4 == 0");
-    result.conditions.push_back("d * h * w < 1000000000");
+    if (!constants.edges) result.conditions.emplace_back("d * h * w % 4 == 0");
+    result.conditions.emplace_back("d * h * w < 1000000000");
     return result;
   }
 

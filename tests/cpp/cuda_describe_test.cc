@@ -91,7 +91,8 @@ TEST(CudaDescribe, PlainKernels) {
         Plan::make(Block::parse(block), TensorType::parse(input), {}, device, options).for_training();
     for (const Plan& plan : {plans.forward, plans.backward}) {
       expect_complete(plan);
-      for (const Json& launch : Json::parse(plan.launches_json())["launches"]) {
+      const Json document = Json::parse(plan.launches_json());
+      for (const Json& launch : document["launches"]) {
         EXPECT_EQ(launch["name"], "plain");
         EXPECT_TRUE(launch["addresses"]);
         EXPECT_EQ(launch["cooperative"] == "True", launch["shared_bytes"] > 0);

@@ -258,7 +258,7 @@ const std::vector<Variant>& variants() {
        .kernel = "conv_roll",
        .marks = {"kQuads", "kOverPositions = 1;", "kFolded = 0;"},
        .block = "conv3d(16, k=4) | hardswish | group_norm(4) | mean(d,h,w)",
-       .input = "[1024,3,16,32,32]"},
+       .input = "[32,3,16,32,32]"},
       {.name = "conv_roll_windows_tf32",
        .kernel = "conv_roll",
        .marks = {"kQuads", "kQuadVectors = 0;"},

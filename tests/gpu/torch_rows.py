@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -190,7 +191,8 @@ def run_row(row: Row, device: str) -> list[dict[str, Any]]:
         return [{**record, "status": "unsupported", "message": str(error)}]
     except Exception as error:  # whatever it is belongs to the row
         told = "".join(traceback.format_exception(error)[-3:]).strip()
-        return [{**record, "status": "failed", "message": told}]
+        # Records are the same wherever the checkout lies.
+        return [{**record, "status": "failed", "message": re.sub(r'File "[^"]*/', 'File "', told)}]
 
 
 def _draw(shape: tuple[int, ...], dtype: torch.dtype, layout: str, seed: int, device: str) -> Tensor:

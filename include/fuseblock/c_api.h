@@ -76,8 +76,7 @@ typedef struct FuseblockPlanOptions {
   FuseblockReuse reuse;
   int32_t unfused; /* not 0: one operation after the other, each result written to memory; for comparison */
   FuseblockPrecision precision;
-  int32_t
-      plain; /* not 0: kernels on a GPU with a short text wherever there are some, for reading and for export */
+  int32_t plain; /* not 0: on a GPU kernels with a short text wherever there are some, for export */
 } FuseblockPlanOptions;
 
 /* Elements at `data`, `strides[i]` elements apart along axis i; both arrays have `rank` entries. Inputs are only

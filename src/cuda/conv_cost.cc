@@ -39,8 +39,8 @@ double share_of(const Shares& shares, DType dtype, Precision precision) {
   return precision == Precision::kTf32 ? shares.tf32 : shares.strict;
 }
 
-// What an operand of a convolution lies in memory as: a program's result is stored first, in the type that the
-// block gives it. Nothing for what is no tensor of the block.
+// What an operand of a convolution lies in memory as: a program's result is stored first, an input in the type
+// that the block gives it. Nothing for what is no tensor of the block.
 std::optional<DType> operand_type(const Lowered& lowered, const Part& conv, int operand) {
   const Part& part = lowered.graph[conv.operands[static_cast<std::size_t>(operand)]];
   switch (part.kind) {
@@ -51,6 +51,7 @@ std::optional<DType> operand_type(const Lowered& lowered, const Part& conv, int 
     case PartKind::kHost:
     case PartKind::kPool: return arithmetic_type(lowered.block.arguments());
     case PartKind::kPointwise: {
+      if (operand != 0) return arithmetic_type(lowered.block.arguments());
       const Node& node = lowered.block.block().nodes()[static_cast<std::size_t>(conv.node)];
       return lowered.block.type(node.operand(operand)).dtype;
     }

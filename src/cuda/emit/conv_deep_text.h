@@ -38,9 +38,9 @@ struct ConvDeepConstants {
   int consumer_registers() const {
     return (threads() * launch_registers() - kProducers * producer_registers()) / consumers() / 8 * 8;
   }
-  int tile() const { return tile_groups * columns; }               // positions
-  int block_channels() const { return channel_groups * 64; }       // output channels of a tile
-  int parts() const { return mode == ConvMode::kStrict ? 2 : 1; }  // that a number is staged as
+  int tile() const { return tile_groups * columns; }                    // positions
+  int block_channels() const { return channel_groups * kRowChannels; }  // output channels of a tile
+  int parts() const { return mode == ConvMode::kStrict ? 2 : 1; }       // that a number is staged as
   ConvCells cells() const { return {mode, block_channels(), chunk_steps, 1, parts()}; }
   // The weights' own: those of each row of warpgroups by themselves.
   ConvCells weight_cells() const { return {mode, kRowChannels, chunk_steps, 1, parts()}; }

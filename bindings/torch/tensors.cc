@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fuseblock/error.h"
+#include "fuseblock/fresh_memory.h"
 
 namespace fuseblock::torch_binding {
 namespace {
@@ -49,7 +50,13 @@ Tensor empty_strided(std::span<const std::int64_t> extents, std::span<const std:
   TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<std::int64_t>(extents.size()), extents.data(),
                                                   strides.data(), dtype, device_type(place),
                                                   device_index(place), &handle));
-  return Tensor(handle);
+  Tensor tensor(handle);
+  if (place == kCpu) {
+    std::int64_t bytes = 0;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(handle, &bytes));
+    advise_fresh_memory(tensor.mutable_data_ptr(), static_cast<std::size_t>(bytes));
+  }
+  return tensor;
 }
 
 // A view's strides, those of extents of 1 too as a dense tensor of its layout has them: PyTorch tells by them whether a

@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised when something is added below. */
-#define FUSEBLOCK_C_API_VERSION 4
+#define FUSEBLOCK_C_API_VERSION 5
 
 typedef int32_t FuseblockStatus;
 enum {
@@ -144,6 +144,10 @@ FUSEBLOCK_API FuseblockStatus fuseblock_plan_output(const FuseblockPlan* plan, s
 
 /* The memory that a run needs besides its tensors, aligned to 64 bytes. */
 FUSEBLOCK_API size_t fuseblock_plan_workspace_bytes(const FuseblockPlan* plan);
+
+/* Asks the system for large pages for memory that was just allocated, such as that of an output: its first touch costs
+ * less then (advise_fresh_memory in fuseblock/fresh_memory.h). It cannot fail. Since version 5. */
+FUSEBLOCK_API void fuseblock_advise_fresh_memory(void* data, size_t bytes);
 
 /* Computes the outputs. What the workspace holds does not matter before and means nothing after. Outputs must not
  * overlap inputs. A tensor that is not what the plan was made for is a kFuseblockUserError. */

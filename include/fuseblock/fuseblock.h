@@ -5,6 +5,7 @@
 #include "fuseblock/device.h"            // IWYU pragma: export
 #include "fuseblock/error.h"             // IWYU pragma: export
 #include "fuseblock/formula.h"           // IWYU pragma: export
+#include "fuseblock/fresh_memory.h"      // IWYU pragma: export
 #include "fuseblock/host.h"              // IWYU pragma: export
 #include "fuseblock/kernel_cache.h"      // IWYU pragma: export
 #include "fuseblock/operations.h"        // IWYU pragma: export

@@ -110,6 +110,7 @@ def library() -> ctypes.CDLL:
         "plan_input": (status, [handle, size, out(_TensorInfo)]),
         "plan_output": (status, [handle, size, out(_TensorInfo)]),
         "plan_workspace_bytes": (size, [handle]),
+        "advise_fresh_memory": (None, [ctypes.c_void_p, size]),
         "plan_run": (status, [handle, out(_Tensor), size, out(_Tensor), size, ctypes.c_void_p, size]),
         "plan_run_on": (
             status,
@@ -168,9 +169,11 @@ class TensorInfo:
 
     def empty(self, device: str = "cpu") -> Tensor:
         """A tensor for it, not filled."""
-        return torch.empty_strided(
+        tensor = torch.empty_strided(
             self.extents, self.strides, dtype=self.dtype, device=_device_of_torch(device)
         )
+        _advise(tensor)
+        return tensor
 
 
 class Plan:
@@ -389,8 +392,15 @@ class BoundCall:
 def aligned_bytes(count: int, device: str = "cpu") -> Tensor:
     """Memory for a workspace."""
     memory = torch.empty(count + _ALIGNMENT, dtype=torch.uint8, device=_device_of_torch(device))
+    _advise(memory)
     begin = -memory.data_ptr() % _ALIGNMENT
     return memory[begin : begin + count]
+
+
+def _advise(tensor: Tensor) -> None:
+    """Tells the system that a tensor of the CPU was just made; see include/fuseblock/fresh_memory.h."""
+    if tensor.device.type == "cpu":
+        library().fuseblock_advise_fresh_memory(tensor.data_ptr(), tensor.untyped_storage().nbytes())
 
 
 def _device_of_torch(device: str) -> str:

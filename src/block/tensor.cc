@@ -7,6 +7,7 @@
 #include <new>
 
 #include "fuseblock/error.h"
+#include "fuseblock/fresh_memory.h"
 
 namespace fuseblock {
 namespace {
@@ -103,6 +104,7 @@ Tensor::Tensor(TensorType type) : type_(std::move(type)), strides_(type_.strides
   if (data == nullptr)
     throw UserError("no memory for a tensor " + to_string(type_) + " of " + std::to_string(bytes) + " bytes");
   data_.reset(data);
+  advise_fresh_memory(data, bytes);
   std::memset(data, 0, bytes);
 }
 

@@ -217,6 +217,8 @@ FuseblockStatus fuseblock_set_compiler_folder(const char* folder) {
   return guarded([&] { fuseblock::set_compiler_folder(&required(folder, "folder")); });
 }
 
+void fuseblock_advise_fresh_memory(void* data, size_t bytes) { fuseblock::advise_fresh_memory(data, bytes); }
+
 FuseblockStatus fuseblock_plan_make(const char* notation, const char* input_type,
                                     const FuseblockNamedType* others, size_t other_count, const char* device,
                                     const FuseblockPlanOptions* options, FuseblockPlan** plan) {

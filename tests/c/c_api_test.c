@@ -258,6 +258,7 @@ int main(void) {
   FUSEBLOCK_EXPECT(fuseblock_set_compiler_folder(NULL) == kFuseblockUserError);
   FUSEBLOCK_EXPECT(fuseblock_set_compiler_folder("nowhere") == kFuseblockOk);
   fuseblock_plan_free(NULL);
+  fuseblock_advise_fresh_memory(NULL, (size_t)1 << 30);
   FUSEBLOCK_EXPECT(fuseblock_plan_input_count(NULL) == 0 && fuseblock_plan_workspace_bytes(NULL) == 0);
   runs_forward_and_backward();
   refuses_what_cannot_be_planned();

@@ -31,6 +31,9 @@ struct Coefficients<float> {
   static constexpr float kErfOne = 4.F;
   // sigmoid is 1 above.
   static constexpr float kSigmoidOne = 30.F;
+  // 2^-k with k about half of the largest exponent: the powers beside it are normal numbers.
+  static constexpr int kSigmoidScaleExponent = 75;
+  static constexpr float kSigmoidScale = 0x1p-75F;
 
   // (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2; expm1(r) to 2^-26.1 of itself.
   static constexpr std::array<float, 5> kExp = {0.49999997F, 0.16666542F, 0.0416672081F, 0.00836684089F,
@@ -64,6 +67,8 @@ struct Coefficients<double> {
   static constexpr double kTanhOne = 20.;
   static constexpr double kErfOne = 6.;
   static constexpr double kSigmoidOne = 40.;
+  static constexpr int kSigmoidScaleExponent = 537;
+  static constexpr double kSigmoidScale = 0x1p-537;
 
   // As above; 2^-61.6.
   static constexpr std::array<double, 11> kExp = {0.5,

@@ -47,6 +47,13 @@ HWY_INLINE hn::Vec<D> polynomial(D d, hn::Vec<D> x, const std::array<T, kCount>&
   return sum;
 }
 
+// Coefficients of the polynomial in -x.
+template <class T, std::size_t kCount>
+constexpr std::array<T, kCount> alternating(std::array<T, kCount> coefficients) {
+  for (std::size_t i = 1; i < kCount; i += 2) coefficients[i] = -coefficients[i];
+  return coefficients;
+}
+
 // The smaller of x and a bound; NaN stays NaN.
 template <class D, class T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> at_most(D d, hn::Vec<D> x, T highest) {
@@ -77,32 +84,32 @@ HWY_INLINE hn::Vec<D> clamp(D d, hn::Vec<D> x, T lowest, T highest) {
 template <class D>
 struct Reduced {
   hn::Vec<D> rest;
-  // The low bits hold exponent + 2 * bias: what is above them is lost in the shift that makes a power of two.
+  // The low bits hold exponent + kAdded: what is above them is lost in the shift that makes a power of two.
   hn::Vec<hn::RebindToUnsigned<D>> biased_exponent;
 };
 
-template <class D, class T = hn::TFromD<D>>
+template <class T>
+constexpr T kLog2E = static_cast<T>(1.4426950408889634);
+// Adding it rounds to an integer, leaves that in the low bits and adds kAdded to it.
+template <class T, int kAdded>
+constexpr T kRounder = static_cast<T>(std::uint64_t{3} << (Format<T>::kMantissaBits - 1)) +
+                       static_cast<T>(kAdded);
+
+template <int kAdded, class D, class T = hn::TFromD<D>>
 HWY_INLINE Reduced<D> reduce_by_ln2(D d, hn::Vec<D> x) {
   using C = Coefficients<T>;
-  constexpr T kLog2E = static_cast<T>(1.4426950408889634);
-  // Adding 1.5 * 2^mantissa_bits rounds to an integer and leaves it in the low bits.
-  constexpr T kRounder = static_cast<T>(std::uint64_t{3} << (Format<T>::kMantissaBits - 1)) +
-                         static_cast<T>(2 * Format<T>::kBias);
-  const auto rounder = hn::Set(d, kRounder);
-  const auto shifted = hn::MulAdd(x, hn::Set(d, kLog2E), rounder);
+  const auto rounder = hn::Set(d, kRounder<T, kAdded>);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, kLog2E<T>), rounder);
   const auto exponent = hn::Sub(shifted, rounder);
   auto rest = hn::NegMulAdd(exponent, hn::Set(d, C::kLn2High), x);
   rest = hn::NegMulAdd(exponent, hn::Set(d, C::kLn2Low), rest);
   return {rest, hn::BitCast(hn::RebindToUnsigned<D>(), shifted)};
 }
 
-// 2^exponent for a reduced argument with a normal result, divided by 2^kDivisor.
-template <int kDivisor, class D, class T = hn::TFromD<D>>
-HWY_INLINE hn::Vec<D> power_of_two(D d, const Reduced<D>& x) {
-  const hn::RebindToUnsigned<D> du;
-  const auto bias =
-      hn::Set(du, hn::TFromD<decltype(du)>{Format<T>::kBias} + hn::TFromD<decltype(du)>{kDivisor});
-  return hn::BitCast(d, hn::ShiftLeft<Format<T>::kMantissaBits>(hn::Sub(x.biased_exponent, bias)));
+// The power of two with that exponent, which must be a normal number's: 2^exponent where kAdded is the bias.
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> power_of_two(D d, hn::Vec<hn::RebindToUnsigned<D>> biased_exponent) {
+  return hn::BitCast(d, hn::ShiftLeft<Format<T>::kMantissaBits>(biased_exponent));
 }
 
 // exp(rest) - 1, with a small relative error.
@@ -121,21 +128,21 @@ HWY_INLINE hn::Vec<D> exp_of_rest(D d, hn::Vec<D> rest) {
 }
 
 // exp(x) where neither x nor the result leaves the range of normal numbers.
-template <class D>
+template <class D, class T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> exp_in_range(D d, hn::Vec<D> x) {
-  const Reduced<D> reduced = reduce_by_ln2(d, x);
-  return hn::Mul(exp_of_rest(d, reduced.rest), power_of_two<0>(d, reduced));
+  const Reduced<D> reduced = reduce_by_ln2<Format<T>::kBias>(d, x);
+  return hn::Mul(exp_of_rest(d, reduced.rest), power_of_two(d, reduced.biased_exponent));
 }
 
 template <class D, class T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
   using C = Coefficients<T>;
-  const Reduced<D> reduced = reduce_by_ln2(d, clamp(d, x, C::kExpLowest, C::kExpHighest));
+  const Reduced<D> reduced =
+      reduce_by_ln2<2 * Format<T>::kBias>(d, clamp(d, x, C::kExpLowest, C::kExpHighest));
   // Two factors whose product is 2^exponent: only the second multiplication can round or overflow.
-  constexpr int kBits = Format<T>::kMantissaBits;
   const auto half = hn::ShiftRight<1>(reduced.biased_exponent);
-  const auto first = hn::BitCast(d, hn::ShiftLeft<kBits>(half));
-  const auto second = hn::BitCast(d, hn::ShiftLeft<kBits>(hn::Sub(reduced.biased_exponent, half)));
+  const auto first = power_of_two(d, half);
+  const auto second = power_of_two(d, hn::Sub(reduced.biased_exponent, half));
   return hn::Mul(hn::Mul(exp_of_rest(d, reduced.rest), first), second);
 }
 
@@ -143,8 +150,9 @@ HWY_INLINE hn::Vec<D> exp(D d, hn::Vec<D> x) {
 template <class D, class T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> expm1(D d, hn::Vec<D> x) {
   using C = Coefficients<T>;
-  const Reduced<D> reduced = reduce_by_ln2(d, clamp(d, x, C::kExpm1Lowest, C::kExpHighest));
-  const auto power = power_of_two<1>(d, reduced);
+  const Reduced<D> reduced =
+      reduce_by_ln2<Format<T>::kBias - 1>(d, clamp(d, x, C::kExpm1Lowest, C::kExpHighest));
+  const auto power = power_of_two(d, reduced.biased_exponent);
   const auto half =
       hn::MulAdd(power, expm1_of_rest(d, reduced.rest), hn::Sub(power, hn::Set(d, static_cast<T>(0.5))));
   const auto is_identity = hn::Lt(hn::Abs(x), hn::Set(d, C::kExpm1Identity));
@@ -189,14 +197,13 @@ HWY_INLINE hn::Vec<D> log(D d, hn::Vec<D> x) {
   const auto bits = hn::Sub(hn::BitCast(du, normal), root_half);
   const auto low_bits = hn::Set(du, (U{1} << F::kMantissaBits) - U{1});
   const auto mantissa = hn::BitCast(d, hn::Add(hn::And(bits, low_bits), root_half));
-  // The exponent as a number: shifted down to the low bits of 1.5 * 2^mantissa_bits, where negative ones borrow.
-  constexpr T kRounder = static_cast<T>(std::uint64_t{3} << (F::kMantissaBits - 1));
+  // The exponent as a number: shifted down to the low bits of kRounder, where negative ones borrow.
   constexpr U kOffset = U{1} << F::kMantissaBits << (std::is_same_v<T, float> ? 7 : 10);
   const auto count = hn::ShiftRight<F::kMantissaBits>(hn::Add(bits, hn::Set(du, kOffset)));
-  const auto biased = hn::BitCast(d, hn::Add(count, hn::BitCast(du, hn::Set(d, kRounder))));
+  const auto biased = hn::BitCast(d, hn::Add(count, hn::BitCast(du, hn::Set(d, kRounder<T, 0>))));
   constexpr int kCountBias = std::is_same_v<T, float> ? 128 : 1024;
-  const auto offset = hn::IfThenElse(is_denormal, hn::Set(d, kRounder + static_cast<T>(kCountBias + kScale)),
-                                     hn::Set(d, kRounder + static_cast<T>(kCountBias)));
+  const auto offset = hn::IfThenElse(is_denormal, hn::Set(d, kRounder<T, kCountBias + kScale>),
+                                     hn::Set(d, kRounder<T, kCountBias>));
   const auto exponent = hn::Sub(biased, offset);
 
   auto result = log1p_and_exponent(d, hn::Sub(mantissa, hn::Set(d, static_cast<T>(1))), exponent);
@@ -228,8 +235,8 @@ HWY_INLINE hn::Vec<D> tanh(D d, hn::Vec<D> x) {
   const auto square = hn::Mul(x, x);
   const auto small = hn::MulAdd(hn::Mul(square, size), polynomial(d, square, C::kTanh), size);
   const auto limited = at_most(d, size, C::kTanhOne);
-  const Reduced<D> reduced = reduce_by_ln2(d, hn::Add(limited, limited));
-  const auto power = power_of_two<0>(d, reduced);
+  const Reduced<D> reduced = reduce_by_ln2<Format<T>::kBias>(d, hn::Add(limited, limited));
+  const auto power = power_of_two(d, reduced.biased_exponent);
   const auto denominator = hn::MulAdd(power, expm1_of_rest(d, reduced.rest), hn::Add(power, one));
   const auto large = hn::Sub(one, hn::Div(hn::Set(d, static_cast<T>(2)), denominator));
   return hn::CopySignToAbs(hn::IfThenElse(hn::Lt(size, hn::Set(d, C::kTanhSmall)), small, large), x);
@@ -247,22 +254,23 @@ HWY_INLINE hn::Vec<D> erf(D d, hn::Vec<D> x) {
   return hn::CopySignToAbs(hn::IfThenElse(hn::Lt(size, one), small, large), x);
 }
 
-// 1 / (1 + exp(-x)) with exp(-x) = 2^n (1 + q) and n = n1 + n2, both about n / 2:
-//   2^-n2 / ((2^-n2 + 2^n1) + 2^n1 q)
+// 1 / (1 + exp(-x)) with exp(-x) = 2^n (1 + q), both sides of the quotient divided by 2^k:
+//   2^-k / ((2^-k + 2^(n-k)) + 2^(n-k) q)
 // The first sum is exact, but for what it loses of the smaller power when one is far above the other; the quotient
 // alone meets results below the normal numbers.
 template <class D, class T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   using C = Coefficients<T>;
-  constexpr int kBits = Format<T>::kMantissaBits;
-  const hn::RebindToUnsigned<D> du;
-  const Reduced<D> reduced = reduce_by_ln2(d, hn::Neg(clamp(d, x, C::kExpLowest, C::kSigmoidOne)));
-  const auto q = expm1_of_rest(d, reduced.rest);
-  const auto half = hn::ShiftRight<1>(reduced.biased_exponent);
-  const auto other_half = hn::Sub(reduced.biased_exponent, half);
-  const auto twice_bias = hn::Set(du, 2 * hn::TFromD<decltype(du)>{Format<T>::kBias});
-  const auto power = hn::BitCast(d, hn::ShiftLeft<kBits>(half));
-  const auto numerator = hn::BitCast(d, hn::ShiftLeft<kBits>(hn::Sub(twice_bias, other_half)));
+  const auto numerator = hn::Set(d, C::kSigmoidScale);
+  const auto limited = clamp(d, x, C::kExpLowest, C::kSigmoidOne);
+  // As reduce_by_ln2 of -x, the rest with the other sign.
+  const auto rounder = hn::Set(d, kRounder<T, Format<T>::kBias - C::kSigmoidScaleExponent>);
+  const auto shifted = hn::NegMulAdd(limited, hn::Set(d, kLog2E<T>), rounder);
+  const auto exponent = hn::Sub(shifted, rounder);
+  auto rest = hn::MulAdd(exponent, hn::Set(d, C::kLn2High), limited);
+  rest = hn::MulAdd(exponent, hn::Set(d, C::kLn2Low), rest);
+  const auto q = hn::MulSub(hn::Mul(rest, rest), polynomial(d, rest, alternating(C::kExp)), rest);
+  const auto power = power_of_two(d, hn::BitCast(hn::RebindToUnsigned<D>(), shifted));
   const auto sum = hn::Add(numerator, power);
   const auto lost = hn::Sub(numerator, hn::Sub(sum, power));
   return hn::Div(numerator, hn::Add(sum, hn::MulAdd(power, q, lost)));

@@ -42,24 +42,57 @@ class Operand {
   std::size_t index_mask_;
 };
 
+// The same for one that is known to be uniform: its vector stays in a register.
+template <class D, class T = hn::TFromD<D>>
+class UniformOperand {
+ public:
+  UniformOperand(D d, TileOperand<T> operand) : value_(hn::Set(d, *operand.data)) {}
+
+  HWY_INLINE hn::Vec<D> load(D /*d*/, std::size_t /*i*/) const { return value_; }
+  HWY_INLINE hn::Vec<D> load_last(D /*d*/, std::size_t /*i*/, std::size_t /*count*/) const { return value_; }
+
+ private:
+  hn::Vec<D> value_;
+};
+
 // Calls op(d, vectors...) for each vector of the operands. Two at a time: one by itself would wait for its own steps.
-template <class Op, class T, std::size_t... kOperands>
-HWY_INLINE void transform(Op op, const TileOperand<T>* operands, T* out, std::size_t count,
-                          std::index_sequence<kOperands...> /*indices*/) {
-  const hn::ScalableTag<T> d;
+template <class D, class Op, class T, class... Walks>
+HWY_INLINE void transform_walks(D d, Op op, T* out, std::size_t count, const Walks&... walks) {
   const std::size_t step = hn::Lanes(d);
-  const auto run = [&](const auto&... walks) HWY_ATTR {
-    std::size_t i = 0;
-    for (; i + 2 * step <= count; i += 2 * step) {
-      const auto first = op(d, walks.load(d, i)...);
-      const auto second = op(d, walks.load(d, i + step)...);
-      hn::StoreU(first, d, out + i);
-      hn::StoreU(second, d, out + i + step);
-    }
-    for (; i + step <= count; i += step) hn::StoreU(op(d, walks.load(d, i)...), d, out + i);
-    if (i < count) store_first(d, op(d, walks.load_last(d, i, count - i)...), out + i, count - i);
-  };
-  run(Operand<hn::ScalableTag<T>>(d, operands[kOperands])...);
+  std::size_t i = 0;
+  for (; i + 2 * step <= count; i += 2 * step) {
+    const auto first = op(d, walks.load(d, i)...);
+    const auto second = op(d, walks.load(d, i + step)...);
+    hn::StoreU(first, d, out + i);
+    hn::StoreU(second, d, out + i + step);
+  }
+  for (; i + step <= count; i += step) hn::StoreU(op(d, walks.load(d, i)...), d, out + i);
+  if (i < count) store_first(d, op(d, walks.load_last(d, i, count - i)...), out + i, count - i);
+}
+
+// Most often the first operand varies, and the last may; those between them belong to the channel.
+template <class Op, class T, std::size_t... kMiddle>
+HWY_INLINE void transform(Op op, const TileOperand<T>* operands, T* out, std::size_t count,
+                          std::index_sequence<kMiddle...> /*indices*/) {
+  using D = hn::ScalableTag<T>;
+  const D d;
+  const TileOperand<T>& last = operands[1 + sizeof...(kMiddle)];
+  const bool is_uniform_between = (operands[1 + kMiddle].uniform && ...);
+  if (is_uniform_between && last.uniform)
+    transform_walks(d, op, out, count, Operand<D>(d, operands[0]),
+                    UniformOperand<D>(d, operands[1 + kMiddle])..., UniformOperand<D>(d, last));
+  else if (is_uniform_between && sizeof...(kMiddle) > 0)
+    transform_walks(d, op, out, count, Operand<D>(d, operands[0]),
+                    UniformOperand<D>(d, operands[1 + kMiddle])..., Operand<D>(d, last));
+  else
+    transform_walks(d, op, out, count, Operand<D>(d, operands[0]), Operand<D>(d, operands[1 + kMiddle])...,
+                    Operand<D>(d, last));
+}
+
+template <class Op, class T>
+HWY_INLINE void transform_one(Op op, const TileOperand<T>* operands, T* out, std::size_t count) {
+  const hn::ScalableTag<T> d;
+  transform_walks(d, op, out, count, Operand<hn::ScalableTag<T>>(d, operands[0]));
 }
 
 // b where it is smaller or NaN, else a.
@@ -112,9 +145,12 @@ HWY_INLINE hn::Vec<D> silu_slope(D d, hn::Vec<D> x) {
 #define FUSEBLOCK_LOOP(operand_count, arguments, expression) \
   return [](const TileOperand<T>* operands, T* out, std::size_t count) HWY_ATTR { \
     transform([] arguments HWY_ATTR { (void)d; return expression; }, operands, out, count, \
-              std::make_index_sequence<operand_count>()); \
+              std::make_index_sequence<operand_count - 2>()); \
   }
-#define FUSEBLOCK_UNARY(expression) FUSEBLOCK_LOOP(1, (auto d, auto x), expression)
+#define FUSEBLOCK_UNARY(expression) \
+  return [](const TileOperand<T>* operands, T* out, std::size_t count) HWY_ATTR { \
+    transform_one([](auto d, auto x) HWY_ATTR { (void)d; return expression; }, operands, out, count); \
+  }
 #define FUSEBLOCK_BINARY(expression) FUSEBLOCK_LOOP(2, (auto d, auto x, auto y), expression)
 #define FUSEBLOCK_TERNARY(expression) FUSEBLOCK_LOOP(3, (auto d, auto x, auto y, auto z), expression)
 #define FUSEBLOCK_QUATERNARY(expression) FUSEBLOCK_LOOP(4, (auto d, auto x, auto y, auto z, auto w), expression)

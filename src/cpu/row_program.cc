@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "cpu/step_patterns.h"
+
 namespace fuseblock::cpu {
 namespace {
 
@@ -46,23 +48,28 @@ struct Instruction {
   std::size_t step = 0;  // whose value it makes
 };
 
-// Chooses the functions that compute a program. Some do several steps at once: a step inside another must be used
-// there alone, and vary. Repeatable steps are computed one by one, as they are written.
+// Chooses the functions that compute a program, from its results to its inputs: what no function takes is not computed.
+// Some do several steps at once. A step inside another must vary, and be used there alone unless taking it again costs
+// next to nothing. Repeatable steps are computed one by one, as they are written.
 template <class T>
 class Selector {
  public:
   Selector(const std::vector<Formula::Step>& steps, const std::vector<bool>& varies,
-           const std::vector<int>& uses, const std::vector<bool>& repeatable)
-      : steps_(steps), varies_(varies), uses_(uses), repeatable_(repeatable), inside_(steps.size(), false) {}
+           const std::vector<int>& uses, const std::vector<bool>& repeatable, const std::vector<int>& wanted)
+      : steps_(steps), varies_(varies), uses_(uses), repeatable_(repeatable), needed_(steps.size(), false) {
+    for (int step : wanted) needed_[at(step)] = true;
+  }
 
   // In the order of the steps.
   std::vector<Instruction<T>> run() {
     std::vector<Instruction<T>> chosen;
-    for (std::size_t i = inside_.size(); i-- > 0;) {
+    for (std::size_t i = needed_.size(); i-- > 0;) {
       const Primitive primitive = steps_[i].primitive;
-      if (inside_[i] || primitive == Primitive::kInput || primitive == Primitive::kConstant) continue;
+      if (!needed_[i] || primitive == Primitive::kInput || primitive == Primitive::kConstant) continue;
       chosen.push_back(choose(i));
       chosen.back().step = i;
+      for (std::int32_t operand : chosen.back().operands)
+        if (operand >= 0) needed_[at(operand)] = true;
     }
     std::reverse(chosen.begin(), chosen.end());
     return chosen;
@@ -77,6 +84,9 @@ class Selector {
   Instruction<T> choose(std::size_t i) {
     const Formula::Step step = steps_[i];
     if (varies_[i] && !repeatable_[i]) {
+      const auto may_be_inside = [this](std::int32_t inner) { return is_free(inner); };
+      if (const auto found = find_pattern(steps_, static_cast<std::int32_t>(i), may_be_inside))
+        return fused(found->fused, found->operands);
       std::optional<Instruction<T>> several;
       switch (step.primitive) {
         case Primitive::kAdd: several = choose_sum(static_cast<std::int32_t>(i)); break;
@@ -95,7 +105,7 @@ class Selector {
   std::optional<Instruction<T>> choose_sum(std::int32_t sum) {
     if (const auto x = silu_slope_of(sum)) return fused(FusedSteps::kSiluSlope, {*x});
     for (const auto& [product, other] : orders(steps_[at(sum)])) {
-      if (!absorb(product, Primitive::kMul)) continue;
+      if (!is_used_once(product, Primitive::kMul)) continue;
       for (const auto& [x, y] : orders(steps_[at(product)]))
         if (absorb_difference(x))
           return fused(FusedSteps::kCentredMultiplyAdd, {steps_[at(x)].a, steps_[at(x)].b, y, other});
@@ -108,7 +118,7 @@ class Selector {
   // and the difference must then be exact.
   std::optional<Instruction<T>> choose_product(const Formula::Step& step) {
     for (const auto& [x, y] : orders(step))
-      if (steps_[at(y)].a == x && absorb(y, Primitive::kSigmoid)) {
+      if (steps_[at(y)].a == x && is_used_once(y, Primitive::kSigmoid)) {
         if (const auto c = absorb_centred(x, 2)) return fused(FusedSteps::kSiluOfCentred, *c);
         return fused(FusedSteps::kSilu, {x});
       }
@@ -116,7 +126,6 @@ class Selector {
       if (uses_[at(slope)] != 1) continue;
       const auto x = silu_slope_of(slope);
       if (!x) continue;
-      inside_[at(slope)] = true;
       if (auto c = absorb_centred(*x, 2)) {
         c->push_back(y);
         return fused(FusedSteps::kSiluSlopeOfCentredMultiply, *c);
@@ -127,7 +136,6 @@ class Selector {
       if (!is_used_once(exponential, Primitive::kExp)) continue;
       const std::int32_t x = steps_[at(exponential)].a;
       if (!absorb_difference(x)) continue;
-      inside_[at(exponential)] = true;
       return fused(FusedSteps::kExpOfDifferenceMultiply, {steps_[at(x)].a, steps_[at(x)].b, y});
     }
     for (const auto& [x, y] : orders(step))
@@ -136,9 +144,8 @@ class Selector {
     for (const auto& [product, other] : orders(step)) {
       if (!is_used_once(product, Primitive::kMul)) continue;
       for (const auto& [x, y] : orders(steps_[at(product)])) {
-        if (!absorb_difference(x)) continue;
-        inside_[at(product)] = true;
-        return fused(FusedSteps::kCentredMultiplyTwice, {steps_[at(x)].a, steps_[at(x)].b, y, other});
+        if (absorb_difference(x))
+          return fused(FusedSteps::kCentredMultiplyTwice, {steps_[at(x)].a, steps_[at(x)].b, y, other});
       }
     }
     for (const auto& [sum, other] : orders(step)) {
@@ -146,20 +153,20 @@ class Selector {
       if (!is_used_once(sum, Primitive::kAdd) || is_used_once(steps_[at(sum)].a, Primitive::kMul) ||
           is_used_once(steps_[at(sum)].b, Primitive::kMul))
         continue;
-      inside_[at(sum)] = true;
       return fused(FusedSteps::kSumMultiply, {steps_[at(sum)].a, steps_[at(sum)].b, other});
     }
     return {};
   }
 
+  // A comparison may be in several.
   std::optional<Instruction<T>> choose_select(const Formula::Step& step) {
     const Formula::Step& condition = steps_[at(step.a)];
-    if (!is_comparison(condition.primitive) || !absorb(step.a, condition.primitive)) return {};
+    if (!is_comparison(condition.primitive) || !is_free(step.a)) return {};
     return Instruction<T>{select_where_function<T>(condition.primitive),
                           {condition.a, condition.b, step.b, step.c, -1}};
   }
 
-  // Where a sum is s + x * (s * (1 - s)) with s = sigmoid(x): x, and the steps that the sum is made of disappear.
+  // Where a sum is s + x * (s * (1 - s)) with s = sigmoid(x): x.
   std::optional<std::int32_t> silu_slope_of(std::int32_t sum) {
     if (!is_free(sum, Primitive::kAdd)) return {};
     for (const auto& [s, product] : orders(steps_[at(sum)])) {
@@ -173,7 +180,6 @@ class Selector {
           const Formula::Step& one = steps_[at(steps_[at(complement)].a)];
           if (one.primitive != Primitive::kConstant || one.constant != 1 || steps_[at(complement)].b != s)
             continue;
-          for (std::int32_t step : {s, product, rest, complement}) inside_[at(step)] = true;
           return x;
         }
       }
@@ -188,7 +194,6 @@ class Selector {
       if (!is_used_once(product, Primitive::kMul)) continue;
       for (const auto& [x, y] : orders(steps_[at(product)])) {
         if (!absorb_difference(x)) continue;
-        inside_[at(sum)] = inside_[at(product)] = true;
         return std::vector{steps_[at(x)].a, steps_[at(x)].b, y, other};
       }
     }
@@ -196,26 +201,18 @@ class Selector {
   }
 
   // Whether a step is of this kind and may be computed inside another.
+  bool is_free(std::int32_t operand) const { return varies_[at(operand)] && !repeatable_[at(operand)]; }
   bool is_free(std::int32_t operand, Primitive primitive) const {
-    const std::size_t i = at(operand);
-    return steps_[i].primitive == primitive && varies_[i] && !repeatable_[i];
+    return steps_[at(operand)].primitive == primitive && is_free(operand);
   }
   bool is_used_once(std::int32_t operand, Primitive primitive) const {
     return is_free(operand, primitive) && uses_[at(operand)] == 1;
   }
 
-  // Takes a step into the one that uses it, if it is of this kind.
-  bool absorb(std::int32_t operand, Primitive primitive) {
-    if (!is_used_once(operand, primitive)) return false;
-    inside_[at(operand)] = true;
-    return true;
-  }
   // A difference may be in several: taking it again costs less than an array for it.
   bool absorb_difference(std::int32_t operand) {
     if (!is_free(operand, Primitive::kSub)) return false;
-    if (--uses_[at(operand)] == 0) {
-      inside_[at(operand)] = true;
-    } else {
+    if (--uses_[at(operand)] > 0) {
       ++uses_[at(steps_[at(operand)].a)];
       ++uses_[at(steps_[at(operand)].b)];
     }
@@ -233,7 +230,7 @@ class Selector {
   const std::vector<bool>& varies_;
   std::vector<int> uses_;  // that are left: those inside others count no more
   const std::vector<bool>& repeatable_;
-  std::vector<bool> inside_;
+  std::vector<bool> needed_;  // by the results or by a function chosen so far
 };
 
 }  // namespace
@@ -269,7 +266,8 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> given, const std::vecto
     uses.push_back(1);
     is_repeatable.push_back(false);
   }
-  const std::vector<Instruction<T>> instructions = Selector<T>(steps, varies, uses, is_repeatable).run();
+  const std::vector<Instruction<T>> instructions =
+      Selector<T>(steps, varies, uses, is_repeatable, wanted).run();
 
   // The last instruction that reads each step; wanted steps are read after all of them.
   std::vector<std::size_t> last(steps.size(), 0);
@@ -322,6 +320,12 @@ RowProgram<T>::RowProgram(std::span<const Formula::Step> given, const std::vecto
     actions_.push_back(action);
   }
   for (int step : wanted) results_.push_back(places[at(step)]);
+}
+
+template <class T>
+std::size_t RowProgram<T>::loop_count() const {
+  return at(static_cast<std::int32_t>(
+      std::count_if(actions_.begin(), actions_.end(), [](const Action& action) { return !action.uniform; })));
 }
 
 template <class T>

@@ -36,6 +36,8 @@ class RowProgram {
              const std::vector<int>& wanted, const std::vector<int>& repeatable = {},
              std::int64_t longest = kChunk);
 
+  // How many loops over the positions one evaluation takes.
+  std::size_t loop_count() const;
   // Elements of scratch for one evaluation.
   std::size_t scratch_elements() const;
   // Evaluates the program on `count` <= `longest` positions. The results stay valid until the next call with

@@ -222,6 +222,12 @@ class SeveralSteps {
     expect("slope(a) * b", FusedSteps::kSiluSlopeMultiply, {a(), b()}, times(slope(a()), b()));
     expect("slope((a - b) * c + b) * a", FusedSteps::kSiluSlopeOfCentredMultiply, {a(), b(), c(), b(), a()},
            times(slope(centred), a()));
+    expect("hardswish(a)", FusedSteps::kHardswish, {a()},
+           in_hardswish(times({&zero_, true}, a()), times(times(a(), plus(a(), {&three_, true})), sixth()),
+                        a()));
+    const TileOperand<T> slope_of_a = times(plus(plus(a(), {&three_, true}), a()), sixth());
+    expect("hardswish'(a) * b", FusedSteps::kHardswishGradient, {a(), b()},
+           in_hardswish({&zero_, true}, times(b(), slope_of_a), b()));
   }
 
  private:
@@ -230,12 +236,14 @@ class SeveralSteps {
   TileOperand<T> c() const { return {x_.c.data(), false}; }
 
   // One step, its result in memory of its own.
-  TileOperand<T> step(Primitive primitive, TileOperand<T> x, TileOperand<T> y = {nullptr, true}) {
+  TileOperand<T> step(Primitive primitive, TileOperand<T> x, TileOperand<T> y = {nullptr, true},
+                      TileOperand<T> z = {nullptr, true}) {
     results_.emplace_back(count_ + 1);
-    cpu::apply<T>(primitive, x, y, {nullptr, true}, results_.back().data(), count_);
+    cpu::apply<T>(primitive, x, y, z, results_.back().data(), count_);
     return {results_.back().data(), false};
   }
   TileOperand<T> minus(TileOperand<T> x, TileOperand<T> y) { return step(Primitive::kSub, x, y); }
+  TileOperand<T> plus(TileOperand<T> x, TileOperand<T> y) { return step(Primitive::kAdd, x, y); }
   TileOperand<T> times(TileOperand<T> x, TileOperand<T> y) { return step(Primitive::kMul, x, y); }
   TileOperand<T> silu(TileOperand<T> x) { return times(x, step(Primitive::kSigmoid, x)); }
   TileOperand<T> add_product(TileOperand<T> x, TileOperand<T> y, TileOperand<T> z) {
@@ -247,6 +255,13 @@ class SeveralSteps {
   TileOperand<T> slope(TileOperand<T> x) {
     const TileOperand<T> s = step(Primitive::kSigmoid, x);
     return add_product(x, times(s, minus({&one_, true}, s)), s);
+  }
+
+  TileOperand<T> sixth() const { return {&sixth_, true}; }
+  TileOperand<T> in_hardswish(TileOperand<T> below, TileOperand<T> middle, TileOperand<T> above) {
+    const TileOperand<T> upper =
+        step(Primitive::kSelect, step(Primitive::kGreaterEqual, a(), {&three_, true}), above, middle);
+    return step(Primitive::kSelect, step(Primitive::kLessEqual, a(), {&minus_three_, true}), below, upper);
   }
 
   void expect(const char* what, FusedSteps steps, std::vector<TileOperand<T>> operands,
@@ -262,6 +277,10 @@ class SeveralSteps {
   Operands<T> x_;
   std::size_t count_;
   T one_ = 1;
+  T zero_ = 0;
+  T three_ = 3;
+  T minus_three_ = -3;
+  T sixth_ = static_cast<T>(1.0 / 6);
   std::deque<std::vector<T>> results_;
 };
 

@@ -92,8 +92,8 @@ template <class T>
 constexpr T kLog2E = static_cast<T>(1.4426950408889634);
 // Adding it rounds to an integer, leaves that in the low bits and adds kAdded to it.
 template <class T, int kAdded>
-constexpr T kRounder = static_cast<T>(std::uint64_t{3} << (Format<T>::kMantissaBits - 1)) +
-                       static_cast<T>(kAdded);
+constexpr T kRounder =
+    static_cast<T>(std::uint64_t{3} << (Format<T>::kMantissaBits - 1)) + static_cast<T>(kAdded);
 
 template <int kAdded, class D, class T = hn::TFromD<D>>
 HWY_INLINE Reduced<D> reduce_by_ln2(D d, hn::Vec<D> x) {

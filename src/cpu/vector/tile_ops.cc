@@ -140,6 +140,27 @@ HWY_INLINE hn::Vec<D> silu_slope(D d, hn::Vec<D> x) {
   return fused(d, x, hn::Mul(s, hn::Sub(hn::Set(d, static_cast<hn::TFromD<D>>(1)), s)), s);
 }
 
+// `middle` where -3 < x < 3, `below` under it, `above` over it; NaN counts as between them.
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> in_hardswish(D d, hn::Vec<D> x, hn::Vec<D> below, hn::Vec<D> middle, hn::Vec<D> above) {
+  const auto three = hn::Set(d, static_cast<T>(3));
+  return hn::IfThenElse(hn::Le(x, hn::Neg(three)), below, hn::IfThenElse(hn::Ge(x, three), above, middle));
+}
+
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> hardswish(D d, hn::Vec<D> x) {
+  const auto sixth = hn::Set(d, static_cast<T>(1.0 / 6));
+  const auto middle = hn::Mul(hn::Mul(x, hn::Add(x, hn::Set(d, static_cast<T>(3)))), sixth);
+  return in_hardswish(d, x, hn::Mul(x, hn::Zero(d)), middle, x);
+}
+
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> hardswish_gradient(D d, hn::Vec<D> x, hn::Vec<D> gradient) {
+  const auto sixth = hn::Set(d, static_cast<T>(1.0 / 6));
+  const auto slope = hn::Mul(hn::Add(hn::Add(x, hn::Set(d, static_cast<T>(3))), x), sixth);
+  return in_hardswish(d, x, hn::Zero(d), hn::Mul(gradient, slope), gradient);
+}
+
 // One loop for each function, named by its expression. Null where there is none.
 // clang-format off
 #define FUSEBLOCK_LOOP(operand_count, arguments, expression) \
@@ -207,6 +228,8 @@ TileFunction<T> fused_any(FusedSteps steps) {
     case FusedSteps::kSiluSlopeMultiply: FUSEBLOCK_BINARY(hn::Mul(silu_slope(d, x), y));
     case FusedSteps::kSiluSlopeOfCentredMultiply:
       FUSEBLOCK_QUINARY(hn::Mul(silu_slope(d, fused(d, hn::Sub(x, y), z, w)), v));
+    case FusedSteps::kHardswish: FUSEBLOCK_UNARY(hardswish(d, x));
+    case FusedSteps::kHardswishGradient: FUSEBLOCK_BINARY(hardswish_gradient(d, x, y));
   }
   return nullptr;
 }

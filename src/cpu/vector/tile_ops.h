@@ -46,6 +46,8 @@ enum class FusedSteps : std::uint8_t {
   kSiluSlope,                   // s + a * (s * (1 - s)), s = sigmoid(a)
   kSiluSlopeMultiply,           // silu_slope(a) * b
   kSiluSlopeOfCentredMultiply,  // silu_slope((a - b) * c + d) * e
+  kHardswish,                   // 0 * a where a <= -3, a where a >= 3, else a * (a + 3) * (1 / 6)
+  kHardswishGradient,           // 0 where a <= -3, b where a >= 3, else b * ((a + 3 + a) * (1 / 6))
 };
 template <class T>
 TileFunction<T> fused_function(FusedSteps steps);

@@ -31,6 +31,8 @@ from benchmarks.cpu.cases import DIRECTIONS, Case, cases
 from benchmarks.cpu.contenders import (
     Contender,
     FuseblockContender,
+    FuseblockPlans,
+    PlanContender,
     TorchContender,
     exact_results,
     output_gradient,
@@ -80,7 +82,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--keep-outputs",
         action="store_true",
-        help="fuseblock writes into the same memory each time, PyTorch allocates as ever: not a fair ratio",
+        help="fuseblock's plans through the C API, on their own threads, into the same memory each time; "
+        "PyTorch allocates as ever: not a fair ratio",
     )
     parser.add_argument("--explain", action="store_true", help="print fuseblock's plans too")
     parser.add_argument("--list", action="store_true", help="name the rows and measure nothing")
@@ -122,7 +125,9 @@ def make_contenders(case: Case, direction: str, arguments: argparse.Namespace) -
     ways = ["eager"] if arguments.no_compile else ["eager", "compile"]
     d_output = output_gradient(case)
     return [
-        FuseblockContender(case, direction, d_output, arguments.threads, arguments.keep_outputs),
+        (PlanContender if arguments.keep_outputs else FuseblockContender)(
+            case, direction, d_output, arguments.threads
+        ),
         *(
             TorchContender(case, direction, d_output, how, layout)
             for layout in case.peer_layouts
@@ -188,7 +193,7 @@ def measure_row(case: Case, direction: str, arguments: argparse.Namespace, rates
     flops, intermediate_bytes = convolution_of(case)
     moved = border_bytes(case, direction, output_gradient(case).numel())
     ours, *peers = contenders = make_contenders(case, direction, arguments)
-    assert isinstance(ours, FuseblockContender)
+    assert isinstance(ours, FuseblockPlans)
     part = exact_part(case, intermediate_bytes)
     errors = errors_of(
         part,

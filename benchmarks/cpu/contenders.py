@@ -1,7 +1,8 @@
-"""Who is measured: fuseblock's plans through the C API, and PyTorch eager and compiled.
+"""Who is measured: fuseblock's operations in PyTorch, and PyTorch eager and compiled.
 
-A contender is made ready once; `run` then computes the results anew, each in memory of its own as a PyTorch
-function would return them. fuseblock's workspace is kept, as a program that runs a plan many times keeps it.
+A contender is made ready once; `run` then computes the results anew, each in memory of its own. All run on
+PyTorch's threads: those of another library would find the cores taken, as PyTorch's go on spinning for some
+milliseconds after each call.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import copy
 from collections.abc import Callable
 
 import torch
+from fuseblock._blocks import block
 from fuseblock._capi import Plan, type_text
 from torch import Tensor, nn
 
@@ -24,59 +26,85 @@ def in_layout(tensor: Tensor, layout: str) -> Tensor:
     return tensor.to(memory_format=memory_format(rank, layout)) if rank > 3 else tensor
 
 
-class FuseblockContender:
-    """fuseblock on one case."""
+class FuseblockPlans:
+    """fuseblock's plans of one case, and what they say of themselves."""
 
     name = "fuseblock"
 
-    def __init__(
-        self, case: Case, direction: str, d_output: Tensor, threads: int, keep_outputs: bool = False
-    ) -> None:
-        x = case.input().to(memory_format=memory_format(len(case.shape), case.layout))
-        module = case.module()
-        parameters = {name: value.detach() for name, value in module.named_parameters()}
-        inputs = {"x": x, **parameters}
-        plan = Plan.make(case.notation, type_text(x), threads=threads)
-        self._backward = None
-        if direction == "forward":
-            plans = [plan]
-            self.plan = plan
-        else:
-            wanted = [*(["x"] if case.input_has_gradient else []), *parameters]
-            self.plan, backward_plan = plan.for_training(wanted)
-            plans = [self.plan, backward_plan]
+    def __init__(self, case: Case, direction: str, threads: int) -> None:
+        self.x = case.input().to(memory_format=memory_format(len(case.shape), case.layout))
+        self.parameters = {name: value.detach() for name, value in case.module().named_parameters()}
+        self.wanted = [*(["x"] if case.input_has_gradient else []), *self.parameters]
+        self.forward_only = direction == "forward"
+        plan = Plan.make(case.notation, type_text(self.x), threads=threads)
         self.result_name = plan.outputs[0].name
-        self.saved = [info for info in self.plan.outputs if info.name != self.result_name]
-        self._keep_outputs = keep_outputs
-        self._forward = self.plan.bind(inputs)
-        if len(plans) > 1:
-            gradient = {f"d_{self.result_name}": in_layout(d_output, case.layout)}
-            self._backward = plans[1].bind({**inputs, **gradient, **self._forward.outputs})
+        self.plans = [plan] if self.forward_only else list(plan.for_training(self.wanted))
+        self.saved = [info for info in self.plans[0].outputs if info.name != self.result_name]
         # One workspace would serve both in turn.
-        self.workspace_bytes = max(p.workspace_bytes for p in plans) + sum(info.bytes for info in self.saved)
-        self.explain = [p.explain() for p in plans]
+        self.workspace_bytes = max(p.workspace_bytes for p in self.plans) + sum(
+            info.bytes for info in self.saved
+        )
+        self.explain = [p.explain() for p in self.plans]
+
+
+class FuseblockContender(FuseblockPlans):
+    """fuseblock on one case: its operations in PyTorch, as `fuseblock.nn` calls them."""
+
+    def __init__(self, case: Case, direction: str, d_output: Tensor, threads: int) -> None:
+        super().__init__(case, direction, threads)
+        self._block = block(case.notation)
+        self._arguments = {"x": self.x, **self.parameters}
+        if not self.forward_only:
+            for name in self.wanted:
+                self._arguments[name].requires_grad_()
+        self._d_output = in_layout(d_output, case.layout)
+        if "engine cpu" not in self._block.explain(*self._arguments.values()):
+            raise RuntimeError(f"{case.name}: PyTorch's operators run, not fuseblock")
 
     def run(self) -> Results:
         """The output, and the gradients as `d_` + name."""
-        if not self._keep_outputs:
-            self._forward.fresh_outputs()
+        if self.forward_only:
+            with torch.no_grad():
+                return {"output": self._call()}
+        output = self._call()
+        gradients = torch.autograd.grad(
+            output, [self._arguments[name] for name in self.wanted], self._d_output
+        )
+        names = [f"d_{name}" for name in self.wanted]
+        return {"output": output.detach(), **dict(zip(names, gradients, strict=True))}
+
+    def release(self) -> None:
+        """Nothing is kept."""
+
+    def _call(self) -> Tensor:
+        output = self._block(*self._arguments.values())
+        assert isinstance(output, Tensor)
+        return output
+
+
+class PlanContender(FuseblockPlans):
+    """fuseblock on one case: its plans through the C API, on their own threads, into the same memory."""
+
+    def __init__(self, case: Case, direction: str, d_output: Tensor, threads: int) -> None:
+        super().__init__(case, direction, threads)
+        inputs = {"x": self.x, **self.parameters}
+        self._forward = self.plans[0].bind(inputs)
+        self._backward = None
+        if not self.forward_only:
+            gradient = {f"d_{self.result_name}": in_layout(d_output, case.layout)}
+            self._backward = self.plans[1].bind({**inputs, **gradient, **self._forward.outputs})
+
+    def run(self) -> Results:
+        """The output, and the gradients as `d_` + name."""
         self._forward()
         results = {"output": self._forward.outputs[self.result_name]}
         if self._backward is not None:
-            if not self._keep_outputs:
-                self._backward.fresh_outputs()
-            for info in self.saved:
-                self._backward.set_input(info.name, self._forward.outputs[info.name])
             self._backward()
             results.update(self._backward.outputs)
         return results
 
     def release(self) -> None:
-        """Lets the results of the last run go."""
-        if not self._keep_outputs:
-            self._forward.release_outputs()
-            if self._backward is not None:
-                self._backward.release_outputs()
+        """Everything is kept."""
 
 
 class TorchContender:
@@ -117,7 +145,7 @@ class TorchContender:
         """Nothing is kept."""
 
 
-Contender = FuseblockContender | TorchContender
+Contender = FuseblockContender | PlanContender | TorchContender
 
 
 def exact_results(case: Case, direction: str, d_output: Tensor) -> Results:

@@ -69,14 +69,16 @@ HWY_INLINE hn::Vec<Bits16<D>> narrow(D d, hn::Vec<hn::RebindToUnsigned<D>> bits)
   return hn::DemoteTo(Bits16<D>(), hn::BitCast(hn::RebindToSigned<D>(), bits));
 }
 
+// The upper half of each lane is its bf16.
 template <class D>
-HWY_INLINE hn::Vec<Bits16<D>> encode_bf16(D d, hn::Vec<D> v) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_to_bf16(D d, hn::Vec<D> v) {
+  (void)d;
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1U));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffU))));
-  const auto nan = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40U));
-  return narrow(d, hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), nan, rounded));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffU)));
+  const auto nan = hn::Or(bits, hn::Set(du, 0x400000U));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), nan, rounded);
 }
 
 template <class D>
@@ -131,7 +133,20 @@ void f16_to_f32(const std::uint16_t* from, float* to, std::size_t count) {
 }
 
 void f32_to_bf16(const float* from, std::uint16_t* to, std::size_t count) {
-  convert_array(F32(), from, Bits16<F32>(), to, count, [](auto v) HWY_ATTR { return encode_bf16(F32(), v); });
+  std::size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  // The upper halves of two vectors at a time.
+  const F32 d;
+  const hn::Repartition<std::uint16_t, F32> halves;
+  const std::size_t step = hn::Lanes(d);
+  for (; i + 2 * step <= count; i += 2 * step) {
+    const auto first = hn::BitCast(halves, round_to_bf16(d, hn::LoadU(d, from + i)));
+    const auto second = hn::BitCast(halves, round_to_bf16(d, hn::LoadU(d, from + i + step)));
+    hn::StoreU(hn::ConcatOdd(halves, second, first), halves, to + i);
+  }
+#endif
+  convert_array(F32(), from + i, Bits16<F32>(), to + i, count - i,
+                [](auto v) HWY_ATTR { return narrow(F32(), hn::ShiftRight<16>(round_to_bf16(F32(), v))); });
 }
 
 void f32_to_f16(const float* from, std::uint16_t* to, std::size_t count) {

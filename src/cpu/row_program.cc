@@ -329,6 +329,14 @@ std::size_t RowProgram<T>::loop_count() const {
 }
 
 template <class T>
+std::size_t RowProgram<T>::array_count() const {
+  std::vector<bool> between(registers_, false);
+  for (const Action& action : actions_)
+    if (!action.uniform && action.target < 0) between[at(action.out.index)] = true;
+  return results_.size() + at(static_cast<std::int32_t>(std::count(between.begin(), between.end(), true)));
+}
+
+template <class T>
 std::size_t RowProgram<T>::scratch_elements() const {
   return registers_ * pitch_ + scalars_ + 1;
 }

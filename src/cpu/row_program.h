@@ -14,7 +14,7 @@
 
 namespace fuseblock::cpu {
 
-// Elements a program works on at once: a handful of such arrays fits L1.
+// Elements a program works on at once, at most: three such arrays fit L1.
 inline constexpr std::int64_t kChunk = 2048;
 // From one such array to the next. A multiple of 4 KB would make a load wait for the store to another array at the
 // same place of its page.
@@ -38,6 +38,8 @@ class RowProgram {
 
   // How many loops over the positions one evaluation takes.
   std::size_t loop_count() const;
+  // Arrays that one evaluation writes: its results, and those of the scratch that hold what lies between.
+  std::size_t array_count() const;
   // Elements of scratch for one evaluation.
   std::size_t scratch_elements() const;
   // Evaluates the program on `count` <= `longest` positions. The results stay valid until the next call with

@@ -18,6 +18,8 @@ constexpr std::int64_t kTileElements = 40960;
 // Of a tile that is contracted and not convolved: fewer of them add to the sums of the gradient, which are in memory.
 constexpr std::int64_t kContractedElements = 81920;
 constexpr std::int64_t kAcrossElements = 32768;
+// Of all arrays of a chunk: half of L1.
+constexpr std::int64_t kChunkBytes = 16384;
 constexpr std::int64_t kBins = 16;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -123,8 +125,25 @@ void SweepRunner<T>::make_programs(const std::vector<int>& wanted, const std::ve
   program_ = RowProgram<T>(split.rest.steps, rest_varies, split.rest.wanted);
 }
 
+// As many elements as leave what the program reads and makes in L1. Inputs that are converted come best in long runs:
+// they are read once, and what the processor fetches ahead ends with the run.
+template <class T>
+std::int64_t SweepRunner<T>::longest_chunk() const {
+  auto arrays = static_cast<std::int64_t>(program_.array_count() + shared_);
+  for (std::size_t i = 0; i < row_inputs_.size(); ++i) {
+    if (!varies_[i]) continue;
+    ++arrays;
+    const int slot = sweep_->inputs[at(row_inputs_[i])];
+    if (slot < 0 || schedule_->slots[at(slot)].kind != SlotKind::kArgument) continue;
+    const TensorType& type = schedule_->inputs[at(schedule_->slots[at(slot)].number)].type;
+    if (byte_size(type.dtype) < static_cast<std::int64_t>(sizeof(T))) return kChunk;
+  }
+  return arrays * kChunk * static_cast<std::int64_t>(sizeof(T)) <= kChunkBytes ? kChunk : kChunk / 2;
+}
+
 template <class T>
 void SweepRunner<T>::cut_domain() {
+  chunk_ = longest_chunk();
   by_rows_ = conv_.has_value() || contracts_;
   whole_channels_ = by_rows_ || across_;
   for (int slot : sweep_->inputs) {
@@ -135,7 +154,7 @@ void SweepRunner<T>::cut_domain() {
   const std::int64_t rows = extents_.d * extents_.h;
   const std::int64_t positions = extents_.count();
   if (across_)
-    chunk_ = std::clamp<std::int64_t>(kAcrossElements / std::max<std::int64_t>(channels_, 1), 16, kChunk);
+    chunk_ = std::clamp<std::int64_t>(kAcrossElements / std::max<std::int64_t>(channels_, 1), 16, chunk_);
   if (!whole_channels_)
     channel_blocks_ = std::clamp<std::int64_t>((2 * kTasks + batch_ - 1) / std::max<std::int64_t>(batch_, 1),
                                                1, std::max<std::int64_t>(channels_, 1));

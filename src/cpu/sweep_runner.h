@@ -72,6 +72,7 @@ class SweepRunner {
   };
 
   void make_programs(const std::vector<int>& wanted, const std::vector<int>& extrema);
+  std::int64_t longest_chunk() const;
   void cut_domain();
   void cut_rows();
   void reserve(Layout& layout);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 #include "cpu/prologue_runner.h"
 #include "cpu/vector/columns.h"
@@ -274,8 +275,13 @@ void ChannelsLastRunner<T>::load_chunk(Range chunk, Range block, Context& contex
   T* buffers = elements(context, buffers_offset_);
   for (std::size_t i = 0; i < split_.rest.inputs.size(); ++i) {
     const SlotView& view = (*context.views)[at(sweep_->inputs[at(split_.rest.inputs[i])])];
-    context.inputs[i] = {
-        load_points(view, extents_, channels_, context.n, chunk.begin, count, buffers + i * pitch_), false};
+    const bool reads_bf16 = std::is_same_v<T, float> && !rest_.gives_input(i);
+    const std::uint16_t* bf16 =
+        reads_bf16 ? bf16_points(view, extents_, channels_, context.n, chunk.begin) : nullptr;
+    const T* own = bf16 != nullptr ? nullptr
+                                   : load_points(view, extents_, channels_, context.n, chunk.begin, count,
+                                                 buffers + i * pitch_);
+    context.inputs[i] = {own, false, bf16};
   }
   const std::size_t known = split_.rest.inputs.size() + split_.by_channel.wanted.size();
   for (std::size_t i = 0; i < context.positions.size(); ++i) {

@@ -329,6 +329,13 @@ std::size_t RowProgram<T>::loop_count() const {
 }
 
 template <class T>
+bool RowProgram<T>::gives_input(std::size_t input) const {
+  return std::any_of(results_.begin(), results_.end(), [&](const Place& place) {
+    return place.home == Home::kInput && at(place.index) == input;
+  });
+}
+
+template <class T>
 std::size_t RowProgram<T>::array_count() const {
   std::vector<bool> between(registers_, false);
   for (const Action& action : actions_)

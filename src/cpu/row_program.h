@@ -49,6 +49,8 @@ class RowProgram {
            std::span<T* const> targets = {}) const;
   // Whether wanted step number `i` is a result that the program can make in memory of the caller's.
   bool is_written(std::size_t i) const { return written_[i]; }
+  // Whether a wanted step is input number `input` itself: result() then gives what the caller handed in.
+  bool gives_input(std::size_t input) const;
   // The result of wanted step number `i` (as in `wanted`), if it was not made in a target.
   TileOperand<T> result(std::size_t i, std::span<const TileOperand<T>> inputs, const T* scratch) const;
 

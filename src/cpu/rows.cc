@@ -153,6 +153,20 @@ T* points_in_place(const SlotView& view, const PositionExtents& extents, std::in
   return elements_at<T>(view.data + offset * static_cast<std::int64_t>(sizeof(T)));
 }
 
+const std::uint16_t* bf16_positions(const SlotView& view, const PositionExtents& extents, std::int64_t n,
+                                    std::int64_t c, std::int64_t begin) {
+  if (view.dtype != DType::kBF16 || flat_stride(view, extents) != 1) return nullptr;
+  const std::int64_t offset = n * view.strides[0] + c * view.strides[1] + begin;
+  return elements_at<std::uint16_t>(view.data + offset * byte_size(view.dtype));
+}
+
+const std::uint16_t* bf16_points(const SlotView& view, const PositionExtents& extents, std::int64_t channels,
+                                 std::int64_t n, std::int64_t begin) {
+  if (view.dtype != DType::kBF16 || !is_channels_last(view, extents, channels)) return nullptr;
+  const std::int64_t offset = n * view.strides[0] + begin * channels;
+  return elements_at<std::uint16_t>(view.data + offset * byte_size(view.dtype));
+}
+
 template <class T>
 T load_uniform(const SlotView& view, std::int64_t n, std::int64_t c) {
   return static_cast<T>(load_element(view.data, view.dtype, n * view.strides[0] + c * view.strides[1]));

@@ -41,6 +41,12 @@ void store_points(const SlotView& view, const PositionExtents& extents, std::int
 template <class T>
 T* points_in_place(const SlotView& view, const PositionExtents& extents, std::int64_t channels,
                    std::int64_t n, std::int64_t begin);
+// Where float's programs can read elements as they are: bf16, one behind the other; null elsewhere. A program reads them
+// while it computes, and nothing waits for a conversion.
+const std::uint16_t* bf16_positions(const SlotView& view, const PositionExtents& extents, std::int64_t n,
+                                    std::int64_t c, std::int64_t begin);
+const std::uint16_t* bf16_points(const SlotView& view, const PositionExtents& extents, std::int64_t channels,
+                                 std::int64_t n, std::int64_t begin);
 // One element that stands for all positions.
 template <class T>
 T load_uniform(const SlotView& view, std::int64_t n, std::int64_t c);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "cpu/conv/contraction.h"
@@ -107,6 +108,10 @@ class SweepRunner {
   }
   T* kept_row(const SinkPlan& plan, const Task& task, std::int64_t c, const Context& context) const {
     return elements(context, plan.scratch_offset) + 2 * kChunkPitch + (c - task.channels.begin) * chunk_;
+  }
+  // Whether the program may take an input as it is, bf16: sinks take float.
+  bool reads_bf16(std::size_t row_input) const {
+    return std::is_same_v<T, float> && !program_.gives_input(row_input);
   }
   // A channel of the tile that a contraction takes.
   T* contracted_row(const SinkPlan& plan, std::int64_t c, const Range& positions, const Range& tile,

@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <deque>
 #include <limits>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -168,6 +171,51 @@ void expect_multiply_add(const Operands<T>& x) {
   for (std::size_t i = count; i < out.size(); ++i) ASSERT_EQ(out[i], guard<T>());
 }
 
+// Every function, by what it computes.
+std::vector<std::pair<std::string, cpu::TileFunction<float>>> float_functions() {
+  std::vector<std::pair<std::string, cpu::TileFunction<float>>> functions;
+  for (const PrimitiveInfo& entry : primitives())
+    functions.emplace_back(entry.name, cpu::tile_function<float>(entry.primitive));
+  for (int i = 0; i <= static_cast<int>(FusedSteps::kHardswishGradient); ++i)
+    functions.emplace_back("several steps " + std::to_string(i),
+                           cpu::fused_function<float>(static_cast<FusedSteps>(i)));
+  for (Primitive comparison : {Primitive::kLess, Primitive::kEqual})
+    functions.emplace_back("where " + std::string(info(comparison).name),
+                           cpu::select_where_function<float>(comparison));
+  return functions;
+}
+
+// Each operand in turn an array of float, uniform, or bf16 with the same values: the bits of the results are the same.
+void expect_bf16_operands(std::size_t count) {
+  std::array<std::vector<std::uint16_t>, cpu::kMostOperands> halves;
+  std::array<std::vector<float>, cpu::kMostOperands> whole;
+  std::mt19937 random(static_cast<unsigned>(count));
+  for (std::size_t o = 0; o < cpu::kMostOperands; ++o)
+    for (std::size_t i = 0; i <= count; ++i) {
+      // Sizes around 1, either sign; the lowest exponent bits and all of the mantissa vary.
+      halves[o].push_back(static_cast<std::uint16_t>(0x3f00U + random() % 0x180U + (random() % 2 << 15)));
+      whole[o].push_back(std::bit_cast<float>(static_cast<std::uint32_t>(halves[o].back()) << 16));
+    }
+  for (const auto& [name, function] : float_functions()) {
+    for (int kinds = 0; kinds < 243; ++kinds) {
+      std::array<TileOperand<float>, cpu::kMostOperands> plain;
+      std::array<TileOperand<float>, cpu::kMostOperands> mixed;
+      for (int o = 0, rest = kinds; o < static_cast<int>(cpu::kMostOperands); ++o, rest /= 3) {
+        const auto at = static_cast<std::size_t>(o);
+        plain[at] = mixed[at] = {whole[at].data(), rest % 3 == 1};
+        if (rest % 3 == 2) mixed[at] = {nullptr, false, halves[at].data()};
+      }
+      std::vector<float> expected(count + kGuards, guard<float>());
+      std::vector<float> out = expected;
+      function(plain.data(), expected.data(), count);
+      function(mixed.data(), out.data(), count);
+      for (std::size_t i = 0; i < out.size(); ++i)
+        ASSERT_TRUE(same(out[i], expected[i]))
+            << name << ", kinds of operands " << kinds << ", element " << i;
+    }
+  }
+}
+
 template <class T>
 class VectorTileOps : public testing::Test {};
 using Types = testing::Types<float, double>;
@@ -323,6 +371,14 @@ TYPED_TEST(VectorTileOps, UnalignedArraysGiveTheSameBits) {
   cpu::apply<TypeParam>(Primitive::kTanh, {shifted.data() + 1, false}, none, none, out_shifted.data() + 1,
                         x.a.size());
   for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], out_shifted[i + 1]);
+}
+
+TEST(VectorTileOpsOfFloat, OperandsMayBeBf16) {
+  for (std::int64_t target : vector_targets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const TargetScope scope(target);
+    for (std::size_t count : {0, 1, 3, 16, 17, 33, 69}) expect_bf16_operands(count);
+  }
 }
 
 TYPED_TEST(VectorTileOps, InputsAndConstantsAreNoSteps) {

@@ -13,6 +13,7 @@
 #include "hwy/foreach_target.h"                     // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "cpu/vector/bf16-inl.h"
 #include "cpu/vector/lanes-inl.h"
 
 // Whether the target converts f16 by an instruction; Highway's emulation elsewhere does not know infinities.
@@ -34,14 +35,6 @@ HWY_INLINE void convert_array(DFrom from_tag, const hn::TFromD<DFrom>* from, DTo
   for (; i + step <= count; i += step) hn::StoreU(convert(hn::LoadU(from_tag, from + i)), to_tag, to + i);
   if (i == count) return;
   store_first(to_tag, convert(load_first(from_tag, from + i, count - i)), to + i, count - i);
-}
-
-template <class D>
-using Bits16 = hn::Rebind<std::uint16_t, D>;
-
-template <class D>
-HWY_INLINE hn::Vec<D> decode_bf16(D d, hn::Vec<Bits16<D>> bits) {
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), bits)));
 }
 
 template <class D>

@@ -12,6 +12,7 @@
 #include "hwy/foreach_target.h"                      // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "cpu/vector/bf16-inl.h"
 #include "cpu/vector/functions-inl.h"
 #include "cpu/vector/lanes-inl.h"
 
@@ -40,6 +41,25 @@ class Operand {
   HWY_ALIGN T copies_[hn::MaxLanes(D())];
   const T* data_;
   std::size_t index_mask_;
+};
+
+// The same where some operands of a function are bf16.
+template <class D, class T = hn::TFromD<D>>
+class MixedOperand {
+ public:
+  MixedOperand(D d, TileOperand<T> operand) : own_(d, operand), bf16_(operand.bf16) {}
+
+  HWY_INLINE hn::Vec<D> load(D d, std::size_t i) const {
+    return bf16_ == nullptr ? own_.load(d, i) : decode_bf16(d, hn::LoadU(Bits16<D>(), bf16_ + i));
+  }
+  HWY_INLINE hn::Vec<D> load_last(D d, std::size_t i, std::size_t count) const {
+    return bf16_ == nullptr ? own_.load_last(d, i, count)
+                            : decode_bf16(d, load_first(Bits16<D>(), bf16_ + i, count));
+  }
+
+ private:
+  Operand<D> own_;
+  const std::uint16_t* bf16_;
 };
 
 // The same for one that is known to be uniform: its vector stays in a register.
@@ -71,28 +91,45 @@ HWY_INLINE void transform_walks(D d, Op op, T* out, std::size_t count, const Wal
 }
 
 // Most often the first operand varies, and the last may; those between them belong to the channel.
-template <class Op, class T, std::size_t... kMiddle>
-HWY_INLINE void transform(Op op, const TileOperand<T>* operands, T* out, std::size_t count,
-                          std::index_sequence<kMiddle...> /*indices*/) {
-  using D = hn::ScalableTag<T>;
-  const D d;
+template <class Varying, class Op, class T, std::size_t... kMiddle>
+HWY_INLINE void transform_as(Op op, const TileOperand<T>* operands, T* out, std::size_t count,
+                             std::index_sequence<kMiddle...> /*indices*/) {
+  using Uniform = UniformOperand<hn::ScalableTag<T>>;
+  const hn::ScalableTag<T> d;
   const TileOperand<T>& last = operands[1 + sizeof...(kMiddle)];
   const bool is_uniform_between = (operands[1 + kMiddle].uniform && ...);
   if (is_uniform_between && last.uniform)
-    transform_walks(d, op, out, count, Operand<D>(d, operands[0]),
-                    UniformOperand<D>(d, operands[1 + kMiddle])..., UniformOperand<D>(d, last));
+    transform_walks(d, op, out, count, Varying(d, operands[0]), Uniform(d, operands[1 + kMiddle])...,
+                    Uniform(d, last));
   else if (is_uniform_between && sizeof...(kMiddle) > 0)
-    transform_walks(d, op, out, count, Operand<D>(d, operands[0]),
-                    UniformOperand<D>(d, operands[1 + kMiddle])..., Operand<D>(d, last));
+    transform_walks(d, op, out, count, Varying(d, operands[0]), Uniform(d, operands[1 + kMiddle])...,
+                    Varying(d, last));
   else
-    transform_walks(d, op, out, count, Operand<D>(d, operands[0]), Operand<D>(d, operands[1 + kMiddle])...,
-                    Operand<D>(d, last));
+    transform_walks(d, op, out, count, Varying(d, operands[0]), Varying(d, operands[1 + kMiddle])...,
+                    Varying(d, last));
+}
+
+template <class Op, class T, std::size_t... kMiddle>
+HWY_INLINE void transform(Op op, const TileOperand<T>* operands, T* out, std::size_t count,
+                          std::index_sequence<kMiddle...> middle) {
+  using D = hn::ScalableTag<T>;
+  if constexpr (std::is_same_v<T, float>) {
+    if (operands[0].bf16 != nullptr || operands[1 + sizeof...(kMiddle)].bf16 != nullptr ||
+        (... || (operands[1 + kMiddle].bf16 != nullptr)))
+      return transform_as<MixedOperand<D>>(op, operands, out, count, middle);
+  }
+  transform_as<Operand<D>>(op, operands, out, count, middle);
 }
 
 template <class Op, class T>
 HWY_INLINE void transform_one(Op op, const TileOperand<T>* operands, T* out, std::size_t count) {
-  const hn::ScalableTag<T> d;
-  transform_walks(d, op, out, count, Operand<hn::ScalableTag<T>>(d, operands[0]));
+  using D = hn::ScalableTag<T>;
+  const D d;
+  if constexpr (std::is_same_v<T, float>) {
+    if (operands[0].bf16 != nullptr)
+      return transform_walks(d, op, out, count, MixedOperand<D>(d, operands[0]));
+  }
+  transform_walks(d, op, out, count, Operand<D>(d, operands[0]));
 }
 
 // b where it is smaller or NaN, else a.

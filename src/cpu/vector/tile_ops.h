@@ -12,11 +12,13 @@
 
 namespace fuseblock::cpu {
 
-// One operand of a step on a tile: `count` elements, or one element that stands for all of them.
+// One operand of a step on a tile: `count` elements, or one element that stands for all of them. Float operands may be
+// bf16 as they lie in memory: `bf16` is set then and `data` is not looked at.
 template <class T>
 struct TileOperand {
   const T* data;
   bool uniform;
+  const std::uint16_t* bf16 = nullptr;
 };
 
 // The most operands of a function.

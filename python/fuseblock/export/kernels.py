@@ -119,9 +119,7 @@ class Kernels:
                     users = [known[id(each)] for each in self.kernels if file in dict(each.texts)]
                     common = dict(set.intersection(*(set(each.items()) for each in users)))
                     files[file] = fold.fold(fold.with_sizes(text, elements, common), common, users)
-                    if "  const long long first = begin;\n" in files[file]:  # a second name for the same
-                        text = files[file].replace("  const long long first = begin;\n", "")
-                        files[file] = re.sub(r"\bfirst\b(?=[) +])", "begin", text)
+                    files[file] = _without_second_name(files[file], "first", "begin")
         # What is left out leaves more that nothing takes.
         while True:
             self._parse(files, emitted)
@@ -337,6 +335,17 @@ def _constant(files: Sequence[str]) -> str:
         return "PRIMITIVES" if files[0] == "types.cuh" else files[0].partition(".")[0].upper()
     stem, _, ending = files[0].partition(".")
     return stem.upper() + ("_KERNEL" if ending == "cu" else "")
+
+
+def _without_second_name(text: str, second: str, first: str) -> str:
+    """Device code that has no second name for a value that has one; comments stay as they are."""
+    line = f"  const long long {second} = {first};\n"
+    if line not in text:
+        return text
+    text = text.replace(line, "")
+    for match in reversed(list(re.finditer(rf"\b{second}\b", fold.without_comments(text)))):
+        text = text[: match.start()] + first + text[match.end() :]
+    return text
 
 
 _MEMBER = re.compile(r"^\s*[\w<> ]+[*]?\s*\b(\w+);.*\n", re.MULTILINE)

@@ -12,35 +12,13 @@ namespace {
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (std::size_t place = text.find(from); place != std::string::npos;
-       place = text.find(from, place + to.size()))
-    text.replace(place, from.size(), to);
-}
-
-// Functions of device/functions.cuh that are the compiler's own, in float.
-std::string with_own_functions(std::string text) {
-  for (const auto& [from, to] : {std::pair("reciprocal_root(", "rsqrtf("), std::pair("exponential(", "expf("),
-                                 std::pair("logarithm(", "logf("), std::pair("absolute(", "fabsf("),
-                                 std::pair("hyperbolic_tangent(", "tanhf("),
-                                 std::pair("square_root(", "sqrtf("), std::pair("error_function(", "erff(")})
-    replace_all(text, from, to);
-  return text;
-}
-
-bool needs_functions(const std::string& program) {
-  for (const char* name :
-       {"minimum(", "maximum(", "exponential_minus_1(", "log_1_plus_exp(", "sigmoid(", "one_plus_"})
-    if (program.find(name) != std::string::npos) return true;
-  return false;
-}
-
 class PlainWriter : public PlainValues {
  public:
   PlainWriter(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants)
       : PlainValues(schedule, cut), constants_(constants) {
     result_.sweeps = sweep_count();
-    result_.together = sweep_count() > 1;
+    result_.whole = has_common();
+    result_.together = sweep_count() > 1 && !result_.whole;
     for (int i = 0; i < sweep_count(); ++i)
       result_.inputs = std::max(result_.inputs, static_cast<int>(position_inputs(i).size()));
   }
@@ -55,7 +33,7 @@ class PlainWriter : public PlainValues {
     if (needs_functions(program)) text += "constexpr int k16Bit = 0;\n";
     text += "\n" + device_file("plain.cuh");
     if (needs_functions(program)) text += "\n" + device_file("functions.cuh");
-    text += "\n" + arguments_text() + "\n" + with_functions(program);
+    text += "\n" + addresses_struct(written_) + "\n" + with_functions(program);
     result_.kernel = finish("plain", std::move(text));
     return result_;
   }
@@ -121,7 +99,9 @@ class PlainWriter : public PlainValues {
     write_stores(text, stores, batch_values);
   }
   // Where one block of a unit does it for all.
-  std::string chosen_block() const { return alone_ ? "" : "blockIdx.x % " + team_text() + " == 0 && "; }
+  std::string chosen_block() const {
+    return alone_ || result_.whole ? "" : "blockIdx.x % " + team_text() + " == 0 && ";
+  }
   void write_stores(Text& text, const std::vector<std::pair<int, std::string>>& stores,
                     const std::vector<int>& batch_values = {}) {
     if (stores.empty() && batch_values.empty()) return;
@@ -179,7 +159,7 @@ class PlainWriter : public PlainValues {
       wanted.push_back(sink.step);
     }
     if (!sums.empty()) text.line(sums + ";");
-    text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " +
+    text.open("sweep<" + sharers() + ">(begin, end, {" + inputs_text(i) + "}, " + output + ", " +
               std::string(result_.together ? "kept" : "nullptr") + ", [&](const float (&in)[" +
               number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
     std::string named;
@@ -192,7 +172,7 @@ class PlainWriter : public PlainValues {
         write_nested(statements, which.steps,
                      [&](int input) {
                        const int from = which.inputs[at(input)];
-                       return in_ring(from) ? names_[at(from)] : channel_names_.at(from);
+                       return over_positions(slot(from).extents) ? names_[at(from)] : channel_names_.at(from);
                      },
                      "float", true, unique(wanted), {rounded_products(schedule_, which), true});
     std::vector<std::string> lines;
@@ -221,8 +201,13 @@ class PlainWriter : public PlainValues {
   }
   std::string inputs_text(int i) {
     std::string inputs;
-    for (int input : position_inputs(i)) inputs += (inputs.empty() ? "" : ", ") + tensor(input);
+    for (int input : position_inputs(i))
+      inputs += (inputs.empty() ? "" : ", ") + tensor(input) + (is_common(input) ? " - before" : "");
     return inputs;
+  }
+  // The threads of a share.
+  std::string sharers() const {
+    return result_.whole ? number_text(constants_.threads / cut_.unit_channels) : "kThreads";
   }
   static std::vector<std::int32_t> unique(const std::vector<std::int32_t>& steps) {
     std::vector<std::int32_t> result;
@@ -258,6 +243,26 @@ class PlainWriter : public PlainValues {
     return cut_.unit_channels == domain_[1] ? channel : "first + " + channel;
   }
 
+  // Waits for the blocks of the team; behind the last sweep the last of them goes on alone.
+  void write_meeting(Text& text, bool last) {
+    if (result_.whole) {
+      text.line("__syncthreads();");
+      return;
+    }
+    const std::string counter = scalar("unsigned int*", "arrived") + " + " +
+                                (result_.waits == 0   ? "unit"
+                                 : result_.waits == 1 ? "unit + " + scalar("long long", "units")
+                                                      : "unit + " + number_text(result_.waits) + " * " +
+                                                            scalar("long long", "units"));
+    ++result_.waits;
+    if (last)
+      text.line("if (!arrive(" + counter + ", " + team_text() + ")) " +
+                (result_.together ? "continue;" : "return;"));
+    else
+      text.line("meet(" + counter + ", " + team_text() + ");");
+    alone_ = last;
+  }
+
   // The statistics of all blocks of the team, at each lane's channel.
   void write_exchange(Text& text, int i) {
     if (!has_statistics(i)) return;
@@ -267,23 +272,12 @@ class PlainWriter : public PlainValues {
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
       const std::string list = "blocks_" + value_name(sink.part);
       text.line(scalar(moments ? "Moments*" : "float*", list) + "[" + block_text() + "] = " +
-                (moments ? "merged(" + value_name(sink.part) + "_sums, block_sum)"
-                         : "block_sum(" + sum_name(sink) + ")") +
+                (moments ? "merged(" + value_name(sink.part) + "_sums, share_sum<" + sharers() + ">)"
+                         : "share_sum<" + sharers() + ">(" + sum_name(sink) + ")") +
                 ";");
       result_.lists.emplace_back(list, moments ? 16 : 4);
     }
-    const std::string counter = scalar("unsigned int*", "arrived") + " + " +
-                                (result_.waits == 0   ? "unit"
-                                 : result_.waits == 1 ? "unit + " + scalar("long long", "units")
-                                                      : "unit + " + number_text(result_.waits) + " * " +
-                                                            scalar("long long", "units"));
-    ++result_.waits;
-    if (i + 1 < sweep_count())
-      text.line("arrive(" + counter + ", " + team_text() + ", true);");
-    else
-      text.line("if (!arrive(" + counter + ", " + team_text() + ", false)) " +
-                (result_.together ? "continue;" : "return;"));
-    alone_ = i + 1 == sweep_count();
+    write_meeting(text, i + 1 == sweep_count());
     for (const Sink& sink : sweep(i).sinks) {
       if (sink.kind != SinkKind::kStatistic) continue;
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
@@ -291,7 +285,7 @@ class PlainWriter : public PlainValues {
       if (moments && of_unit(i)) {
         const std::string team = team_text();
         text.line("const Moments group_" + value_name(sink.part) + " = merged(threadIdx.x < " + team + " ? " +
-                  list + "[unit * " + team + " + threadIdx.x] : Moments(), block_sum);");
+                  list + "[unit * " + team + " + threadIdx.x] : Moments(), share_sum<kThreads>);");
         continue;
       }
       text.line(std::string("const ") +
@@ -348,6 +342,7 @@ class PlainWriter : public PlainValues {
   std::string team_text() const { return number_text(cut_.unit_channels * constants_.parts); }
   // The number of a block's share among all.
   std::string block_text() const {
+    if (result_.whole) return "unit * " + team_text() + " + own";
     return result_.together ? "unit * " + team_text() + " + blockIdx.x % " + team_text() : "blockIdx.x";
   }
   std::string parts_text() const { return "<" + number_text(constants_.parts) + ">("; }
@@ -369,8 +364,7 @@ class PlainWriter : public PlainValues {
       counter += " + " + std::string(result_.waits == 1 ? "" : number_text(result_.waits) + " * ") +
                  scalar("long long", "units");
     if (units > 1) counter += " + unit % " + number_text(units);
-    text.line("if (" + chosen_block() + "arrive(" + counter + ", " + scalar("long long", "samples") +
-              ", false))");
+    text.line("if (" + chosen_block() + "arrive(" + counter + ", " + scalar("long long", "samples") + "))");
     text.open("  for (int i = threadIdx.x / 32; i < " + number_text(cut_.unit_channels) +
               "; i += kThreads / 32) {");
     text.line("const int c = " + first_text("i") + ";");
@@ -436,6 +430,8 @@ class PlainWriter : public PlainValues {
       text.open("for (int unit = blockIdx.x / " + team + "; unit < " + scalar("long long", "units") +
                 "; unit += gridDim.x / " + team + ") {");
       places = places.substr(2);
+    } else if (result_.whole) {
+      places = "unit = blockIdx.x, own = threadIdx.x / " + sharers();
     } else {
       places = "unit = blockIdx.x / " + team + places;
     }
@@ -454,22 +450,13 @@ class PlainWriter : public PlainValues {
     } else {
       text.line("const long long begin = " + base + ", end = begin + " + positions + ";");
     }
+    if (result_.whole)
+      text.line("const long long before = begin - n * " + positions +
+                ";  // of what is one for all channels");
     if (result_.together) text.line("keep(begin, end, {" + inputs_text(0) + "}, kept);");
     for (const std::string& line : split_lines(steps.str())) text.line(line);
     if (result_.together) text.close();
     text.close();
-  }
-  std::string arguments_text() const {
-    Text text;
-    text.line("// What a launch hands over.");
-    text.open("struct Arguments {");
-    for (int number : tensors_) {
-      const std::string type = slot(number).kind == SlotKind::kStatistic ? "double" : "float";
-      text.line((is_written(number) ? "" : "const ") + type + "* " + names_[at(number)] + ";");
-    }
-    for (const auto& [type, name] : scalars_) text.line(type + " " + name + ";");
-    text.close("};");
-    return text.str();
   }
 
   PlainConstants constants_;

@@ -32,7 +32,7 @@ class PlainLaunch : public KernelLaunch {
       const int bytes = gpu.architecture->shared_bytes_multiprocessor / constants_.blocks - 2048;
       constants_.kept = bytes / 16 / 64 * 64;
     } else {
-      constants_ = {.threads = 256, .blocks = 6};
+      constants_ = {.threads = 256, .blocks = trial.whole ? 4 : 6};
     }
     units_ = domain_[0] * domain_[1] / cut.unit_channels;
     positions_ = domain_[2] * domain_[3] * domain_[4];
@@ -44,8 +44,11 @@ class PlainLaunch : public KernelLaunch {
     kernel_.emplace(source_of(text_.kernel, schedule), shared_bytes());
   }
 
-  // Whether the blocks of a team can all run at once.
-  bool fits() const { return !text_.together || cut_.unit_channels <= blocks_at_once(); }
+  // Whether the blocks of a team can all run at once. What is one for all channels is read in vectors as theirs are.
+  bool fits() const {
+    if (text_.whole) return !constants_.edges;
+    return !text_.together || cut_.unit_channels <= blocks_at_once();
+  }
 
   std::vector<jit::KernelSource> sources() const override { return {kernel_->source()}; }
 
@@ -57,7 +60,12 @@ class PlainLaunch : public KernelLaunch {
     kernel.numbers = {
         {"unit_channels", cut_.unit_channels}, {"units", units_}, {"parts", parts_}, {"team", team()}};
     kernel.division = {"units of " + std::to_string(cut_.unit_channels) + " channels of a sample, " +
-                       std::to_string(units_) + " in all, " + counted(parts_, "block") + " a channel"};
+                       std::to_string(units_) + " in all, " +
+                       (text_.whole ? "a block each" : counted(parts_, "block") + " a channel")};
+    if (text_.whole && text_.sweeps > 1) {
+      kernel.residency = "memory";
+      kernel.again_bytes = bytes_read_again(schedule_, cut_);
+    }
     if (!text_.together) return {kernel};
     const std::int64_t share = quotient_up(positions_, 4 * parts_);
     const std::int64_t again = std::max<std::int64_t>(share - kept_vectors(), 0);
@@ -92,15 +100,17 @@ class PlainLaunch : public KernelLaunch {
     const std::string blocks = "multiprocessors * " + number(constants.blocks);
     const std::string team = number(cut_.unit_channels * constants.parts);
     const std::string shares = "n * " + number(domain_[1] * constants.parts);
-    LaunchDescription result = {
-        .source = source_of(text.kernel, schedule_),
-        .tensors = text.kernel.tensors,
-        .addresses = true,
-        .domain = domain_,
-        .blocks = text.together ? "min(" + blocks + " // " + team + ", " + units + ") * " + team : shares,
-        .threads = static_cast<unsigned int>(constants.threads),
-        .shared_bytes = constants.kept * 16,
-        .cooperative = text.together ? "True" : "False"};
+    LaunchDescription result = {.source = source_of(text.kernel, schedule_),
+                                .tensors = text.kernel.tensors,
+                                .addresses = true,
+                                .domain = domain_,
+                                .blocks = text.whole ? units
+                                          : text.together
+                                              ? "min(" + blocks + " // " + team + ", " + units + ") * " + team
+                                              : shares,
+                                .threads = static_cast<unsigned int>(constants.threads),
+                                .shared_bytes = constants.kept * 16,
+                                .cooperative = text.together ? "True" : "False"};
     const std::map<std::string, std::string> texts = {
         {"units", units}, {"positions", "d * h * w"}, {"samples", "n"}};
     for (const std::string& name : text.kernel.scalars) {
@@ -147,6 +157,7 @@ class PlainLaunch : public KernelLaunch {
   std::int64_t blocks_at_once() const { return std::int64_t{gpu_.multiprocessors} * constants_.blocks; }
   std::int64_t team() const { return cut_.unit_channels * parts_; }
   std::int64_t grid() const {
+    if (text_.whole) return units_;
     return text_.together ? std::max<std::int64_t>(std::min(blocks_at_once() / team(), units_), 1) * team()
                           : units_ * team();
   }
@@ -158,6 +169,7 @@ class PlainLaunch : public KernelLaunch {
   std::int64_t divide() const {
     const std::int64_t blocks = blocks_at_once();
     const std::int64_t worth = positions_ / kLeastShare;
+    if (text_.whole) return 1;
     if (!text_.together)
       return std::max<std::int64_t>(
           std::min(blocks / std::max<std::int64_t>(units_ * cut_.unit_channels, 1), worth), 1);
@@ -184,7 +196,8 @@ class PlainLaunch : public KernelLaunch {
       const Slot& slot = schedule_.slots[at(number)];
       const SlotView& view = views[at(number)];
       if (slot.kind == SlotKind::kStatistic) return true;
-      const bool aligned = slot.extents != domain_ || reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+      const bool aligned =
+          !over_positions(slot.extents) || reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
       return aligned && view.strides == dense_strides(slot.extents);
     });
   }

@@ -49,28 +49,29 @@ def get_init_inputs():
 PLAIN = r"""
 constexpr int kThreads = 256;
 
-// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
-// together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
+// A share is a channel of a sample, or a part of one, and has kSharers threads: a block, or some of its warps. Those of a unit,
+// the channels that a norm takes together, are a team. Between sweeps each lane of every warp has one of the unit's channels.
+// Sums have a fixed order.
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
-template <int kInputs, class Program>
+// unless that is null. Vectors of four, several of a thread on the way at once.
+template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
-  const int vectors = (int)((end - begin) / 4);
+  const int vectors = (int)((end - begin) / 4), thread = threadIdx.x % kSharers;
   float in[kInputs];
-  for (int start = 0; start < vectors; start += kBatch * kThreads) {
+  for (int start = 0; start < vectors; start += kBatch * kSharers) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = start + b * kThreads + (int)threadIdx.x;
+        const int at = start + b * kSharers + thread;
         const float4* from = (const float4*)(inputs[k] + begin) + at;
         if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
-    __syncwarp();  // all loads have begun before the begin is used
+    __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kThreads + (int)threadIdx.x;
+      const int at = start + b * kSharers + thread;
       if (at >= vectors) break;
       for (int i = 0; i < 4; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
@@ -81,20 +82,23 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Sums over lanes, threads, neighbouring channels (one of each lane), the blocks of a channel, and these of all samples.
+// Sums over lanes, the threads of a share, neighbouring channels (one of each lane), the blocks of a channel, and these of all
+// samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
-__device__ inline float block_sum(float x) {
+template <int kSharers>
+__device__ inline float share_sum(float x) {
   __shared__ float sums[kThreads / 32];
   x = warp_sum(x);
   __syncthreads();
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
   __syncthreads();
-  x = sums[0];
-  for (int i = 1; i < kThreads / 32; ++i) x += sums[i];
+  const float* own = sums + threadIdx.x / kSharers * (kSharers / 32);
+  x = own[0];
+  for (int i = 1; i < kSharers / 32; ++i) x += own[i];
   return x;
 }
 template <int kChannels>
@@ -113,7 +117,7 @@ __device__ inline double batch_sum(const float* blocks, int samples, int channel
 }
 
 // Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
-// adds elements `mean` is the begin of them; where that is far from the mean, so is the variance large.
+// adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
   __device__ void add(float value) {
@@ -134,7 +138,7 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
   return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
+// Counts the blocks that come here; true in the last of them, which sees what the others have written.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
   __shared__ bool last;
   __syncthreads();
@@ -157,12 +161,12 @@ __global__ void __launch_bounds__(kThreads, 6)
   const long long begin = (n * 24ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
-  sweep(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
+  sweep<kThreads>(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
     const float x = in[0];
     x_sums.add(x);
     return 0.0f;
   });
-  blocks_x[blockIdx.x] = merged(x_sums, block_sum);
+  blocks_x[blockIdx.x] = merged(x_sums, share_sum<kThreads>);
   if (!arrive(arrived + unit, 24)) return;
   const Moments x_c = blocks_x[n * 24 + c];
   const Moments group_x_c = merged(x_c, group_sum<3>);
@@ -212,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, 6)
   const float own_part9 = __shfl_sync(~0u, part9_c, own);
   const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
   const float own_mean3 = __shfl_sync(~0u, mean3_c, own);
-  sweep(begin, end, {x}, d_x, [&](const float(&in)[1]) {
+  sweep<kThreads>(begin, end, {x}, d_x, [&](const float(&in)[1]) {
     const float x = in[0];
     return own_group_norm_rstd *
            (own_part9 - own_mean2 - (x - own_group_norm_mean) * own_group_norm_rstd * own_mean3);

@@ -58,29 +58,30 @@ PLAIN = r"""
 constexpr int kThreads = 256;
 constexpr int kKept = 4736;
 
-// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
-// together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
+// A share is a channel of a sample, or a part of one, and has kSharers threads: a block, or some of its warps. Those of a unit,
+// the channels that a norm takes together, are a team. Between sweeps each lane of every warp has one of the unit's channels.
+// Sums have a fixed order.
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
-template <int kInputs, class Program>
+// unless that is null. Vectors of four, several of a thread on the way at once.
+template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, const float4* kept, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
-  const int vectors = (int)((end - begin) / 4);
+  const int vectors = (int)((end - begin) / 4), thread = threadIdx.x % kSharers;
   float in[kInputs];
-  for (int start = 0; start < vectors; start += kBatch * kThreads) {
+  for (int start = 0; start < vectors; start += kBatch * kSharers) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = start + b * kThreads + (int)threadIdx.x;
+        const int at = start + b * kSharers + thread;
         const float4* from = (const float4*)(inputs[k] + begin) + at;
         if (at < kKept / kInputs) from = kept + k * (kKept / kInputs) + at;
         if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
-    __syncwarp();  // all loads have begun before the begin is used
+    __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kThreads + (int)threadIdx.x;
+      const int at = start + b * kSharers + thread;
       if (at >= vectors) break;
       for (int i = 0; i < 4; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
@@ -91,7 +92,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Brings the begin vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
+// Brings the first vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
 template <int kInputs>
 __device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs],
                             float4* kept) {
@@ -104,20 +105,23 @@ __device__ inline void keep(long long begin, long long end, const float* const (
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-// Sums over lanes, threads, neighbouring channels (one of each lane), the blocks of a channel, and these of all samples.
+// Sums over lanes, the threads of a share, neighbouring channels (one of each lane), the blocks of a channel, and these of all
+// samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
-__device__ inline float block_sum(float x) {
+template <int kSharers>
+__device__ inline float share_sum(float x) {
   __shared__ float sums[kThreads / 32];
   x = warp_sum(x);
   __syncthreads();
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
   __syncthreads();
-  x = sums[0];
-  for (int i = 1; i < kThreads / 32; ++i) x += sums[i];
+  const float* own = sums + threadIdx.x / kSharers * (kSharers / 32);
+  x = own[0];
+  for (int i = 1; i < kSharers / 32; ++i) x += own[i];
   return x;
 }
 template <int kChannels>
@@ -142,7 +146,7 @@ __device__ inline double batch_sum(const float* blocks, int samples, int channel
 }
 
 // Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
-// adds elements `mean` is the begin of them; where that is far from the mean, so is the variance large.
+// adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
   __device__ void add(float value) {
@@ -163,18 +167,26 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
   return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
-__device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
+// Counts the blocks that come here; true in the last of them, which sees what the others have written.
+__device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
   return last;
+}
+
+// The same for blocks that all go on when the last has come.
+__device__ inline void meet(unsigned int* arrived, unsigned int count) {
+  if (!arrive(arrived, count) && threadIdx.x == 0) {
+    while (*(volatile unsigned int*)arrived < count) __nanosleep(64);
+    __threadfence();
+  }
+  __syncthreads();
 }
 """
 
@@ -196,15 +208,15 @@ __global__ void __launch_bounds__(kThreads, 3)
     const float own_group_norm_bias = group_norm_bias[first + own];
     // Sweep: load x -> moments of relu for each n,c
     Moments relu_sums;
-    sweep(begin, end, {x}, nullptr, kept, [&](const float(&in)[1]) {
+    sweep<kThreads>(begin, end, {x}, nullptr, kept, [&](const float(&in)[1]) {
       const float x = in[0];
       relu_sums.add(x <= 0.0f ? 0.0f : x);
       return 0.0f;
     });
-    blocks_relu[unit * 32 + blockIdx.x % 32] = merged(relu_sums, block_sum);
-    arrive(arrived + unit, 32, true);
+    blocks_relu[unit * 32 + blockIdx.x % 32] = merged(relu_sums, share_sum<kThreads>);
+    meet(arrived + unit, 32);
     const Moments group_relu =
-        merged(threadIdx.x < 32 ? blocks_relu[unit * 32 + threadIdx.x] : Moments(), block_sum);
+        merged(threadIdx.x < 32 ? blocks_relu[unit * 32 + threadIdx.x] : Moments(), share_sum<kThreads>);
     const float rstd_relu_c = rsqrtf(group_relu.squares * (float)(1.0 / (16 * positions)) + 1e-05f);
     if (blockIdx.x % 32 == 0 && threadIdx.x < 16) {
       group_norm_mean[n * 8 + c / 16] = group_relu.mean;
@@ -213,7 +225,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     // Sweep: load x -> output group_norm
     const float own_mean_relu = __shfl_sync(~0u, group_relu.mean, own);
     const float own_rstd_relu = __shfl_sync(~0u, rstd_relu_c, own);
-    sweep(begin, end, {x}, group_norm, kept, [&](const float(&in)[1]) {
+    sweep<kThreads>(begin, end, {x}, group_norm, kept, [&](const float(&in)[1]) {
       const float x = in[0];
       return (((x <= 0.0f ? 0.0f : x) - own_mean_relu) * (own_rstd_relu * own_group_norm_weight)) +
              own_group_norm_bias;
@@ -242,16 +254,16 @@ __global__ void __launch_bounds__(kThreads, 3)
     const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 8 + c / 16], own);
     const float own_group_norm_rstd = __shfl_sync(~0u, group_norm_rstd[n * 8 + c / 16], own);
     float sum_d_group_norm = 0, sum_value4 = 0;
-    sweep(begin, end, {d_group_norm, x}, nullptr, kept, [&](const float(&in)[2]) {
+    sweep<kThreads>(begin, end, {d_group_norm, x}, nullptr, kept, [&](const float(&in)[2]) {
       const float d_group_norm = in[0], x = in[1];
       const float t9 = d_group_norm * (((x <= 0.0f ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd);
       sum_d_group_norm += d_group_norm;
       sum_value4 += t9;
       return 0.0f;
     });
-    blocks_d_group_norm[unit * 64 + blockIdx.x % 64] = block_sum(sum_d_group_norm);
-    blocks_value4[unit * 64 + blockIdx.x % 64] = block_sum(sum_value4);
-    arrive(arrived + unit, 64, true);
+    blocks_d_group_norm[unit * 64 + blockIdx.x % 64] = share_sum<kThreads>(sum_d_group_norm);
+    blocks_value4[unit * 64 + blockIdx.x % 64] = share_sum<kThreads>(sum_value4);
+    meet(arrived + unit, 64);
     const float sum_d_group_norm_c = channel_sum<4>(blocks_d_group_norm + (n * 128 + c) * 4);
     const float sum_value4_c = channel_sum<4>(blocks_value4 + (n * 128 + c) * 4);
     const float mean_c =
@@ -259,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     const float mean2_c =
         group_sum<16>(group_norm_weight[c] * (sum_value4_c * (float)(1.0 / positions))) * 0.0625f;
     // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-    if (blockIdx.x % 64 == 0 && arrive(arrived + units + unit % 8, samples, false))
+    if (blockIdx.x % 64 == 0 && arrive(arrived + units + unit % 8, samples))
       for (int i = threadIdx.x / 32; i < 16; i += kThreads / 32) {
         const int c = first + i;
         d_group_norm_weight[c] = batch_sum<4>(blocks_value4 + c * 4, samples, 128);
@@ -268,7 +280,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     // Sweep: load x, d_group_norm -> output d_x
     const float own_mean = __shfl_sync(~0u, mean_c, own);
     const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
-    sweep(begin, end, {d_group_norm, x}, d_x, kept, [&](const float(&in)[2]) {
+    sweep<kThreads>(begin, end, {d_group_norm, x}, d_x, kept, [&](const float(&in)[2]) {
       const float d_group_norm = in[0], x = in[1];
       const float t4 = x <= 0.0f ? 1 : 0;
       const float t14 = ((t4 != 0 ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd * own_mean2;

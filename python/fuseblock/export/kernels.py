@@ -88,17 +88,23 @@ class Kernels:
                 text = text.replace("__launch_bounds__", bounds)
                 file = file.replace(".cu", f"_cluster{launch['cluster']}.cu")
             texts.append((file, text))
-        if launch["addresses"]:
-            # Constants in front of the device file, which all such kernels then have in common.
-            texts[:2] = [(texts[1][0], texts[0][1] + texts[1][1])]
         for kernel in self.kernels:
             if (kernel.texts, kernel.numbers) == (texts, numbers):
                 return kernel
         self.kernels.append(_Kernel(namespace, launch, texts, numbers))
         return self.kernels[-1]
 
+    def _join_constants(self) -> None:
+        """Constants that all kernels of a device file have stand in front of it."""
+        for file in dict.fromkeys(kernel.texts[1][0] for kernel in self.kernels if kernel.launch["addresses"]):
+            users = [kernel for kernel in self.kernels if kernel.texts[1][0] == file]
+            if len({kernel.texts[0][1] for kernel in users}) == 1:
+                for kernel in users:
+                    kernel.texts[:2] = [(file, kernel.texts[0][1] + kernel.texts[1][1])]
+
     def finish(self) -> None:
         """Decides what constants decide, and takes away what the kernels do not use."""
+        self._join_constants()
         known = {
             id(kernel): fold.constants("\n".join(text for _, text in kernel.texts)) for kernel in self.kernels
         }

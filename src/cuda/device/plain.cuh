@@ -2,11 +2,18 @@
 // the channels that a norm takes together, are a team. Between sweeps each lane of every warp has one of the unit's channels.
 // Sums have a fixed order.
 
+// A vector on its way to shared memory.
+__device__ inline void copy(float4* to, const float* from) {
+  const unsigned int place = (unsigned int)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+}
+
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once.
+// unless that is null. Vectors of four, several of a thread on the way at once. Of those that are kept in shared memory each
+// thread has its own; when they are done with, those of the `next` share come, unless that is -1.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
-                             float* output, const float4* kept, Program program) {
+                             float* output, float4* kept, long long next, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
   const int vectors = (int)((end - first) / 4), thread = threadIdx.x % kSharers;
@@ -29,6 +36,8 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
         results[i] = program(in);
       }
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
+      if (kKept > 0 && kEdges == 0 && next >= 0 && at < kKept / kInputs)
+        for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + next + 4 * at);
     }
   }
   if (kEdges) {  // the elements around them one by one
@@ -40,19 +49,16 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Brings the first vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
+// Begins to bring the first vectors of a share to shared memory, kKept of all inputs together.
 template <int kInputs>
 __device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs],
                             float4* kept) {
   const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
   for (int at = threadIdx.x; at < min((int)((end - first) / 4), kKept / kInputs); at += kThreads)
-    for (int k = 0; k < kInputs; ++k) {
-      const unsigned int to = (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at);
-      const float* from = inputs[k] + first + 4 * at;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-    }
-  asm volatile("cp.async.wait_all;" ::: "memory");
+    for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + first + 4 * at);
 }
+// Waits until all that a thread has begun to bring is there.
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Sums over lanes, the threads of a share, neighbouring channels (one of each lane), the blocks of a channel, and these of all
 // samples.

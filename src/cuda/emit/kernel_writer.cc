@@ -39,7 +39,8 @@ constexpr auto kDeviceNames = std::to_array<const char*>(
      "team",    "team_list0",   "team_list1",   "team_list2", "team_list3",  "tiles",       "tiles_h",
      "tiles_w", "unit",         "units",        "weights",    "width",       "base",        "begin",
      "end",     "first",        "own",          "part",       "samples",     "before",      "blocks",
-     "in",      "block",        "channels"});
+     "in",      "block",        "channels",     "next",       "size",        "stride",      "teams",
+     "from"});
 
 // Statistics that a block works out one a thread; fewer have a warp each.
 constexpr std::int64_t kManySets = 64;

@@ -9,6 +9,9 @@
 namespace fuseblock::cuda {
 namespace {
 
+// Nanoseconds by which the first and the last teams of a multiprocessor begin apart from each other, and one more.
+constexpr int kApart = 15000;
+
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
@@ -160,7 +163,7 @@ class PlainWriter : public PlainValues {
     }
     if (!sums.empty()) text.line(sums + ";");
     text.open("sweep<" + sharers() + ">(begin, end, {" + inputs_text(i) + "}, " + output + ", " +
-              std::string(result_.together ? "kept" : "nullptr") + ", [&](const float (&in)[" +
+              (result_.together ? "kept, " + next_text(i) : "nullptr, -1") + ", [&](const float (&in)[" +
               number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
     std::string named;
     for (int k = 0; k < static_cast<int>(position_inputs(i).size()); ++k)
@@ -205,6 +208,8 @@ class PlainWriter : public PlainValues {
       inputs += (inputs.empty() ? "" : ", ") + tensor(input) + (is_common(input) ? " - before" : "");
     return inputs;
   }
+  // The share whose elements take the places of those that a sweep is done with.
+  std::string next_text(int i) const { return i + 1 == sweep_count() && !constants_.edges ? "next" : "-1"; }
   // The threads of a share.
   std::string sharers() const {
     return result_.whole ? number_text(constants_.threads / cut_.unit_channels) : "kThreads";
@@ -398,8 +403,6 @@ class PlainWriter : public PlainValues {
   }
 
   void write_kernel(Text& text) {
-    const std::int64_t channels = cut_.unit_channels;
-    const std::int64_t units = domain_[1] / channels;
     Text steps;
     write_parameters(steps);
     int last_finalise = -1;
@@ -417,46 +420,89 @@ class PlainWriter : public PlainValues {
     }
     text.open("extern \"C\" __global__ void __launch_bounds__(kThreads, " + number_text(constants_.blocks) +
               ") plain(const Arguments a) {");
-    const std::string all = number_text(channels);
-    const std::string lane = "min((int)threadIdx.x % 32, " + number_text(channels - 1) + ")";
-    const std::string positions = scalar("long long", "positions");
     scalar("long long", "samples");
-    const std::string team = team_text();
+    if (result_.together)
+      open_units(text);
+    else
+      write_share(text);
+    for (const std::string& line : split_lines(steps.str())) text.line(line);
+    if (result_.together) text.close();
+    text.close();
+  }
+  std::string per_unit(const std::string& unit) const {
+    return "(" + unit + " * " + number_text(cut_.unit_channels) + "ll + own) * a.positions";
+  }
+  // Where a part of a channel begins.
+  std::string part_begin(const std::string& part) const {
     const std::string parts = number_text(constants_.parts);
-    std::string places = ", own = blockIdx.x % " + team + (constants_.parts == 1 ? "" : " / " + parts);
-    if (result_.together) {
-      text.line("extern __shared__ float4 kept[];");
-      text.line("__nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait");
-      text.open("for (int unit = blockIdx.x / " + team + "; unit < " + scalar("long long", "units") +
-                "; unit += gridDim.x / " + team + ") {");
-      places = places.substr(2);
-    } else if (result_.whole) {
-      places = "unit = blockIdx.x, own = threadIdx.x / " + sharers();
-    } else {
-      places = "unit = blockIdx.x / " + team + places;
+    return part + " * a.positions" + (constants_.edges ? " / " + parts : " / 4 / " + parts + " * 4");
+  }
+  // The sample, the channels and the lane's own one.
+  void write_channels(Text& text, const std::string& places) {
+    const std::int64_t units = domain_[1] / cut_.unit_channels;
+    const std::string lane = "min((int)threadIdx.x % 32, " + number_text(cut_.unit_channels - 1) + ")";
+    if (units == 1) {
+      text.line("const int " + places + "n = unit, c = " + lane + ";");
+      return;
     }
-    text.line("const int " + places +
-              (units == 1 ? ", n = unit, c = " + lane + ";"
-                          : ", n = unit / " + number_text(units) + ", first = unit % " + number_text(units) +
-                                " * " + all + ";"));
-    if (units > 1) text.line("const int c = first + " + lane + ";");
-    const std::string base =
-        "(n * " + number_text(domain_[1]) + "ll + " + first_text("own") + ") * " + positions;
+    text.line("const int " + places + "n = unit / " + number_text(units) + ", first = unit % " +
+              number_text(units) + " * " + number_text(cut_.unit_channels) + ";");
+    text.line("const int c = first + " + lane + ";");
+  }
+  // A block's only share.
+  void write_share(Text& text) {
+    const std::string positions = scalar("long long", "positions");
+    const std::string team = team_text();
+    if (result_.whole)
+      write_channels(text, "unit = blockIdx.x, own = threadIdx.x / " + sharers() + ", ");
+    else
+      write_channels(text,
+                     "unit = blockIdx.x / " + team + ", own = blockIdx.x % " + team + per_part() + ", ");
     if (constants_.parts > 1) {
-      text.line("const long long base = " + base + ", part = blockIdx.x % " + parts + ";");
-      const std::string by =
-          " * " + positions + (constants_.edges ? " / " + parts : " / 4 / " + parts + " * 4");
-      text.line("const long long begin = base + part" + by + ", end = base + (part + 1)" + by + ";");
+      text.line("const long long base = " + per_unit("unit") + ", part = blockIdx.x % " +
+                number_text(constants_.parts) + ";");
+      text.line("const long long begin = base + " + part_begin("part") + ", end = base + " +
+                part_begin("(part + 1)") + ";");
     } else {
-      text.line("const long long begin = " + base + ", end = begin + " + positions + ";");
+      text.line("const long long begin = " + per_unit("unit") + ", end = begin + " + positions + ";");
     }
     if (result_.whole)
       text.line("const long long before = begin - n * " + positions +
                 ";  // of what is one for all channels");
-    if (result_.together) text.line("keep(begin, end, {" + inputs_text(0) + "}, kept);");
-    for (const std::string& line : split_lines(steps.str())) text.line(line);
-    if (result_.together) text.close();
-    text.close();
+  }
+  std::string per_part() const { return constants_.parts == 1 ? "" : " / " + number_text(constants_.parts); }
+  // The units of a team, one after the other: while the last sweep stores, what is kept of the next comes.
+  void open_units(Text& text) {
+    const std::string positions = scalar("long long", "positions");
+    const std::string units = scalar("long long", "units");
+    const std::string team = team_text();
+    text.line("extern __shared__ float4 kept[];");
+    text.line("const int own = blockIdx.x % " + team + per_part() + ", teams = gridDim.x / " + team + ";");
+    std::string size = positions;
+    if (constants_.parts > 1) {
+      text.line("const long long part = blockIdx.x % " + number_text(constants_.parts) +
+                ", from = " + part_begin("part") + ", size = " + part_begin("(part + 1)") + " - from;");
+      size = "size";
+    }
+    text.line("const long long stride = teams * " + number_text(cut_.unit_channels) + " * " + positions +
+              ";");
+    text.line("long long begin = " + per_unit("blockIdx.x / " + team) +
+              (constants_.parts > 1 ? " + from;" : ";"));
+    text.line("__nanosleep(" + number_text(constants_.blocks) + " * blockIdx.x / gridDim.x * " +
+              number_text(kApart / constants_.blocks) + ");  // some teams read while others wait");
+    const std::string inputs = "{" + inputs_text(0) + "}";
+    if (!constants_.edges) text.line("keep(begin, begin + " + size + ", " + inputs + ", kept);");
+    text.open("for (int unit = blockIdx.x / " + team + "; unit < " + units +
+              "; unit += teams, begin += stride) {");
+    write_channels(text, "");
+    if (constants_.edges) {
+      text.line("const long long end = begin + " + size + ";");
+      text.line("keep(begin, end, " + inputs + ", kept);");
+    } else {
+      text.line("const long long end = begin + " + size + ", next = unit + teams < " + units +
+                " ? begin + stride : -1;");
+    }
+    text.line("wait_for_copies();");
   }
 
   PlainConstants constants_;

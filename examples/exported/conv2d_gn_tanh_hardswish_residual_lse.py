@@ -74,12 +74,9 @@ def get_init_inputs():
 PLAIN = r"""
 constexpr int kThreads = 256;
 
-// A share is a channel of a sample, or a part of one, and has kSharers threads: a block, or some of its warps. Those of a unit,
-// the channels that a norm takes together, are a team. Between sweeps each lane of every warp has one of the unit's channels.
-// Sums have a fixed order.
-
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once.
+// unless that is null. Vectors of four, several of a thread on the way at once. Of those that are kept in shared memory each
+// thread has its own; when they are done with, those of the `next` share come, unless that is -1.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
@@ -231,7 +228,7 @@ __global__ void __launch_bounds__(kThreads, 6)
           unsigned int* arrived, long long positions) {
   const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 16, first = unit % 16 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
-  const long long begin = (n * 64ll + first + own) * positions, end = begin + positions;
+  const long long begin = (unit * 4ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
   sweep<kThreads>(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
@@ -300,7 +297,7 @@ __global__ void __launch_bounds__(kThreads, 4)
           float* blocks_value4, unsigned int* arrived, long long samples, long long positions) {
   const int unit = blockIdx.x, own = threadIdx.x / 64, n = unit / 16, first = unit % 16 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
-  const long long begin = (n * 64ll + first + own) * positions, end = begin + positions;
+  const long long begin = (unit * 4ll + own) * positions, end = begin + positions;
   const long long before = begin - n * positions;  // of what is one for all channels
   const float own_group_norm_weight = group_norm_weight[first + own];
   const float own_group_norm_bias = group_norm_bias[first + own];

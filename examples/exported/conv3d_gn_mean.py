@@ -49,12 +49,9 @@ def get_init_inputs():
 PLAIN = r"""
 constexpr int kThreads = 256;
 
-// A share is a channel of a sample, or a part of one, and has kSharers threads: a block, or some of its warps. Those of a unit,
-// the channels that a norm takes together, are a team. Between sweeps each lane of every warp has one of the unit's channels.
-// Sums have a fixed order.
-
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once.
+// unless that is null. Vectors of four, several of a thread on the way at once. Of those that are kept in shared memory each
+// thread has its own; when they are done with, those of the `next` share come, unless that is -1.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
@@ -158,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, 6)
           float* group_norm_mean, float* group_norm_rstd, float* x_mean, Moments* blocks_x,
           unsigned int* arrived, long long positions) {
   const int unit = blockIdx.x / 24, own = blockIdx.x % 24, n = unit, c = min((int)threadIdx.x % 32, 23);
-  const long long begin = (n * 24ll + own) * positions, end = begin + positions;
+  const long long begin = (unit * 24ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
   sweep<kThreads>(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
@@ -191,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, 6)
           float* batch_part8, unsigned int* arrived, long long samples, long long positions) {
   const int unit = blockIdx.x / 3, own = blockIdx.x % 3, n = unit / 8, first = unit % 8 * 3;
   const int c = first + min((int)threadIdx.x % 32, 2);
-  const long long begin = (n * 24ll + first + own) * positions, end = begin + positions;
+  const long long begin = (unit * 3ll + own) * positions, end = begin + positions;
   const float part8_c = d_mean[n] * (float)(1.0 / (24 * positions));
   const float part9_c = part8_c * group_norm_weight[c];
   const float mean2_c = group_sum<3>(part9_c) * 0.33333334f;

@@ -10,8 +10,8 @@ Forward, 1 kernel:
       group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
       -> output group_norm
   never written to memory: relu
-  kernel 1, plain: 384 blocks of 256 threads, 76 kB of shared memory each, units of 16 channels, 128 in all,
-        2 blocks a channel, 12 units at a time, 96 % of them in shared memory for later sweeps
+  kernel 1, plain: 528 blocks of 256 threads, 56 kB of shared memory each, units of 16 channels, 128 in all,
+        3 blocks a channel, 11 units at a time, 100 % of them in shared memory for later sweeps
 Backward, 1 kernel:
   1  sweep over [n,128,d,h,w]: load d_group_norm, x; relu = select(x <= 0, 0, x);
       group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd;
@@ -26,8 +26,8 @@ Backward, 1 kernel:
   never written to memory: relu, group_norm_hat, rstd, value, value2, d_relu, value4
   kernel 1, plain: 384 blocks of 256 threads, 76 kB of shared memory each, units of 16 channels, 128 in all,
         4 blocks a channel, 6 units at a time, 96 % of them in shared memory for later sweeps
-The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and multiprocessors * 3 >= 64 and 16
-<= d * h * w < 1000000000.
+The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and multiprocessors * 4 >= 48 and 16
+<= d * h * w < 1000000000 and multiprocessors * 3 >= 64.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
 over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
@@ -55,18 +55,22 @@ def get_init_inputs():
 
 
 PLAIN = r"""
-constexpr int kThreads = 256;
-constexpr int kKept = 4736;
-
 // A share is a channel of a sample, or a part of one, and has kSharers threads: a block, or some of its warps. Those of a unit,
 // the channels that a norm takes together, are a team. Between sweeps each lane of every warp has one of the unit's channels.
 // Sums have a fixed order.
 
+// A vector on its way to shared memory.
+__device__ inline void copy(float4* to, const float* from) {
+  const unsigned int place = (unsigned int)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+}
+
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once.
+// unless that is null. Vectors of four, several of a thread on the way at once. Of those that are kept in shared memory each
+// thread has its own; when they are done with, those of the `next` share come, unless that is -1.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
-                             float* output, const float4* kept, Program program) {
+                             float* output, float4* kept, long long next, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   const int vectors = (int)((end - begin) / 4), thread = threadIdx.x % kSharers;
   float in[kInputs];
@@ -88,22 +92,21 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
         results[i] = program(in);
       }
       if (output) ((float4*)(output + begin))[at] = *(float4*)results;
+      if (next >= 0 && at < kKept / kInputs)
+        for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + next + 4 * at);
     }
   }
 }
 
-// Brings the first vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
+// Begins to bring the first vectors of a share to shared memory, kKept of all inputs together.
 template <int kInputs>
 __device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs],
                             float4* kept) {
   for (int at = threadIdx.x; at < min((int)((end - begin) / 4), kKept / kInputs); at += kThreads)
-    for (int k = 0; k < kInputs; ++k) {
-      const unsigned int to = (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at);
-      const float* from = inputs[k] + begin + 4 * at;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-    }
-  asm volatile("cp.async.wait_all;" ::: "memory");
+    for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + begin + 4 * at);
 }
+// Waits until all that a thread has begun to bring is there.
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Sums over lanes, the threads of a share, neighbouring channels (one of each lane), the blocks of a channel, and these of all
 // samples.
@@ -190,42 +193,50 @@ __device__ inline void meet(unsigned int* arrived, unsigned int count) {
 }
 """
 
-FORWARD = r"""
-__global__ void __launch_bounds__(kThreads, 3)
+FORWARD_1 = r"""
+constexpr int kThreads = 256, kKept = 3520;
+"""
+
+FORWARD_2 = r"""
+__global__ void __launch_bounds__(kThreads, 4)
     plain(const float* group_norm_weight, const float* group_norm_bias, const float* x,
           float* group_norm_mean, float* group_norm_rstd, float* group_norm, Moments* blocks_relu,
           unsigned int* arrived, long long positions, long long units) {
   extern __shared__ float4 kept[];
-  __nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait
-  for (int unit = blockIdx.x / 32; unit < units; unit += gridDim.x / 32) {
-    const int own = blockIdx.x % 32 / 2, n = unit / 8, first = unit % 8 * 16;
+  const int own = blockIdx.x % 48 / 3, teams = gridDim.x / 48;
+  const long long part = blockIdx.x % 3, from = part * positions / 4 / 3 * 4,
+                  size = (part + 1) * positions / 4 / 3 * 4 - from;
+  const long long stride = teams * 16 * positions;
+  long long begin = (blockIdx.x / 48 * 16ll + own) * positions + from;
+  __nanosleep(4 * blockIdx.x / gridDim.x * 3750);  // some teams read while others wait
+  keep(begin, begin + size, {x}, kept);
+  for (int unit = blockIdx.x / 48; unit < units; unit += teams, begin += stride) {
+    const int n = unit / 8, first = unit % 8 * 16;
     const int c = first + min((int)threadIdx.x % 32, 15);
-    const long long base = (n * 128ll + first + own) * positions, part = blockIdx.x % 2;
-    const long long begin = base + part * positions / 4 / 2 * 4,
-                    end = base + (part + 1) * positions / 4 / 2 * 4;
-    keep(begin, end, {x}, kept);
+    const long long end = begin + size, next = unit + teams < units ? begin + stride : -1;
+    wait_for_copies();
     const float own_group_norm_weight = group_norm_weight[first + own];
     const float own_group_norm_bias = group_norm_bias[first + own];
     // Sweep: load x -> moments of relu for each n,c
     Moments relu_sums;
-    sweep<kThreads>(begin, end, {x}, nullptr, kept, [&](const float(&in)[1]) {
+    sweep<kThreads>(begin, end, {x}, nullptr, kept, -1, [&](const float(&in)[1]) {
       const float x = in[0];
       relu_sums.add(x <= 0.0f ? 0.0f : x);
       return 0.0f;
     });
-    blocks_relu[unit * 32 + blockIdx.x % 32] = merged(relu_sums, share_sum<kThreads>);
-    meet(arrived + unit, 32);
+    blocks_relu[unit * 48 + blockIdx.x % 48] = merged(relu_sums, share_sum<kThreads>);
+    meet(arrived + unit, 48);
     const Moments group_relu =
-        merged(threadIdx.x < 32 ? blocks_relu[unit * 32 + threadIdx.x] : Moments(), share_sum<kThreads>);
+        merged(threadIdx.x < 48 ? blocks_relu[unit * 48 + threadIdx.x] : Moments(), share_sum<kThreads>);
     const float rstd_relu_c = rsqrtf(group_relu.squares * (float)(1.0 / (16 * positions)) + 1e-05f);
-    if (blockIdx.x % 32 == 0 && threadIdx.x < 16) {
+    if (blockIdx.x % 48 == 0 && threadIdx.x < 16) {
       group_norm_mean[n * 8 + c / 16] = group_relu.mean;
       group_norm_rstd[n * 8 + c / 16] = rstd_relu_c;
     }
     // Sweep: load x -> output group_norm
     const float own_mean_relu = __shfl_sync(~0u, group_relu.mean, own);
     const float own_rstd_relu = __shfl_sync(~0u, rstd_relu_c, own);
-    sweep<kThreads>(begin, end, {x}, group_norm, kept, [&](const float(&in)[1]) {
+    sweep<kThreads>(begin, end, {x}, group_norm, kept, next, [&](const float(&in)[1]) {
       const float x = in[0];
       return (((x <= 0.0f ? 0.0f : x) - own_mean_relu) * (own_rstd_relu * own_group_norm_weight)) +
              own_group_norm_bias;
@@ -234,27 +245,35 @@ __global__ void __launch_bounds__(kThreads, 3)
 }
 """
 
-BACKWARD = r"""
+BACKWARD_1 = r"""
+constexpr int kThreads = 256, kKept = 4736;
+"""
+
+BACKWARD_2 = r"""
 __global__ void __launch_bounds__(kThreads, 3)
     plain(const float* group_norm_weight, const float* group_norm_mean, const float* group_norm_rstd,
           const float* d_group_norm, const float* x, float* d_group_norm_weight, float* d_group_norm_bias,
           float* d_x, float* blocks_d_group_norm, float* blocks_value4, unsigned int* arrived,
           long long units, long long samples, long long positions) {
   extern __shared__ float4 kept[];
+  const int own = blockIdx.x % 64 / 4, teams = gridDim.x / 64;
+  const long long part = blockIdx.x % 4, from = part * positions / 4 / 4 * 4,
+                  size = (part + 1) * positions / 4 / 4 * 4 - from;
+  const long long stride = teams * 16 * positions;
+  long long begin = (blockIdx.x / 64 * 16ll + own) * positions + from;
   __nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait
-  for (int unit = blockIdx.x / 64; unit < units; unit += gridDim.x / 64) {
-    const int own = blockIdx.x % 64 / 4, n = unit / 8, first = unit % 8 * 16;
+  keep(begin, begin + size, {d_group_norm, x}, kept);
+  for (int unit = blockIdx.x / 64; unit < units; unit += teams, begin += stride) {
+    const int n = unit / 8, first = unit % 8 * 16;
     const int c = first + min((int)threadIdx.x % 32, 15);
-    const long long base = (n * 128ll + first + own) * positions, part = blockIdx.x % 4;
-    const long long begin = base + part * positions / 4 / 4 * 4,
-                    end = base + (part + 1) * positions / 4 / 4 * 4;
-    keep(begin, end, {d_group_norm, x}, kept);
+    const long long end = begin + size, next = unit + teams < units ? begin + stride : -1;
+    wait_for_copies();
     const float own_group_norm_weight = group_norm_weight[first + own];
     // Sweep: load d_group_norm, x -> sum of d_group_norm for each n,c; sum of value4 for each n,c
     const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 8 + c / 16], own);
     const float own_group_norm_rstd = __shfl_sync(~0u, group_norm_rstd[n * 8 + c / 16], own);
     float sum_d_group_norm = 0, sum_value4 = 0;
-    sweep<kThreads>(begin, end, {d_group_norm, x}, nullptr, kept, [&](const float(&in)[2]) {
+    sweep<kThreads>(begin, end, {d_group_norm, x}, nullptr, kept, -1, [&](const float(&in)[2]) {
       const float d_group_norm = in[0], x = in[1];
       const float t9 = d_group_norm * (((x <= 0.0f ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd);
       sum_d_group_norm += d_group_norm;
@@ -280,7 +299,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     // Sweep: load x, d_group_norm -> output d_x
     const float own_mean = __shfl_sync(~0u, mean_c, own);
     const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
-    sweep<kThreads>(begin, end, {d_group_norm, x}, d_x, kept, [&](const float(&in)[2]) {
+    sweep<kThreads>(begin, end, {d_group_norm, x}, d_x, kept, next, [&](const float(&in)[2]) {
       const float d_group_norm = in[0], x = in[1];
       const float t4 = x <= 0.0f ? 1 : 0;
       const float t14 = ((t4 != 0 ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd * own_mean2;
@@ -303,7 +322,7 @@ extern "C" int launch(int kernel, long long* words, unsigned int blocks, int byt
 }
 """
 
-KERNELS = {"forward": (PLAIN, FORWARD), "backward": (PLAIN, BACKWARD)}
+KERNELS = {"forward": (FORWARD_1, PLAIN, FORWARD_2), "backward": (BACKWARD_1, PLAIN, BACKWARD_2)}
 CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 
 
@@ -349,8 +368,9 @@ def takes(x, group_norm_weight, group_norm_bias):
         and [t.shape for t in tensors] == [(n, 128, d, h, w), (128,), (128,)]
         and x.numel() > 0
         and d * h * w % 4 == 0
-        and gpu.multi_processor_count * 3 >= 64
+        and gpu.multi_processor_count * 4 >= 48
         and 16 <= d * h * w < 1000000000
+        and gpu.multi_processor_count * 3 >= 64
     )
 
 
@@ -371,10 +391,10 @@ class Block(torch.autograd.Function):
         group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 8), (n, 8)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         arrived = x.new_zeros(n * 8, dtype=torch.int32)
-        blocks_relu = x.new_empty((n * 256, 4))
+        blocks_relu = x.new_empty((n * 384, 4))
         arguments = [group_norm_weight, group_norm_bias, x, group_norm_mean, group_norm_rstd, group_norm]
         arguments += [blocks_relu, arrived, d * h * w, n * 8]
-        launch("forward", min(multiprocessors * 3 // 32, n * 8) * 32, 75776, arguments)
+        launch("forward", min(multiprocessors * 4 // 48, n * 8) * 48, 56320, arguments)
         ctx.save_for_backward(x, group_norm_weight, group_norm_mean, group_norm_rstd)
         return group_norm
 

@@ -9,8 +9,17 @@
 namespace fuseblock::cuda {
 namespace {
 
-// Elements in whose time a block begins and ends its share, and the time of one that is read again from L2.
-constexpr std::int64_t kShareElements = 2000;
+// Blocks of a multiprocessor: of kernels with one sweep, which registers limit; with units in blocks, which are bound by
+// arithmetic; with several sweeps, whose blocks wait for each other and leave the memory to others meanwhile.
+constexpr int kOnceBlocks = 6;
+constexpr int kWholeBlocks = 4;
+constexpr int kLeastBlocks = 3;
+constexpr int kMostBlocks = 4;
+// Bytes of shared memory that a block has beside what it keeps, or less.
+constexpr int kOwnShared = 2048;
+// Elements in whose time the blocks of a multiprocessor begin and end their shares, and the time of one that is read again
+// from L2.
+constexpr double kRoundElements = 6000;
 constexpr double kAgainTime = 0.4;
 // Elements that are worth a block of their own.
 constexpr std::int64_t kLeastShare = 4096;
@@ -25,20 +34,11 @@ class PlainLaunch : public KernelLaunch {
       : schedule_(schedule), cut_(cut), gpu_(gpu), rows_(make_rows_launch(schedule, cut, gpu)) {
     for (int i = cut.first; i <= cut.last; ++i)
       if (schedule.steps[at(i)].kind == StepKind::kSweep) domain_ = schedule.steps[at(i)].sweep.domain;
-    const PlainText trial = plain_text(schedule, cut, {});
-    if (trial.together) {
-      // Blocks that wait for each other leave the memory to others, which need room beside them.
-      constants_ = {.threads = 256, .blocks = 3};
-      const int bytes = gpu.architecture->shared_bytes_multiprocessor / constants_.blocks - 2048;
-      constants_.kept = bytes / 16 / 64 * 64;
-    } else {
-      constants_ = {.threads = 256, .blocks = trial.whole ? 4 : 6};
-    }
     units_ = domain_[0] * domain_[1] / cut.unit_channels;
     positions_ = domain_[2] * domain_[3] * domain_[4];
-    text_ = trial;
-    parts_ = divide();
-    constants_.parts = static_cast<int>(parts_);
+    text_ = plain_text(schedule, cut, {});
+    constants_ = divide();
+    parts_ = constants_.parts;
     constants_.edges = positions_ % 4 != 0;
     text_ = plain_text(schedule, cut, constants_);
     kernel_.emplace(source_of(text_.kernel, schedule), shared_bytes());
@@ -166,28 +166,42 @@ class PlainLaunch : public KernelLaunch {
   int shared_bytes() const { return constants_.kept * 16; }
 
   // The parts of a channel: as many as make enough blocks, or the least time where teams go from unit to unit.
-  std::int64_t divide() const {
-    const std::int64_t blocks = blocks_at_once();
+  PlainConstants divide() const {
     const std::int64_t worth = positions_ / kLeastShare;
-    if (text_.whole) return 1;
-    if (!text_.together)
-      return std::max<std::int64_t>(
-          std::min(blocks / std::max<std::int64_t>(units_ * cut_.unit_channels, 1), worth), 1);
-    std::int64_t best = 1;
+    if (text_.whole) return {.blocks = kWholeBlocks};
+    if (!text_.together) {
+      PlainConstants once = {.blocks = kOnceBlocks};
+      const std::int64_t blocks = std::int64_t{gpu_.multiprocessors} * once.blocks;
+      const std::int64_t channels = std::max<std::int64_t>(units_ * cut_.unit_channels, 1);
+      once.parts = static_cast<int>(std::max<std::int64_t>(std::min(blocks / channels, worth), 1));
+      return once;
+    }
+    PlainConstants best;
     double least = 0;
-    for (std::int64_t parts = 1;
-         parts <= std::max<std::int64_t>(std::min(blocks / cut_.unit_channels, worth), 1); ++parts) {
-      const std::int64_t teams = std::max<std::int64_t>(blocks / (cut_.unit_channels * parts), 1);
-      const double share = static_cast<double>(positions_) / static_cast<double>(parts);
-      const double again = std::max(share - 4.0 * static_cast<double>(kept_vectors()), 0.0);
-      const auto rounds = static_cast<double>(quotient_up(units_, teams));
-      const double time = rounds * (share + kAgainTime * again + static_cast<double>(kShareElements));
-      if (parts == 1 || time < least) {
-        best = parts;
+    for (int blocks = kLeastBlocks; blocks <= kMostBlocks; ++blocks) {
+      PlainConstants constants = {.blocks = blocks};
+      const int bytes = gpu_.architecture->shared_bytes_multiprocessor / blocks - kOwnShared;
+      constants.kept = bytes / 16 / 64 * 64;
+      const std::int64_t most =
+          std::min(std::int64_t{gpu_.multiprocessors} * blocks / cut_.unit_channels, worth);
+      for (std::int64_t parts = 1; parts <= std::max<std::int64_t>(most, 1); ++parts) {
+        constants.parts = static_cast<int>(parts);
+        const double time = estimate(constants);
+        if (best.kept > 0 && time >= least) continue;
+        best = constants;
         least = time;
       }
     }
     return best;
+  }
+  // In the time of an element of a multiprocessor.
+  double estimate(const PlainConstants& constants) const {
+    const std::int64_t blocks = std::int64_t{gpu_.multiprocessors} * constants.blocks;
+    const std::int64_t teams = std::max<std::int64_t>(blocks / (cut_.unit_channels * constants.parts), 1);
+    const double share = static_cast<double>(positions_) / constants.parts;
+    const double again = std::max(share - 4.0 * constants.kept / text_.inputs, 0.0);
+    const auto rounds = static_cast<double>(quotient_up(units_, teams));
+    return rounds * (constants.blocks * (share + kAgainTime * again) + kRoundElements);
   }
 
   // Whether this run's tensors are dense, and those over positions aligned to vectors.

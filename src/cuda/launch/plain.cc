@@ -13,13 +13,16 @@ namespace {
 // arithmetic; with several sweeps, whose blocks wait for each other and leave the memory to others meanwhile.
 constexpr int kOnceBlocks = 6;
 constexpr int kWholeBlocks = 4;
-constexpr int kLeastBlocks = 3;
-constexpr int kMostBlocks = 4;
+constexpr int kTogetherBlocks = 4;
 // Bytes of shared memory that a block has beside what it keeps, or less.
 constexpr int kOwnShared = 2048;
 // Elements in whose time the blocks of a multiprocessor begin and end their shares, and the time of one that is read again
 // from L2.
 constexpr double kRoundElements = 6000;
+// Where plans have the kernel by themselves: elements for which it was measured, and units of a multiprocessor where a
+// block has one.
+constexpr double kWorthElements = 5e5;
+constexpr double kWorthUnits = 1.5;
 constexpr double kAgainTime = 0.4;
 // Elements that are worth a block of their own.
 constexpr std::int64_t kLeastShare = 4096;
@@ -27,6 +30,16 @@ constexpr std::int64_t kLeastShare = 4096;
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+double elements_of(const Schedule& schedule, const KernelCut& cut) {
+  double elements = 0;
+  for (int i = cut.first; i <= cut.last; ++i) {
+    if (schedule.steps[at(i)].kind != StepKind::kSweep) continue;
+    elements = 1;
+    for (std::int64_t extent : schedule.steps[at(i)].sweep.domain) elements *= static_cast<double>(extent);
+  }
+  return elements;
+}
 
 class PlainLaunch : public KernelLaunch {
  public:
@@ -50,6 +63,14 @@ class PlainLaunch : public KernelLaunch {
     return !text_.together || cut_.unit_channels <= blocks_at_once();
   }
 
+  // Whether it takes less time than `rows`. With one sweep it does, since its blocks wait for none and many are at work
+  // on a multiprocessor; where channels have inputs in common it reads these once for all of a unit. Else teams of
+  // `rows`, which begin their next unit before the last is ended, are faster forward, and about as fast backward.
+  bool is_faster() const {
+    const bool many = static_cast<double>(units_) >= kWorthUnits * gpu_.multiprocessors;
+    return text_.whole ? many : text_.sweeps == 1 && has_finalise();
+  }
+
   std::vector<jit::KernelSource> sources() const override { return {kernel_->source()}; }
 
   std::vector<PlannedKernel> planned() const override {
@@ -62,6 +83,9 @@ class PlainLaunch : public KernelLaunch {
     kernel.division = {"units of " + std::to_string(cut_.unit_channels) + " channels of a sample, " +
                        std::to_string(units_) + " in all, " +
                        (text_.whole ? "a block each" : counted(parts_, "block") + " a channel")};
+    kernel.chosen = chosen();
+    if (schedule_.choices.plain == PlainKernels::kByCost)
+      kernel.division.push_back("in place of rows: " + kernel.chosen);
     if (text_.whole && text_.sweeps > 1) {
       kernel.residency = "memory";
       kernel.again_bytes = bytes_read_again(schedule_, cut_);
@@ -154,6 +178,20 @@ class PlainLaunch : public KernelLaunch {
   }
 
  private:
+  // A program alone, without statistics, is left to `rows`.
+  bool has_finalise() const {
+    for (int i = cut_.first; i <= cut_.last; ++i)
+      if (schedule_.steps[at(i)].kind == StepKind::kFinalise) return true;
+    return false;
+  }
+
+  // Why it is there, in words.
+  std::string chosen() const {
+    if (schedule_.choices.plain == PlainKernels::kAlways) return "asked for";
+    return text_.whole ? "what is one for all channels is read once for a unit"
+                       : "of one sweep, so that no block waits for another";
+  }
+
   std::int64_t blocks_at_once() const { return std::int64_t{gpu_.multiprocessors} * constants_.blocks; }
   std::int64_t team() const { return cut_.unit_channels * parts_; }
   std::int64_t grid() const {
@@ -176,22 +214,14 @@ class PlainLaunch : public KernelLaunch {
       once.parts = static_cast<int>(std::max<std::int64_t>(std::min(blocks / channels, worth), 1));
       return once;
     }
-    PlainConstants best;
-    double least = 0;
-    for (int blocks = kLeastBlocks; blocks <= kMostBlocks; ++blocks) {
-      PlainConstants constants = {.blocks = blocks};
-      const int bytes = gpu_.architecture->shared_bytes_multiprocessor / blocks - kOwnShared;
-      constants.kept = bytes / 16 / 64 * 64;
-      const std::int64_t most =
-          std::min(std::int64_t{gpu_.multiprocessors} * blocks / cut_.unit_channels, worth);
-      for (std::int64_t parts = 1; parts <= std::max<std::int64_t>(most, 1); ++parts) {
-        constants.parts = static_cast<int>(parts);
-        const double time = estimate(constants);
-        if (best.kept > 0 && time >= least) continue;
-        best = constants;
-        least = time;
-      }
-    }
+    PlainConstants constants = {.blocks = kTogetherBlocks};
+    const int bytes = gpu_.architecture->shared_bytes_multiprocessor / constants.blocks - kOwnShared;
+    constants.kept = bytes / 16 / 64 * 64;
+    const std::int64_t most =
+        std::min(std::int64_t{gpu_.multiprocessors} * constants.blocks / cut_.unit_channels, worth);
+    PlainConstants best = constants;
+    for (constants.parts = 2; constants.parts <= most; ++constants.parts)
+      if (estimate(constants) < estimate(best)) best = constants;
     return best;
   }
   // In the time of an element of a multiprocessor.
@@ -235,9 +265,13 @@ class PlainLaunch : public KernelLaunch {
 
 std::unique_ptr<KernelLaunch> make_plain_launch(const Schedule& schedule, const KernelCut& cut,
                                                 const Gpu& gpu) {
+  const bool by_cost = schedule.choices.plain == PlainKernels::kByCost;
+  if (schedule.choices.plain == PlainKernels::kNever) return nullptr;
+  // A size of teams is one for `rows`.
+  if (by_cost && (schedule.choices.team > 0 || elements_of(schedule, cut) < kWorthElements)) return nullptr;
   if (!is_for_plain(schedule, cut)) return nullptr;
   auto launch = std::make_unique<PlainLaunch>(schedule, cut, gpu);
-  if (!launch->fits()) return nullptr;
+  if (!launch->fits() || (by_cost && !launch->is_faster())) return nullptr;
   return launch;
 }
 

@@ -10,6 +10,8 @@ namespace fuseblock::cuda {
 namespace {
 
 constexpr std::int64_t kMostPositions = 1'000'000'000;
+// For which it was measured to be faster than `columns`, with whole vectors.
+constexpr std::int64_t kWorthPositions = 200'000;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
@@ -29,6 +31,10 @@ class PlainChannelsLaunch : public KernelLaunch {
   // Whether positions of a sample can be counted as the kernel does.
   bool fits() const { return positions_ < kMostPositions; }
 
+  // Whether it takes less time than `columns`, which has several threads for a position: where there are positions for all
+  // threads of a GPU.
+  bool is_faster() const { return constants_.width == 4 && domain_[0] * positions_ >= kWorthPositions; }
+
   std::vector<jit::KernelSource> sources() const override { return {kernel_->source()}; }
 
   std::vector<PlannedKernel> planned() const override {
@@ -38,6 +44,9 @@ class PlainChannelsLaunch : public KernelLaunch {
     kernel.division = {"a thread for " + counted(constants_.width, "position") + " with all " +
                        std::to_string(domain_[1]) + " channels, " + std::to_string(constants_.batch) +
                        " at a time"};
+    const bool asked = schedule_.choices.plain == PlainKernels::kAlways;
+    kernel.chosen = asked ? "asked for" : "positions enough for all threads";
+    if (!asked) kernel.division.push_back("in place of columns: " + kernel.chosen);
     return {kernel};
   }
 
@@ -112,9 +121,14 @@ class PlainChannelsLaunch : public KernelLaunch {
 
 std::unique_ptr<KernelLaunch> make_plain_channels_launch(const Schedule& schedule, const KernelCut& cut,
                                                          const Gpu& gpu) {
+  const KernelChoices& choices = schedule.choices;
+  const bool by_cost = choices.plain == PlainKernels::kByCost;
+  if (choices.plain == PlainKernels::kNever) return nullptr;
+  // Tiles and their places are those of `columns`.
+  if (by_cost && (choices.tile > 0 || choices.residency != KernelResidency::kByCost)) return nullptr;
   if (!is_for_plain_channels(schedule, cut)) return nullptr;
   auto launch = std::make_unique<PlainChannelsLaunch>(schedule, cut, gpu);
-  if (!launch->fits()) return nullptr;
+  if (!launch->fits() || (by_cost && !launch->is_faster())) return nullptr;
   return launch;
 }
 

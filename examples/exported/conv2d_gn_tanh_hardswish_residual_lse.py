@@ -13,10 +13,6 @@ Forward, 2 kernels:
       add = hardswish + x -> max and sum of exp of add over c;
       logsumexp = select(abs(max(add)) == inf, max(add), max(add) + log(sum_exp(add)))
       -> output logsumexp, saved.logsumexp
-  never written to memory: group_norm, tanh, hardswish, add
-  choice for reduction over c of add: save, the smallest estimate
-  * save
-    recompute
   kernel 1, plain: 8192 blocks of 256 threads, units of 4 channels, 2048 in all, 1 block a channel
   kernel 2, plain_channels: 2048 blocks of 256 threads, a thread for 4 positions with all 64 channels, 4 at
         a time
@@ -39,10 +35,6 @@ Backward, 1 kernel:
       value = d_group_norm * group_norm.weight;
       value3 = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2); d_x = d_add + value3
       -> output d_x
-  never written to memory: group_norm, tanh, hardswish, add, logsumexp, d_add, d_tanh ...
-  choice for reduction over c of add: save, the smallest estimate
-  * save
-    recompute
   kernel 1, plain: 2048 blocks of 256 threads, units of 4 channels, 2048 in all, a block each
 The kernels take any extents along n, h, w with h * w % 4 == 0 and h * w < 1000000000.
 
@@ -175,10 +167,7 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
 """
 
 PLAIN_CHANNELS = r"""
-constexpr int kThreads = 256;
-constexpr int kWidth = 4;
-constexpr int kBatch = 4;
-constexpr int kChannels = 64;
+constexpr int kThreads = 256, kWidth = 4, kBatch = 4, kChannels = 64;
 
 // Reductions over the channels of a sample, position by position: a thread has kWidth neighbouring positions and takes
 // kBatch of their channels at a time.
@@ -206,15 +195,14 @@ __device__ inline void sweep_channels(const float* const (&inputs)[kInputs], lon
     alignas(16) float loaded[kBatch][kInputs][kWidth], values[kWidth][kBatch], in[kInputs];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const float* from = inputs[k] + (first + b) * positions;
-        *(float4*)loaded[b][k] = *(const float4*)from;
+        *(float4*)loaded[b][k] = *(const float4*)(inputs[k] + (first + b) * positions);
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b)
       for (int i = 0; i < kWidth; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
-        const bool inside = kChannels % kBatch == 0 || first + b < kChannels;
-        values[i][b] = inside ? program(first + b, in) : -__int_as_float(0x7f800000);
+        const bool behind = kChannels % kBatch != 0 && first + b >= kChannels;
+        values[i][b] = behind ? -__int_as_float(0x7f800000) : program(first + b, in);
       }
     for (int i = 0; i < kWidth; ++i) sums[i].add(values[i]);
   }
@@ -223,9 +211,8 @@ __device__ inline void sweep_channels(const float* const (&inputs)[kInputs], lon
 
 FORWARD_PLAIN = r"""
 __global__ void __launch_bounds__(kThreads, 6)
-    plain(const float* x, double* moments_of_groups_moments_x, double* moments_of_groups_moments_x_2,
-          double* rstd_x, float* group_norm_mean, float* group_norm_rstd, Moments* blocks_x,
-          unsigned int* arrived, long long positions) {
+    plain(const float* x, double* group_mean_x, double* rstd_x, float* group_norm_mean,
+          float* group_norm_rstd, Moments* blocks_x, unsigned int* arrived, long long positions) {
   const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 16, first = unit % 16 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
   const long long begin = (unit * 4ll + own) * positions, end = begin + positions;
@@ -242,8 +229,7 @@ __global__ void __launch_bounds__(kThreads, 6)
       merged(threadIdx.x < 4 ? blocks_x[unit * 4 + threadIdx.x] : Moments(), share_sum<kThreads>);
   const float rstd_x_c = rsqrtf(group_x.squares * (float)(1.0 / (4 * positions)) + 1e-05f);
   if (threadIdx.x < 4) {
-    moments_of_groups_moments_x[n * 64 + c] = group_x.mean;
-    moments_of_groups_moments_x_2[n * 64 + c] = group_x.squares;
+    group_mean_x[n * 64 + c] = group_x.mean;
     rstd_x[n * 64 + c] = rstd_x_c;
     group_norm_mean[n * 16 + c / 4] = group_x.mean;
     group_norm_rstd[n * 16 + c / 4] = rstd_x_c;
@@ -259,14 +245,14 @@ struct Channel {
 
 __global__ void __launch_bounds__(kThreads, 4)
     plain_channels(const float* group_norm_weight, const float* group_norm_bias, const float* x,
-                   const double* moments_of_groups_moments_x, const double* rstd_x, float* logsumexp,
-                   float* saved_logsumexp, long long blocks, long long positions) {
+                   const double* group_mean_x, const double* rstd_x, float* logsumexp, float* saved_logsumexp,
+                   long long blocks, long long positions) {
   const int n = blockIdx.x / blocks, block = blockIdx.x % blocks;
   // Threads behind the last positions do these, too.
   const int position = min((int)(block * kThreads + threadIdx.x) * kWidth, (int)positions - kWidth);
   __shared__ Channel channels[kChannels];
   for (int c = threadIdx.x; c < kChannels; c += kThreads)
-    channels[c] = {group_norm_weight[c], group_norm_bias[c], (float)moments_of_groups_moments_x[n * 64 + c],
+    channels[c] = {group_norm_weight[c], group_norm_bias[c], (float)group_mean_x[n * 64 + c],
                    (float)rstd_x[n * 64 + c]};
   __syncthreads();
   // Sweep: load x -> max and sum of exp of add over c
@@ -430,17 +416,14 @@ class Block(torch.autograd.Function):
         n, _, h, w = x.shape
         logsumexp, group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 1, h, w), (n, 16), (n, 16)])
         saved_logsumexp = x.new_empty((n, 1, h, w))
-        moments_of_groups_moments_x, moments_of_groups_moments_x_2, rstd_x = x.new_empty(
-            (3, n, 64), dtype=torch.float64
-        )
+        group_mean_x, rstd_x = x.new_empty((2, n, 64), dtype=torch.float64)
         arrived = x.new_zeros(n * 16, dtype=torch.int32)
         blocks_x = x.new_empty((n * 64, 4))
-        arguments = [x, moments_of_groups_moments_x, moments_of_groups_moments_x_2, rstd_x, group_norm_mean]
-        arguments += [group_norm_rstd, blocks_x, arrived, h * w]
+        arguments = [x, group_mean_x, rstd_x, group_norm_mean, group_norm_rstd, blocks_x, arrived, h * w]
         launch("forward_plain", n * 64, arguments)
         blocks = -(-h * w // 1024)
-        arguments = [group_norm_weight, group_norm_bias, x, moments_of_groups_moments_x, rstd_x, logsumexp]
-        arguments += [saved_logsumexp, blocks, h * w]
+        arguments = [group_norm_weight, group_norm_bias, x, group_mean_x, rstd_x, logsumexp, saved_logsumexp]
+        arguments += [blocks, h * w]
         launch("forward_plain_channels", n * blocks, arguments)
         ctx.save_for_backward(
             x, group_norm_weight, group_norm_bias, group_norm_mean, group_norm_rstd, saved_logsumexp

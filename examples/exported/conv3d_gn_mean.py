@@ -7,7 +7,6 @@ Forward, 1 kernel:
   2  finalise: rstd(x) = 1 / sqrt(squares(x) / 59400 + 1e-05);
       part9 = (channel_mean(x) - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
       mean = sum(part9) / 24 -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.x.mean
-  never written to memory: group_norm
   kernel 1, plain: 3072 blocks of 256 threads, units of 24 channels, 128 in all, 1 block a channel
 Backward, 1 kernel:
   1  finalise: part8 = d_mean / 475200; part9 = part8 * group_norm.weight; mean2 = sum(part9) / 3;
@@ -17,7 +16,6 @@ Backward, 1 kernel:
       -> output d_group_norm.weight, d_group_norm.bias
   2  sweep over [n,24,d,h,w]: load x; group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd;
       d_x = saved.group_norm.rstd * (part9 - mean2 - group_norm_hat * mean3) -> output d_x
-  never written to memory: group_norm, d_group_norm, group_norm_hat, rstd, value, value2, value4
   kernel 1, plain: 3072 blocks of 256 threads, units of 3 channels, 1024 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and d * h * w < 1000000000.
 

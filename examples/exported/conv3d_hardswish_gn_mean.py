@@ -9,7 +9,6 @@ Forward, 1 kernel:
       mean = (channel_mean(hardswish) - mean(hardswish)) * (rstd(hardswish) * group_norm.weight) +
         group_norm.bias
       -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.hardswish.mean
-  never written to memory: hardswish, group_norm
   kernel 1, plain: 16384 blocks of 256 threads, units of 4 channels, 4096 in all, 1 block a channel
 Backward, 1 kernel:
   1  finalise: part9 = d_mean / 10933; part10 = part9 * group_norm.weight; mean2 = sum(part10) / 4;
@@ -22,7 +21,6 @@ Backward, 1 kernel:
       group_norm_hat = (hardswish - saved.group_norm.mean) * saved.group_norm.rstd;
       d_hardswish = saved.group_norm.rstd * (part10 - mean2 - group_norm_hat * mean3);
       d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6))) -> output d_x
-  never written to memory: hardswish, group_norm, d_group_norm, group_norm_hat, rstd, value ...
   kernel 1, plain: 16384 blocks of 256 threads, units of 4 channels, 4096 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w < 1000000000.
 

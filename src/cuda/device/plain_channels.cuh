@@ -24,17 +24,16 @@ __device__ inline void sweep_channels(const float* const (&inputs)[kInputs], lon
     alignas(16) float loaded[kBatch][kInputs][kWidth], values[kWidth][kBatch], in[kInputs];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const float* from = inputs[k] + (first + b) * positions;
         if (kChannels % kBatch != 0 && first + b >= kChannels) break;
-        if (kWidth == 4) *(float4*)loaded[b][k] = *(const float4*)from;
-        if (kWidth == 1) loaded[b][k][0] = *from;
+        if (kWidth == 4) *(float4*)loaded[b][k] = *(const float4*)(inputs[k] + (first + b) * positions);
+        if (kWidth == 1) loaded[b][k][0] = inputs[k][(first + b) * positions];
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b)
       for (int i = 0; i < kWidth; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
-        const bool inside = kChannels % kBatch == 0 || first + b < kChannels;
-        values[i][b] = inside ? program(first + b, in) : -__int_as_float(0x7f800000);
+        const bool behind = kChannels % kBatch != 0 && first + b >= kChannels;
+        values[i][b] = behind ? -__int_as_float(0x7f800000) : program(first + b, in);
       }
     for (int i = 0; i < kWidth; ++i) sums[i].add(values[i]);
   }

@@ -91,8 +91,9 @@ class PlainWriter : public PlainValues {
         continue;
       }
       for (int k = 0; k < (merged ? component_count(which.statistic) : 1); ++k)
-        stores.emplace_back(merged ? schedule_.statistic_slot(number, k) : statistic_slot(number),
-                            at_lane(number, k));
+        if (!merged || is_read_later(number, k))
+          stores.emplace_back(merged ? schedule_.statistic_slot(number, k) : statistic_slot(number),
+                              at_lane(number, k));
     }
     for (int output : step(i).operands) {
       const int from = slot(output).part;
@@ -100,6 +101,29 @@ class PlainWriter : public PlainValues {
         stores.emplace_back(output, at_lane(from));
     }
     write_stores(text, stores, batch_values);
+  }
+  // Whether a step behind this kernel takes a component of a statistic. What joins the statistic takes all of them.
+  bool is_read_later(int number, int component) const {
+    const auto takes = [&](int other) {
+      return other == number || (part(other).kind == PartKind::kComponent &&
+                                 part(other).operands[0] == number && part(other).component == component);
+    };
+    const auto reads = [&](int input) {
+      return input >= 0 && (slot(input).part == number ? slot(input).component == component
+                                                       : slot(input).part >= 0 && takes(slot(input).part));
+    };
+    for (int i = cut_.last + 1; i < static_cast<int>(schedule_.steps.size()); ++i) {
+      const ScheduleStep& later = step(i);
+      for (const std::vector<int>* slots :
+           {&later.sweep.inputs, &later.sweep.epilogue.inputs, &later.operands})
+        if (std::any_of(slots->begin(), slots->end(), reads)) return true;
+      for (const Prologue& staged : later.sweep.staged)
+        if (std::any_of(staged.inputs.begin(), staged.inputs.end(), reads)) return true;
+      if (later.kind != StepKind::kFinalise) continue;
+      for (int each : later.parts)
+        if (std::any_of(part(each).operands.begin(), part(each).operands.end(), takes)) return true;
+    }
+    return false;
   }
   // Where one block of a unit does it for all.
   std::string chosen_block() const {

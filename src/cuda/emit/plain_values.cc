@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::int64_t kLanes = 32;
 constexpr std::int64_t kMostChannels = 8;  // of a block
+constexpr const char* kMomentsOfGroups = "moments_of_groups_moments_";
 // Of a value that stands in one line.
 constexpr std::size_t kMostLetters = 130;
 
@@ -51,10 +52,17 @@ std::vector<std::string> split_lines(const std::string& lines) {
 PlainValues::PlainValues(const Schedule& schedule, const KernelCut& cut) : UnitWriter(schedule, cut) {
   find_ring();
   find_unit_sums();
-  // What forward saved is called as what it is.
-  for (std::string& name : names_)
-    if (name.starts_with("saved_") && std::find(names_.begin(), names_.end(), name.substr(6)) == names_.end())
-      name = name.substr(6);
+  // What forward saved is called as what it is, and so are moments.
+  const auto rename = [&](std::string& name, const std::string& other) {
+    if (std::find(names_.begin(), names_.end(), other) == names_.end()) name = other;
+  };
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    std::string& name = names_[i];
+    const Slot& which = schedule.slots[i];
+    if (name.starts_with("saved_")) rename(name, name.substr(6));
+    if (which.kind == SlotKind::kStatistic && name.starts_with(kMomentsOfGroups))
+      rename(name, (which.component == 0 ? "group_mean_" : "group_squares_") + value_name(which.part));
+  }
 }
 
 bool PlainValues::takes() const {

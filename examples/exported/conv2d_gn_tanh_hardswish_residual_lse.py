@@ -288,8 +288,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   const float own_group_norm_weight = group_norm_weight[first + own];
   const float own_group_norm_bias = group_norm_bias[first + own];
   // Sweep: load x -> sum of d_group_norm for each n,c; sum of value4 for each n,c
-  const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 16 + c / 4], own);
-  const float own_group_norm_rstd = __shfl_sync(~0u, group_norm_rstd[n * 16 + c / 4], own);
+  const float own_group_norm_mean = group_norm_mean[n * 16 + c / 4];
+  const float own_group_norm_rstd = group_norm_rstd[n * 16 + c / 4];
   float sum_d_group_norm = 0, sum_value4 = 0;
   sweep<64>(begin, end, {x, d_logsumexp - before, logsumexp - before}, nullptr, [&](const float(&in)[3]) {
     const float x = in[0], d_logsumexp = in[1], logsumexp = in[2];

@@ -206,8 +206,8 @@ __global__ void __launch_bounds__(kThreads, 6)
       d_group_norm_bias[c] = (batch_sum<1>(batch_part8 + c, samples, 24) * positions);
     }
   // Sweep: load x -> output d_x
-  const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 8 + c / 3], own);
-  const float own_group_norm_rstd = __shfl_sync(~0u, group_norm_rstd[n * 8 + c / 3], own);
+  const float own_group_norm_mean = group_norm_mean[n * 8 + c / 3];
+  const float own_group_norm_rstd = group_norm_rstd[n * 8 + c / 3];
   const float own_part9 = __shfl_sync(~0u, part9_c, own);
   const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
   const float own_mean3 = __shfl_sync(~0u, mean3_c, own);

@@ -74,6 +74,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   const int vectors = (int)((end - begin) / 4), thread = threadIdx.x % kSharers;
   float in[kInputs];
+  asm volatile("cp.async.wait_all;" ::: "memory");
   for (int start = 0; start < vectors; start += kBatch * kSharers) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
@@ -105,8 +106,6 @@ __device__ inline void keep(long long begin, long long end, const float* const (
   for (int at = threadIdx.x; at < min((int)((end - begin) / 4), kKept / kInputs); at += kThreads)
     for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + begin + 4 * at);
 }
-// Waits until all that a thread has begun to bring is there.
-__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Sums over lanes, the threads of a share, neighbouring channels (one of each lane), the blocks of a channel, and these of all
 // samples.
@@ -171,25 +170,18 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
 }
 
 // Counts the blocks that come here; true in the last of them, which sees what the others have written.
-__device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
+__device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
+    // those who wait go on when the last has come
+    while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
   return last;
-}
-
-// The same for blocks that all go on when the last has come.
-__device__ inline void meet(unsigned int* arrived, unsigned int count) {
-  if (!arrive(arrived, count) && threadIdx.x == 0) {
-    while (*(volatile unsigned int*)arrived < count) __nanosleep(64);
-    __threadfence();
-  }
-  __syncthreads();
 }
 """
 
@@ -210,7 +202,6 @@ __global__ void __launch_bounds__(kThreads, 4)
     const int n = unit / 8, first = unit % 8 * 16;
     const int c = first + min((int)threadIdx.x % 32, 15);
     const long long end = begin + size, next = unit + teams < units ? begin + stride : -1;
-    wait_for_copies();
     const float own_group_norm_weight = group_norm_weight[first + own];
     const float own_group_norm_bias = group_norm_bias[first + own];
     // Sweep: load x -> moments of relu for each n,c
@@ -221,7 +212,7 @@ __global__ void __launch_bounds__(kThreads, 4)
       return 0.0f;
     });
     blocks_relu[unit * 48 + blockIdx.x % 48] = merged(relu_sums, share_sum<kThreads>);
-    meet(arrived + unit, 48);
+    arrive(arrived + unit, 48, true);
     const Moments group_relu =
         merged(threadIdx.x < 48 ? blocks_relu[unit * 48 + threadIdx.x] : Moments(), share_sum<kThreads>);
     const float rstd_relu_c = rsqrtf(group_relu.squares * (float)(1.0 / (16 * positions)) + 1e-05f);
@@ -230,11 +221,9 @@ __global__ void __launch_bounds__(kThreads, 4)
       group_norm_rstd[n * 8 + c / 16] = rstd_relu_c;
     }
     // Sweep: load x -> output group_norm
-    const float own_mean_relu = __shfl_sync(~0u, group_relu.mean, own);
-    const float own_rstd_relu = __shfl_sync(~0u, rstd_relu_c, own);
     sweep<kThreads>(begin, end, {x}, group_norm, kept, next, [&](const float(&in)[1]) {
       const float x = in[0];
-      return (((x <= 0.0f ? 0.0f : x) - own_mean_relu) * (own_rstd_relu * own_group_norm_weight)) +
+      return (((x <= 0.0f ? 0.0f : x) - group_relu.mean) * (rstd_relu_c * own_group_norm_weight)) +
              own_group_norm_bias;
     });
   }
@@ -259,11 +248,10 @@ __global__ void __launch_bounds__(kThreads, 4)
     const int n = unit / 8, first = unit % 8 * 16;
     const int c = first + min((int)threadIdx.x % 32, 15);
     const long long end = begin + size, next = unit + teams < units ? begin + stride : -1;
-    wait_for_copies();
     const float own_group_norm_weight = group_norm_weight[first + own];
     // Sweep: load d_group_norm, x -> sum of d_group_norm for each n,c; sum of value4 for each n,c
-    const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 8 + c / 16], own);
-    const float own_group_norm_rstd = __shfl_sync(~0u, group_norm_rstd[n * 8 + c / 16], own);
+    const float own_group_norm_mean = group_norm_mean[n * 8 + c / 16];
+    const float own_group_norm_rstd = group_norm_rstd[n * 8 + c / 16];
     float sum_d_group_norm = 0, sum_value4 = 0;
     sweep<kThreads>(begin, end, {d_group_norm, x}, nullptr, kept, -1, [&](const float(&in)[2]) {
       const float d_group_norm = in[0], x = in[1];
@@ -274,7 +262,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     });
     blocks_d_group_norm[unit * 64 + blockIdx.x % 64] = share_sum<kThreads>(sum_d_group_norm);
     blocks_value4[unit * 64 + blockIdx.x % 64] = share_sum<kThreads>(sum_value4);
-    meet(arrived + unit, 64);
+    arrive(arrived + unit, 64, true);
     const float sum_d_group_norm_c = channel_sum<4>(blocks_d_group_norm + (n * 128 + c) * 4);
     const float sum_value4_c = channel_sum<4>(blocks_value4 + (n * 128 + c) * 4);
     const float mean_c =
@@ -282,7 +270,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     const float mean2_c =
         group_sum<16>(group_norm_weight[c] * (sum_value4_c * (float)(1.0 / positions))) * 0.0625f;
     // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-    if (blockIdx.x % 64 == 0 && arrive(arrived + units + unit % 8, samples))
+    if (blockIdx.x % 64 == 0 && arrive(arrived + units + unit % 8, samples, false))
       for (int i = threadIdx.x / 32; i < 16; i += kThreads / 32) {
         const int c = first + i;
         d_group_norm_weight[c] = batch_sum<4>(blocks_value4 + c * 4, samples, 128);

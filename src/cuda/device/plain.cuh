@@ -18,6 +18,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
   const int vectors = (int)((end - first) / 4), thread = threadIdx.x % kSharers;
   float in[kInputs];
+  if (kKept > 0) asm volatile("cp.async.wait_all;" ::: "memory");
   for (int start = 0; start < vectors; start += kBatch * kSharers) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
@@ -57,8 +58,6 @@ __device__ inline void keep(long long begin, long long end, const float* const (
   for (int at = threadIdx.x; at < min((int)((end - first) / 4), kKept / kInputs); at += kThreads)
     for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + first + 4 * at);
 }
-// Waits until all that a thread has begun to bring is there.
-__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Sums over lanes, the threads of a share, neighbouring channels (one of each lane), the blocks of a channel, and these of all
 // samples.
@@ -135,23 +134,16 @@ __device__ inline Moments channel_moments(const Moments* blocks) {
 }
 
 // Counts the blocks that come here; true in the last of them, which sees what the others have written.
-__device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
+__device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
+    if (kKept > 0)  // those who wait go on when the last has come
+      while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
   return last;
-}
-
-// The same for blocks that all go on when the last has come.
-__device__ inline void meet(unsigned int* arrived, unsigned int count) {
-  if (!arrive(arrived, count) && threadIdx.x == 0) {
-    while (*(volatile unsigned int*)arrived < count) __nanosleep(64);
-    __threadfence();
-  }
-  __syncthreads();
 }

@@ -166,8 +166,17 @@ class PlainWriter : public PlainValues {
       const int input = which.inputs[at(k)];
       if (channel_names_.contains(input)) continue;
       channel_names_[input] = channel_name(input);
-      text.line("const float " + channel_names_[input] + " = __shfl_sync(~0u, " + lane_value(input) +
-                ", own);");
+      const std::string value = lane_value(input);
+      // What is the same in all lanes needs no name of its own where it has one.
+      if (is_of_unit(slot(input).part)) {
+        const bool named = value.find_first_of(" [(") == std::string::npos;
+        if (named)
+          channel_names_[input] = value;
+        else
+          text.line("const float " + channel_names_[input] + " = " + value + ";");
+        continue;
+      }
+      text.line("const float " + channel_names_[input] + " = __shfl_sync(~0u, " + value + ", own);");
     }
     std::string sums;
     std::string output = "nullptr";
@@ -246,6 +255,18 @@ class PlainWriter : public PlainValues {
   }
   std::string sum_name(const Sink& sink) { return "sum_" + value_name(sink.part); }
 
+  // Whether a statistic is one for all channels of the unit, and in all lanes: sums of groups are in those of channels alone.
+  bool is_of_unit(int number) const {
+    const Part& which = part(number);
+    if (which.kind == PartKind::kArgument) return which.extents[1] == 1;
+    if (which.kind == PartKind::kRegroup)
+      return which.extents[1] / std::max<std::int64_t>(part(which.operands[0]).extents[1], 1) ==
+             cut_.unit_channels;
+    if (which.kind == PartKind::kMerge) return unit_sum(number) >= 0;
+    if (which.kind != PartKind::kPointwise && which.kind != PartKind::kComponent) return false;
+    return in_unit(number) && std::all_of(which.operands.begin(), which.operands.end(),
+                                          [&](int operand) { return is_of_unit(operand); });
+  }
   // A statistic that this kernel makes, at a lane's channel.
   std::string lane_value(int input) { return at_lane(slot(input).part, slot(input).component); }
   // A name for an input of sweeps that does not vary over positions.
@@ -285,10 +306,10 @@ class PlainWriter : public PlainValues {
                                                             scalar("long long", "units"));
     ++result_.waits;
     if (last)
-      text.line("if (!arrive(" + counter + ", " + team_text() + ")) " +
+      text.line("if (!arrive(" + counter + ", " + team_text() + ", false)) " +
                 (result_.together ? "continue;" : "return;"));
     else
-      text.line("meet(" + counter + ", " + team_text() + ");");
+      text.line("arrive(" + counter + ", " + team_text() + ", true);");
     alone_ = last;
   }
 
@@ -393,7 +414,8 @@ class PlainWriter : public PlainValues {
       counter += " + " + std::string(result_.waits == 1 ? "" : number_text(result_.waits) + " * ") +
                  scalar("long long", "units");
     if (units > 1) counter += " + unit % " + number_text(units);
-    text.line("if (" + chosen_block() + "arrive(" + counter + ", " + scalar("long long", "samples") + "))");
+    text.line("if (" + chosen_block() + "arrive(" + counter + ", " + scalar("long long", "samples") +
+              ", false))");
     text.open("  for (int i = threadIdx.x / 32; i < " + number_text(cut_.unit_channels) +
               "; i += kThreads / 32) {");
     text.line("const int c = " + first_text("i") + ";");
@@ -526,7 +548,6 @@ class PlainWriter : public PlainValues {
       text.line("const long long end = begin + " + size + ", next = unit + teams < " + units +
                 " ? begin + stride : -1;");
     }
-    text.line("wait_for_copies();");
   }
 
   PlainConstants constants_;

@@ -67,8 +67,7 @@ PLAIN = r"""
 constexpr int kThreads = 256;
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once. Of those that are kept in shared memory each
-// thread has its own; when they are done with, those of the `next` share come, unless that is -1.
+// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
@@ -96,8 +95,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Sums over lanes, the threads of a share, neighbouring channels (one of each lane), the blocks of a channel, and these of all
-// samples.
+// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
@@ -174,7 +172,8 @@ constexpr int kThreads = 256, kWidth = 4, kBatch = 4, kChannels = 64;
 
 // The largest of the values, and the sum of exp(value - largest).
 struct ExpSum {
-  float largest = -__int_as_float(0x7f800000), sum = 0;
+  float largest = -3.4028235e38f,
+        sum = 0;  // the least number: nothing else is below it but what counts for nothing
   __device__ void add(const float (&values)[kBatch]) {
     const float before = largest;
     for (int b = 0; b < kBatch; ++b)

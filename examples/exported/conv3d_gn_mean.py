@@ -48,8 +48,7 @@ PLAIN = r"""
 constexpr int kThreads = 256;
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once. Of those that are kept in shared memory each
-// thread has its own; when they are done with, those of the `next` share come, unless that is -1.
+// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
@@ -77,8 +76,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Sums over lanes, the threads of a share, neighbouring channels (one of each lane), the blocks of a channel, and these of all
-// samples.
+// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);

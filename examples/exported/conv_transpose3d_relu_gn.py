@@ -55,9 +55,8 @@ def get_init_inputs():
 PLAIN = r"""
 constexpr int kThreads = 256, kKept = 3520;
 
-// A share is a channel of a sample, or a part of one, and has kSharers threads: a block, or some of its warps. Those of a unit,
-// the channels that a norm takes together, are a team. Between sweeps each lane of every warp has one of the unit's channels.
-// Sums have a fixed order.
+// A share is a channel of a sample, or a part of one, for a block or kSharers of its threads. Those of a unit, the channels that
+// a norm takes together, are a team. Between sweeps each lane has one of the unit's channels. Sums have a fixed order.
 
 // A vector on its way to shared memory.
 __device__ inline void copy(float4* to, const float* from) {
@@ -66,8 +65,7 @@ __device__ inline void copy(float4* to, const float* from) {
 }
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once. Of those that are kept in shared memory each
-// thread has its own; when they are done with, those of the `next` share come, unless that is -1.
+// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, float4* kept, long long next, Program program) {
@@ -99,16 +97,14 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Begins to bring the first vectors of a share to shared memory, kKept of all inputs together.
+// Begins to bring the first vectors of a share to shared memory, kKept of all inputs together; each thread has its own.
 template <int kInputs>
-__device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs],
-                            float4* kept) {
+__device__ inline void keep(long long begin, long long end, const float* const (&from)[kInputs], float4* to) {
   for (int at = threadIdx.x; at < min((int)((end - begin) / 4), kKept / kInputs); at += kThreads)
-    for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + begin + 4 * at);
+    for (int k = 0; k < kInputs; ++k) copy(to + k * (kKept / kInputs) + at, from[k] + begin + 4 * at);
 }
 
-// Sums over lanes, the threads of a share, neighbouring channels (one of each lane), the blocks of a channel, and these of all
-// samples.
+// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
@@ -194,13 +190,11 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int own = blockIdx.x % 48 / 3, teams = gridDim.x / 48;
   const long long part = blockIdx.x % 3, from = part * positions / 4 / 3 * 4,
                   size = (part + 1) * positions / 4 / 3 * 4 - from;
-  const long long stride = teams * 16 * positions;
-  long long begin = (blockIdx.x / 48 * 16ll + own) * positions + from;
+  long long begin = (blockIdx.x / 48 * 16ll + own) * positions + from, stride = teams * 16 * positions;
   __nanosleep(4 * blockIdx.x / gridDim.x * 3750);  // some teams read while others wait
   keep(begin, begin + size, {x}, kept);
   for (int unit = blockIdx.x / 48; unit < units; unit += teams, begin += stride) {
-    const int n = unit / 8, first = unit % 8 * 16;
-    const int c = first + min((int)threadIdx.x % 32, 15);
+    const int n = unit / 8, first = unit % 8 * 16, c = first + min((int)threadIdx.x % 32, 15);
     const long long end = begin + size, next = unit + teams < units ? begin + stride : -1;
     const float own_group_norm_weight = group_norm_weight[first + own];
     const float own_group_norm_bias = group_norm_bias[first + own];
@@ -240,13 +234,11 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int own = blockIdx.x % 64 / 4, teams = gridDim.x / 64;
   const long long part = blockIdx.x % 4, from = part * positions / 4 / 4 * 4,
                   size = (part + 1) * positions / 4 / 4 * 4 - from;
-  const long long stride = teams * 16 * positions;
-  long long begin = (blockIdx.x / 64 * 16ll + own) * positions + from;
+  long long begin = (blockIdx.x / 64 * 16ll + own) * positions + from, stride = teams * 16 * positions;
   __nanosleep(4 * blockIdx.x / gridDim.x * 3750);  // some teams read while others wait
   keep(begin, begin + size, {d_group_norm, x}, kept);
   for (int unit = blockIdx.x / 64; unit < units; unit += teams, begin += stride) {
-    const int n = unit / 8, first = unit % 8 * 16;
-    const int c = first + min((int)threadIdx.x % 32, 15);
+    const int n = unit / 8, first = unit % 8 * 16, c = first + min((int)threadIdx.x % 32, 15);
     const long long end = begin + size, next = unit + teams < units ? begin + stride : -1;
     const float own_group_norm_weight = group_norm_weight[first + own];
     // Sweep: load d_group_norm, x -> sum of d_group_norm for each n,c; sum of value4 for each n,c

@@ -1,6 +1,5 @@
-// A share is a channel of a sample, or a part of one, and has kSharers threads: a block, or some of its warps. Those of a unit,
-// the channels that a norm takes together, are a team. Between sweeps each lane of every warp has one of the unit's channels.
-// Sums have a fixed order.
+// A share is a channel of a sample, or a part of one, for a block or kSharers of its threads. Those of a unit, the channels that
+// a norm takes together, are a team. Between sweeps each lane has one of the unit's channels. Sums have a fixed order.
 
 // A vector on its way to shared memory.
 __device__ inline void copy(float4* to, const float* from) {
@@ -9,8 +8,7 @@ __device__ inline void copy(float4* to, const float* from) {
 }
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once. Of those that are kept in shared memory each
-// thread has its own; when they are done with, those of the `next` share come, unless that is -1.
+// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, float4* kept, long long next, Program program) {
@@ -50,17 +48,15 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Begins to bring the first vectors of a share to shared memory, kKept of all inputs together.
+// Begins to bring the first vectors of a share to shared memory, kKept of all inputs together; each thread has its own.
 template <int kInputs>
-__device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs],
-                            float4* kept) {
+__device__ inline void keep(long long begin, long long end, const float* const (&from)[kInputs], float4* to) {
   const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
   for (int at = threadIdx.x; at < min((int)((end - first) / 4), kKept / kInputs); at += kThreads)
-    for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + first + 4 * at);
+    for (int k = 0; k < kInputs; ++k) copy(to + k * (kKept / kInputs) + at, from[k] + first + 4 * at);
 }
 
-// Sums over lanes, the threads of a share, neighbouring channels (one of each lane), the blocks of a channel, and these of all
-// samples.
+// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);

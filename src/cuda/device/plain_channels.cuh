@@ -3,7 +3,7 @@
 
 // The largest of the values, and the sum of exp(value - largest).
 struct ExpSum {
-  float largest = -__int_as_float(0x7f800000), sum = 0;
+  float largest = -3.4028235e38f, sum = 0;  // the least number: nothing else is below it but what counts for nothing
   __device__ void add(const float (&values)[kBatch]) {
     const float before = largest;
     for (int b = 0; b < kBatch; ++b)

@@ -208,7 +208,7 @@ class PlainWriter : public PlainValues {
         write_nested(statements, which.steps,
                      [&](int input) {
                        const int from = which.inputs[at(input)];
-                       return over_positions(slot(from).extents) ? names_[at(from)] : channel_names_.at(from);
+                       return in_ring(from) || is_common(from) ? names_[at(from)] : channel_names_.at(from);
                      },
                      "float", true, unique(wanted), {rounded_products(schedule_, which), true});
     std::vector<std::string> lines;
@@ -492,8 +492,9 @@ class PlainWriter : public PlainValues {
       return;
     }
     text.line("const int " + places + "n = unit / " + number_text(units) + ", first = unit % " +
-              number_text(units) + " * " + number_text(cut_.unit_channels) + ";");
-    text.line("const int c = first + " + lane + ";");
+              number_text(units) + " * " + number_text(cut_.unit_channels) +
+              (places.empty() ? ", c = first + " + lane : "") + ";");
+    if (!places.empty()) text.line("const int c = first + " + lane + ";");
   }
   // A block's only share.
   void write_share(Text& text) {
@@ -530,10 +531,9 @@ class PlainWriter : public PlainValues {
                 ", from = " + part_begin("part") + ", size = " + part_begin("(part + 1)") + " - from;");
       size = "size";
     }
-    text.line("const long long stride = teams * " + number_text(cut_.unit_channels) + " * " + positions +
-              ";");
     text.line("long long begin = " + per_unit("blockIdx.x / " + team) +
-              (constants_.parts > 1 ? " + from;" : ";"));
+              (constants_.parts > 1 ? " + from" : "") + ", stride = teams * " +
+              number_text(cut_.unit_channels) + " * " + positions + ";");
     text.line("__nanosleep(" + number_text(constants_.blocks) + " * blockIdx.x / gridDim.x * " +
               number_text(kApart / constants_.blocks) + ");  // some teams read while others wait");
     const std::string inputs = "{" + inputs_text(0) + "}";

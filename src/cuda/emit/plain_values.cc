@@ -15,10 +15,14 @@ constexpr std::size_t kMostLetters = 130;
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
+// Replaces a word, and what follows it, wherever it stands.
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (std::size_t place = text.find(from); place != std::string::npos;
-       place = text.find(from, place + to.size()))
-    text.replace(place, from.size(), to);
+  for (std::size_t place = text.find(from); place != std::string::npos;) {
+    const char before = place == 0 ? ' ' : text[place - 1];
+    const bool whole = std::isalnum(static_cast<unsigned char>(before)) == 0 && before != '_';
+    if (whole) text.replace(place, from.size(), to);
+    place = text.find(from, place + (whole ? to.size() : from.size()));
+  }
 }
 
 }  // namespace

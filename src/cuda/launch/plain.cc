@@ -19,10 +19,11 @@ constexpr int kOwnShared = 2048;
 // Elements in whose time the blocks of a multiprocessor begin and end their shares, and the time of one that is read again
 // from L2.
 constexpr double kRoundElements = 6000;
-// Where plans have the kernel by themselves: elements for which it was measured, and units of a multiprocessor where a
-// block has one.
-constexpr double kWorthElements = 5e5;
-constexpr double kWorthUnits = 1.5;
+// Units of a multiprocessor for which plans have the kernel by themselves where a block has one: on an H200 64 in all were
+// faster than `rows`, 38 were not.
+constexpr double kWorthUnits = 0.45;
+// Positions that are worth a block's threads.
+constexpr std::int64_t kWorthPositions = 256;
 constexpr double kAgainTime = 0.4;
 // Elements that are worth a block of their own.
 constexpr std::int64_t kLeastShare = 4096;
@@ -30,16 +31,6 @@ constexpr std::int64_t kLeastShare = 4096;
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-double elements_of(const Schedule& schedule, const KernelCut& cut) {
-  double elements = 0;
-  for (int i = cut.first; i <= cut.last; ++i) {
-    if (schedule.steps[at(i)].kind != StepKind::kSweep) continue;
-    elements = 1;
-    for (std::int64_t extent : schedule.steps[at(i)].sweep.domain) elements *= static_cast<double>(extent);
-  }
-  return elements;
-}
 
 class PlainLaunch : public KernelLaunch {
  public:
@@ -68,7 +59,7 @@ class PlainLaunch : public KernelLaunch {
   // `rows`, which begin their next unit before the last is ended, are faster forward, and about as fast backward.
   bool is_faster() const {
     const bool many = static_cast<double>(units_) >= kWorthUnits * gpu_.multiprocessors;
-    return text_.whole ? many : text_.sweeps == 1 && has_finalise();
+    return positions_ >= kWorthPositions && (text_.whole ? many : text_.sweeps == 1 && has_finalise());
   }
 
   std::vector<jit::KernelSource> sources() const override { return {kernel_->source()}; }
@@ -268,7 +259,7 @@ std::unique_ptr<KernelLaunch> make_plain_launch(const Schedule& schedule, const 
   const bool by_cost = schedule.choices.plain == PlainKernels::kByCost;
   if (schedule.choices.plain == PlainKernels::kNever) return nullptr;
   // A size of teams is one for `rows`.
-  if (by_cost && (schedule.choices.team > 0 || elements_of(schedule, cut) < kWorthElements)) return nullptr;
+  if (by_cost && schedule.choices.team > 0) return nullptr;
   if (!is_for_plain(schedule, cut)) return nullptr;
   auto launch = std::make_unique<PlainLaunch>(schedule, cut, gpu);
   if (!launch->fits() || (by_cost && !launch->is_faster())) return nullptr;

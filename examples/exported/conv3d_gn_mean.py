@@ -104,6 +104,7 @@ __device__ inline float group_sum(float x) {
 template <int kParts>
 __device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
+#pragma unroll 1
   for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
     sum += blocks[i / kParts * channels * kParts + i % kParts];
   return warp_sum(sum);

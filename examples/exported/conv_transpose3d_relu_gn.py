@@ -138,6 +138,7 @@ __device__ inline float channel_sum(const float* blocks) {
 template <int kParts>
 __device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
+#pragma unroll 1
   for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
     sum += blocks[i / kParts * channels * kParts + i % kParts];
   return warp_sum(sum);
@@ -187,9 +188,8 @@ __global__ void __launch_bounds__(kThreads, 4)
           float* group_norm_mean, float* group_norm_rstd, float* group_norm, Moments* blocks_relu,
           unsigned int* arrived, long long positions, long long units) {
   extern __shared__ float4 kept[];
-  const int own = blockIdx.x % 48 / 3, teams = gridDim.x / 48;
-  const long long part = blockIdx.x % 3, from = part * positions / 4 / 3 * 4,
-                  size = (part + 1) * positions / 4 / 3 * 4 - from;
+  const int own = blockIdx.x % 48 / 3, part = blockIdx.x % 3, teams = gridDim.x / 48;
+  const long long from = part * positions / 4 / 3 * 4, size = (part + 1) * positions / 4 / 3 * 4 - from;
   long long begin = (blockIdx.x / 48 * 16ll + own) * positions + from, stride = teams * 16 * positions;
   __nanosleep(4 * blockIdx.x / gridDim.x * 3750);  // some teams read while others wait
   keep(begin, begin + size, {x}, kept);
@@ -231,9 +231,8 @@ __global__ void __launch_bounds__(kThreads, 4)
           float* d_x, float* blocks_d_group_norm, float* blocks_value4, unsigned int* arrived,
           long long units, long long samples, long long positions) {
   extern __shared__ float4 kept[];
-  const int own = blockIdx.x % 64 / 4, teams = gridDim.x / 64;
-  const long long part = blockIdx.x % 4, from = part * positions / 4 / 4 * 4,
-                  size = (part + 1) * positions / 4 / 4 * 4 - from;
+  const int own = blockIdx.x % 64 / 4, part = blockIdx.x % 4, teams = gridDim.x / 64;
+  const long long from = part * positions / 4 / 4 * 4, size = (part + 1) * positions / 4 / 4 * 4 - from;
   long long begin = (blockIdx.x / 64 * 16ll + own) * positions + from, stride = teams * 16 * positions;
   __nanosleep(4 * blockIdx.x / gridDim.x * 3750);  // some teams read while others wait
   keep(begin, begin + size, {d_group_norm, x}, kept);

@@ -524,11 +524,14 @@ class PlainWriter : public PlainValues {
     const std::string units = scalar("long long", "units");
     const std::string team = team_text();
     text.line("extern __shared__ float4 kept[];");
-    text.line("const int own = blockIdx.x % " + team + per_part() + ", teams = gridDim.x / " + team + ";");
+    const std::string parts = number_text(constants_.parts);
+    text.line("const int own = blockIdx.x % " + team + per_part() +
+              (constants_.parts > 1 ? ", part = blockIdx.x % " + parts : "") + ", teams = gridDim.x / " +
+              team + ";");
     std::string size = positions;
     if (constants_.parts > 1) {
-      text.line("const long long part = blockIdx.x % " + number_text(constants_.parts) +
-                ", from = " + part_begin("part") + ", size = " + part_begin("(part + 1)") + " - from;");
+      text.line("const long long from = " + part_begin("part") + ", size = " + part_begin("(part + 1)") +
+                " - from;");
       size = "size";
     }
     text.line("long long begin = " + per_unit("blockIdx.x / " + team) +

@@ -251,7 +251,15 @@ def _steps(plan: Plan) -> list[str]:
         line = re.sub(r", about \d.*", "", line)
         # What a finalise step hands on as it is, and totals, say nothing that its outputs do not say.
         if re.fullmatch(r" {5,}[\w.]+", line) or line.startswith(
-            ("in all", "device ", "saved by forward", "choice for ", "  * save", "    recompute", "never written")
+            (
+                "in all",
+                "device ",
+                "saved by forward",
+                "choice for ",
+                "  * save",
+                "    recompute",
+                "never written",
+            )
         ):
             continue
         if line.strip().startswith("saved for backward"):

@@ -96,7 +96,9 @@ class Kernels:
 
     def _join_constants(self) -> None:
         """Constants that all kernels of a device file have stand in front of it."""
-        for file in dict.fromkeys(kernel.texts[1][0] for kernel in self.kernels if kernel.launch["addresses"]):
+        for file in dict.fromkeys(
+            kernel.texts[1][0] for kernel in self.kernels if kernel.launch["addresses"]
+        ):
             users = [kernel for kernel in self.kernels if kernel.texts[1][0] == file]
             if len({kernel.texts[0][1] for kernel in users}) == 1:
                 for kernel in users:

@@ -123,7 +123,6 @@ __device__ inline float group_sum(float x) {
 template <int kParts>
 __device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
-#pragma unroll 1
   for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
     sum += blocks[i / kParts * channels * kParts + i % kParts];
   return warp_sum(sum);
@@ -279,7 +278,7 @@ BACKWARD = r"""
 __global__ void __launch_bounds__(kThreads, 4)
     plain(const float* group_norm_weight, const float* group_norm_bias, const float* group_norm_mean,
           const float* group_norm_rstd, const float* x, const float* d_logsumexp, const float* logsumexp,
-          float* d_group_norm_weight, float* d_group_norm_bias, float* d_x, float* blocks_d_group_norm,
+          float* d_x, float* d_group_norm_weight, float* d_group_norm_bias, float* blocks_d_group_norm,
           float* blocks_value4, unsigned int* arrived, long long samples, long long positions) {
   const int unit = blockIdx.x, own = threadIdx.x / 64, n = unit / 16, first = unit % 16 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
@@ -312,13 +311,6 @@ __global__ void __launch_bounds__(kThreads, 4)
       group_sum<4>((sum_d_group_norm_c * (float)(1.0 / positions)) * group_norm_weight[c]) * 0.25f;
   const float mean2_c =
       group_sum<4>(group_norm_weight[c] * (sum_value4_c * (float)(1.0 / positions))) * 0.25f;
-  // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (arrive(arrived + unit % 16, samples))
-    for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
-      const int c = first + i;
-      d_group_norm_weight[c] = batch_sum<1>(blocks_value4 + c, samples, 64);
-      d_group_norm_bias[c] = batch_sum<1>(blocks_d_group_norm + c, samples, 64);
-    }
   // Sweep: load x -> output d_x
   const float own_mean = __shfl_sync(~0u, mean_c, own);
   const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
@@ -331,6 +323,13 @@ __global__ void __launch_bounds__(kThreads, 4)
     const float t29 = t20 * ((t12 + t10) * 0.16666667f) * (1.0f - t10 * t10) * own_group_norm_weight;
     return t20 + (own_group_norm_rstd * (t29 - own_mean - t6 * own_group_norm_rstd * own_mean2));
   });
+  // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
+  if (arrive(arrived + unit % 16, samples))
+    for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
+      const int c = first + i;
+      d_group_norm_weight[c] = batch_sum<1>(blocks_value4 + c, samples, 64);
+      d_group_norm_bias[c] = batch_sum<1>(blocks_d_group_norm + c, samples, 64);
+    }
 }
 """
 
@@ -443,7 +442,7 @@ class Block(torch.autograd.Function):
         arrived = x.new_zeros(16, dtype=torch.int32)
         blocks_d_group_norm, blocks_value4 = x.new_empty((2, n * 64))
         arguments = [group_norm_weight, group_norm_bias, group_norm_mean, group_norm_rstd, x, d_logsumexp]
-        arguments += [saved_logsumexp, d_group_norm_weight, d_group_norm_bias, d_x, blocks_d_group_norm]
+        arguments += [saved_logsumexp, d_x, d_group_norm_weight, d_group_norm_bias, blocks_d_group_norm]
         arguments += [blocks_value4, arrived, n, h * w]
         launch("backward", n * 16, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias

@@ -104,7 +104,6 @@ __device__ inline float group_sum(float x) {
 template <int kParts>
 __device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
-#pragma unroll 1
   for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
     sum += blocks[i / kParts * channels * kParts + i % kParts];
   return warp_sum(sum);
@@ -180,9 +179,9 @@ __global__ void __launch_bounds__(kThreads, 6)
 BACKWARD = r"""
 __global__ void __launch_bounds__(kThreads, 6)
     plain(const float* d_mean, const float* group_norm_weight, const float* x_mean,
-          const float* group_norm_mean, const float* group_norm_rstd, const float* x,
-          float* d_group_norm_weight, float* d_group_norm_bias, float* d_x, float* batch_part22,
-          float* batch_part8, unsigned int* arrived, long long samples, long long positions) {
+          const float* group_norm_mean, const float* group_norm_rstd, const float* x, float* d_x,
+          float* d_group_norm_weight, float* d_group_norm_bias, float* batch_part22, float* batch_part8,
+          unsigned int* arrived, long long samples, long long positions) {
   const int unit = blockIdx.x / 3, own = blockIdx.x % 3, n = unit / 8, first = unit % 8 * 3;
   const int c = first + min((int)threadIdx.x % 32, 2);
   const long long begin = (unit * 3ll + own) * positions, end = begin + positions;
@@ -196,14 +195,6 @@ __global__ void __launch_bounds__(kThreads, 6)
     batch_part22[n * 24 + c] = part8_c * part15_c;
     batch_part8[n * 24 + c] = part8_c;
   }
-  // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (blockIdx.x % 3 == 0 && arrive(arrived + unit % 8, samples))
-    for (int i = threadIdx.x / 32; i < 3; i += kThreads / 32) {
-      const int c = first + i;
-      d_group_norm_weight[c] =
-          (batch_sum<1>(batch_part22 + c, samples, 24) / samples) * (samples * positions);
-      d_group_norm_bias[c] = (batch_sum<1>(batch_part8 + c, samples, 24) * positions);
-    }
   // Sweep: load x -> output d_x
   const float own_group_norm_mean = group_norm_mean[n * 8 + c / 3];
   const float own_group_norm_rstd = group_norm_rstd[n * 8 + c / 3];
@@ -215,6 +206,14 @@ __global__ void __launch_bounds__(kThreads, 6)
     return own_group_norm_rstd *
            (own_part9 - own_mean2 - (x - own_group_norm_mean) * own_group_norm_rstd * own_mean3);
   });
+  // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
+  if (blockIdx.x % 3 == 0 && arrive(arrived + unit % 8, samples))
+    for (int i = threadIdx.x / 32; i < 3; i += kThreads / 32) {
+      const int c = first + i;
+      d_group_norm_weight[c] =
+          (batch_sum<1>(batch_part22 + c, samples, 24) / samples) * (samples * positions);
+      d_group_norm_bias[c] = (batch_sum<1>(batch_part8 + c, samples, 24) * positions);
+    }
 }
 """
 
@@ -308,8 +307,8 @@ class Block(torch.autograd.Function):
         d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(24,), (24,)])
         arrived = x.new_zeros(8, dtype=torch.int32)
         batch_part22, batch_part8 = x.new_empty((2, n * 24))
-        arguments = [d_mean, group_norm_weight, x_mean, group_norm_mean, group_norm_rstd, x]
-        arguments += [d_group_norm_weight, d_group_norm_bias, d_x, batch_part22, batch_part8, arrived, n]
+        arguments = [d_mean, group_norm_weight, x_mean, group_norm_mean, group_norm_rstd, x, d_x]
+        arguments += [d_group_norm_weight, d_group_norm_bias, batch_part22, batch_part8, arrived, n]
         arguments += [d * h * w]
         launch("backward", n * 24, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias

@@ -116,7 +116,6 @@ __device__ inline float group_sum(float x) {
 template <int kParts>
 __device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
-#pragma unroll 1
   for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
     sum += blocks[i / kParts * channels * kParts + i % kParts];
   return warp_sum(sum);
@@ -192,9 +191,9 @@ __global__ void __launch_bounds__(kThreads, 6)
 BACKWARD = r"""
 __global__ void __launch_bounds__(kThreads, 6)
     plain(const float* d_mean, const float* group_norm_weight, const float* hardswish_mean,
-          const float* group_norm_mean, const float* group_norm_rstd, const float* x,
-          float* d_group_norm_weight, float* d_group_norm_bias, float* d_x, float* batch_part23,
-          float* batch_part9, unsigned int* arrived, long long samples, long long positions) {
+          const float* group_norm_mean, const float* group_norm_rstd, const float* x, float* d_x,
+          float* d_group_norm_weight, float* d_group_norm_bias, float* batch_part23, float* batch_part9,
+          unsigned int* arrived, long long samples, long long positions) {
   const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 4, first = unit % 4 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
   const long long begin = (unit * 4ll + own) * positions, end = begin + positions;
@@ -208,14 +207,6 @@ __global__ void __launch_bounds__(kThreads, 6)
     batch_part23[n * 16 + c] = part9_c * part16_c;
     batch_part9[n * 16 + c] = part9_c;
   }
-  // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (blockIdx.x % 4 == 0 && arrive(arrived + unit % 4, samples))
-    for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
-      const int c = first + i;
-      d_group_norm_weight[c] =
-          (batch_sum<1>(batch_part23 + c, samples, 16) / samples) * (samples * positions);
-      d_group_norm_bias[c] = batch_sum<1>(batch_part9 + c, samples, 16) * positions;
-    }
   // Sweep: load x -> output d_x
   const float own_group_norm_mean = group_norm_mean[n * 4 + c / 4];
   const float own_group_norm_rstd = group_norm_rstd[n * 4 + c / 4];
@@ -231,6 +222,14 @@ __global__ void __launch_bounds__(kThreads, 6)
     const float t23 = own_group_norm_rstd * (own_part10 - own_mean2 - t15 * own_group_norm_rstd * own_mean3);
     return t2 != 0 ? 0.0f : (t6 != 0 ? t23 : (t23 * ((t7 + x) * 0.16666667f)));
   });
+  // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
+  if (blockIdx.x % 4 == 0 && arrive(arrived + unit % 4, samples))
+    for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
+      const int c = first + i;
+      d_group_norm_weight[c] =
+          (batch_sum<1>(batch_part23 + c, samples, 16) / samples) * (samples * positions);
+      d_group_norm_bias[c] = batch_sum<1>(batch_part9 + c, samples, 16) * positions;
+    }
 }
 """
 
@@ -325,8 +324,8 @@ class Block(torch.autograd.Function):
         d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(16,), (16,)])
         arrived = x.new_zeros(4, dtype=torch.int32)
         batch_part23, batch_part9 = x.new_empty((2, n * 16))
-        arguments = [d_mean, group_norm_weight, hardswish_mean, group_norm_mean, group_norm_rstd, x]
-        arguments += [d_group_norm_weight, d_group_norm_bias, d_x, batch_part23, batch_part9, arrived, n]
+        arguments = [d_mean, group_norm_weight, hardswish_mean, group_norm_mean, group_norm_rstd, x, d_x]
+        arguments += [d_group_norm_weight, d_group_norm_bias, batch_part23, batch_part9, arrived, n]
         arguments += [d * h * w]
         launch("backward", n * 16, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias

@@ -138,7 +138,6 @@ __device__ inline float channel_sum(const float* blocks) {
 template <int kParts>
 __device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
-#pragma unroll 1
   for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
     sum += blocks[i / kParts * channels * kParts + i % kParts];
   return warp_sum(sum);
@@ -227,8 +226,8 @@ __global__ void __launch_bounds__(kThreads, 4)
 BACKWARD = r"""
 __global__ void __launch_bounds__(kThreads, 4)
     plain(const float* group_norm_weight, const float* group_norm_mean, const float* group_norm_rstd,
-          const float* d_group_norm, const float* x, float* d_group_norm_weight, float* d_group_norm_bias,
-          float* d_x, float* blocks_d_group_norm, float* blocks_value4, unsigned int* arrived,
+          const float* d_group_norm, const float* x, float* d_x, float* d_group_norm_weight,
+          float* d_group_norm_bias, float* blocks_d_group_norm, float* blocks_value4, unsigned int* arrived,
           long long units, long long samples, long long positions) {
   extern __shared__ float4 kept[];
   const int own = blockIdx.x % 64 / 4, part = blockIdx.x % 4, teams = gridDim.x / 64;
@@ -260,13 +259,6 @@ __global__ void __launch_bounds__(kThreads, 4)
         group_sum<16>((sum_d_group_norm_c * (float)(1.0 / positions)) * group_norm_weight[c]) * 0.0625f;
     const float mean2_c =
         group_sum<16>(group_norm_weight[c] * (sum_value4_c * (float)(1.0 / positions))) * 0.0625f;
-    // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-    if (blockIdx.x % 64 == 0 && arrive(arrived + units + unit % 8, samples, false))
-      for (int i = threadIdx.x / 32; i < 16; i += kThreads / 32) {
-        const int c = first + i;
-        d_group_norm_weight[c] = batch_sum<4>(blocks_value4 + c * 4, samples, 128);
-        d_group_norm_bias[c] = batch_sum<4>(blocks_d_group_norm + c * 4, samples, 128);
-      }
     // Sweep: load x, d_group_norm -> output d_x
     const float own_mean = __shfl_sync(~0u, mean_c, own);
     const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
@@ -276,6 +268,13 @@ __global__ void __launch_bounds__(kThreads, 4)
       const float t14 = ((t4 != 0 ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd * own_mean2;
       return t4 != 0 ? 0.0f : (own_group_norm_rstd * (d_group_norm * own_group_norm_weight - own_mean - t14));
     });
+    // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
+    if (blockIdx.x % 64 == 0 && arrive(arrived + units + unit % 8, samples, false))
+      for (int i = threadIdx.x / 32; i < 16; i += kThreads / 32) {
+        const int c = first + i;
+        d_group_norm_weight[c] = batch_sum<4>(blocks_value4 + c * 4, samples, 128);
+        d_group_norm_bias[c] = batch_sum<4>(blocks_d_group_norm + c * 4, samples, 128);
+      }
   }
 }
 """
@@ -379,9 +378,9 @@ class Block(torch.autograd.Function):
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         arrived = x.new_zeros(n * 8 + 8, dtype=torch.int32)
         blocks_d_group_norm, blocks_value4 = x.new_empty((2, n * 512))
-        arguments = [group_norm_weight, group_norm_mean, group_norm_rstd, d_group_norm, x]
-        arguments += [d_group_norm_weight, d_group_norm_bias, d_x, blocks_d_group_norm, blocks_value4]
-        arguments += [arrived, n * 8, n, d * h * w]
+        arguments = [group_norm_weight, group_norm_mean, group_norm_rstd, d_group_norm, x, d_x]
+        arguments += [d_group_norm_weight, d_group_norm_bias, blocks_d_group_norm, blocks_value4, arrived]
+        arguments += [n * 8, n, d * h * w]
         launch("backward", min(multiprocessors * 4 // 64, n * 8) * 64, 56320, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias
 

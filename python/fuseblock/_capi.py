@@ -215,8 +215,8 @@ class Plan:
         reuse: what is done with a convolution's result that is needed twice: by_cost, store or recompute.
         fuse: False runs one operation after the other, for comparison.
         precision: of convolutions of f32 tensors on a GPU: strict (the error of f32) or tf32.
-        plain: True for kernels on a GPU with a short text wherever there are some, for reading and export; False
-            for none of them; where they take less time unless given.
+        plain: True for kernels on a GPU with a short text wherever there are some, for reading and export,
+            False for none of them; where they take less time unless given.
 
         Raises ValueError for a mistake, NotImplementedError for what is not supported.
         """

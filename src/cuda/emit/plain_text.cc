@@ -451,9 +451,6 @@ class PlainWriter : public PlainValues {
   void write_kernel(Text& text) {
     Text steps;
     write_parameters(steps);
-    int last_finalise = -1;
-    for (int i = cut_.first; i <= cut_.last; ++i)
-      if (step(i).kind == StepKind::kFinalise) last_finalise = i;
     for (int i = cut_.first, which = 0; i <= cut_.last; ++i) {
       if (step(i).kind == StepKind::kSweep) {
         write_sweep(steps, which);
@@ -462,8 +459,8 @@ class PlainWriter : public PlainValues {
       } else {
         write_finalise(steps, i);
       }
-      if (i == last_finalise) write_batch(steps);
     }
+    write_batch(steps);  // behind the last sweep, which needs the registers
     text.open("extern \"C\" __global__ void __launch_bounds__(kThreads, " + number_text(constants_.blocks) +
               ") plain(const Arguments a) {");
     scalar("long long", "samples");

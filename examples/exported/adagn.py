@@ -10,7 +10,6 @@ Forward, 1 kernel:
       -> output saved.group_norm.mean, saved.group_norm.rstd
   4  sweep over [n,320,h,w]: load x; group_norm = (x - mean(x)) * rstd(x); mul = group_norm * add;
       add2 = mul + shift; silu = add2 * sigmoid(add2) -> output silu
-  never written to memory: group_norm, mul, add2
   kernel 1, rows: 132 blocks of 512 threads, 231 kB of shared memory each, units of 10 channels, 256 in all,
         teams of 1 blocks, 132 of them at work, of 10 steps of a warp 10 stay in shared memory for later
         sweeps
@@ -25,7 +24,6 @@ Backward, 1 kernel:
   4  sweep over [n,320,h,w]: load x, d_silu; group_norm, mul, add2, d_add2 as before;
       d_group_norm = d_add2 * add; d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
       -> output d_x
-  never written to memory: group_norm, mul, add2, d_add2, d_group_norm, value2, rstd, value
   kernel 1, rows: 132 blocks of 512 threads, 200 kB of shared memory each, units of 10 channels, 256 in all,
         teams of 1 blocks, 132 of them at work, of 10 steps of a warp 6 stay in shared memory for later
         sweeps, the others are read again, from L2

@@ -7,7 +7,6 @@ Forward, 1 kernel:
   2  finalise: rstd(x) = 1 / sqrt(squares(x) / 59400 + 1e-05);
       part9 = (channel_mean(x) - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
       mean = sum(part9) / 24 -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.x.mean
-  never written to memory: group_norm
   kernel 1, plain: 3072 blocks of 256 threads, units of 24 channels, 128 in all, 1 block a channel
 Backward, 1 kernel:
   1  finalise: part8 = d_mean / 475200; part9 = part8 * group_norm.weight; mean2 = sum(part9) / 3;
@@ -17,7 +16,6 @@ Backward, 1 kernel:
       -> output d_group_norm.weight, d_group_norm.bias
   2  sweep over [n,24,d,h,w]: load x; group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd;
       d_x = saved.group_norm.rstd * (part9 - mean2 - group_norm_hat * mean3) -> output d_x
-  never written to memory: group_norm, d_group_norm, group_norm_hat, rstd, value, value2, value4
   kernel 1, plain: 3072 blocks of 256 threads, units of 3 channels, 1024 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and d * h * w < 1000000000.
 
@@ -49,28 +47,25 @@ def get_init_inputs():
 PLAIN = r"""
 constexpr int kThreads = 256;
 
-// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
-// together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
-
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
-template <int kInputs, class Program>
+// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
+template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
-  const int vectors = (int)((end - begin) / 4);
+  const int vectors = (int)((end - begin) / 4), thread = threadIdx.x % kSharers;
   float in[kInputs];
-  for (int start = 0; start < vectors; start += kBatch * kThreads) {
+  for (int start = 0; start < vectors; start += kBatch * kSharers) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = start + b * kThreads + (int)threadIdx.x;
+        const int at = start + b * kSharers + thread;
         const float4* from = (const float4*)(inputs[k] + begin) + at;
         if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
-    __syncwarp();  // all loads have begun before the begin is used
+    __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kThreads + (int)threadIdx.x;
+      const int at = start + b * kSharers + thread;
       if (at >= vectors) break;
       for (int i = 0; i < 4; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
@@ -81,20 +76,22 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Sums over lanes, threads, neighbouring channels (one of each lane), the blocks of a channel, and these of all samples.
+// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
-__device__ inline float block_sum(float x) {
+template <int kSharers>
+__device__ inline float share_sum(float x) {
   __shared__ float sums[kThreads / 32];
   x = warp_sum(x);
   __syncthreads();
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
   __syncthreads();
-  x = sums[0];
-  for (int i = 1; i < kThreads / 32; ++i) x += sums[i];
+  const float* own = sums + threadIdx.x / kSharers * (kSharers / 32);
+  x = own[0];
+  for (int i = 1; i < kSharers / 32; ++i) x += own[i];
   return x;
 }
 template <int kChannels>
@@ -113,7 +110,7 @@ __device__ inline double batch_sum(const float* blocks, int samples, int channel
 }
 
 // Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
-// adds elements `mean` is the begin of them; where that is far from the mean, so is the variance large.
+// adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
   __device__ void add(float value) {
@@ -134,7 +131,7 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
   return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
+// Counts the blocks that come here; true in the last of them, which sees what the others have written.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
   __shared__ bool last;
   __syncthreads();
@@ -154,15 +151,15 @@ __global__ void __launch_bounds__(kThreads, 6)
           float* group_norm_mean, float* group_norm_rstd, float* x_mean, Moments* blocks_x,
           unsigned int* arrived, long long positions) {
   const int unit = blockIdx.x / 24, own = blockIdx.x % 24, n = unit, c = min((int)threadIdx.x % 32, 23);
-  const long long begin = (n * 24ll + own) * positions, end = begin + positions;
+  const long long begin = (unit * 24ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
-  sweep(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
+  sweep<kThreads>(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
     const float x = in[0];
     x_sums.add(x);
     return 0.0f;
   });
-  blocks_x[blockIdx.x] = merged(x_sums, block_sum);
+  blocks_x[blockIdx.x] = merged(x_sums, share_sum<kThreads>);
   if (!arrive(arrived + unit, 24)) return;
   const Moments x_c = blocks_x[n * 24 + c];
   const Moments group_x_c = merged(x_c, group_sum<3>);
@@ -182,12 +179,12 @@ __global__ void __launch_bounds__(kThreads, 6)
 BACKWARD = r"""
 __global__ void __launch_bounds__(kThreads, 6)
     plain(const float* d_mean, const float* group_norm_weight, const float* x_mean,
-          const float* group_norm_mean, const float* group_norm_rstd, const float* x,
-          float* d_group_norm_weight, float* d_group_norm_bias, float* d_x, float* batch_part22,
-          float* batch_part8, unsigned int* arrived, long long samples, long long positions) {
+          const float* group_norm_mean, const float* group_norm_rstd, const float* x, float* d_x,
+          float* d_group_norm_weight, float* d_group_norm_bias, float* batch_part22, float* batch_part8,
+          unsigned int* arrived, long long samples, long long positions) {
   const int unit = blockIdx.x / 3, own = blockIdx.x % 3, n = unit / 8, first = unit % 8 * 3;
   const int c = first + min((int)threadIdx.x % 32, 2);
-  const long long begin = (n * 24ll + first + own) * positions, end = begin + positions;
+  const long long begin = (unit * 3ll + own) * positions, end = begin + positions;
   const float part8_c = d_mean[n] * (float)(1.0 / (24 * positions));
   const float part9_c = part8_c * group_norm_weight[c];
   const float mean2_c = group_sum<3>(part9_c) * 0.33333334f;
@@ -198,6 +195,17 @@ __global__ void __launch_bounds__(kThreads, 6)
     batch_part22[n * 24 + c] = part8_c * part15_c;
     batch_part8[n * 24 + c] = part8_c;
   }
+  // Sweep: load x -> output d_x
+  const float own_group_norm_mean = group_norm_mean[n * 8 + c / 3];
+  const float own_group_norm_rstd = group_norm_rstd[n * 8 + c / 3];
+  const float own_part9 = __shfl_sync(~0u, part9_c, own);
+  const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
+  const float own_mean3 = __shfl_sync(~0u, mean3_c, own);
+  sweep<kThreads>(begin, end, {x}, d_x, [&](const float(&in)[1]) {
+    const float x = in[0];
+    return own_group_norm_rstd *
+           (own_part9 - own_mean2 - (x - own_group_norm_mean) * own_group_norm_rstd * own_mean3);
+  });
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
   if (blockIdx.x % 3 == 0 && arrive(arrived + unit % 8, samples))
     for (int i = threadIdx.x / 32; i < 3; i += kThreads / 32) {
@@ -206,17 +214,6 @@ __global__ void __launch_bounds__(kThreads, 6)
           (batch_sum<1>(batch_part22 + c, samples, 24) / samples) * (samples * positions);
       d_group_norm_bias[c] = (batch_sum<1>(batch_part8 + c, samples, 24) * positions);
     }
-  // Sweep: load x -> output d_x
-  const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 8 + c / 3], own);
-  const float own_group_norm_rstd = __shfl_sync(~0u, group_norm_rstd[n * 8 + c / 3], own);
-  const float own_part9 = __shfl_sync(~0u, part9_c, own);
-  const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
-  const float own_mean3 = __shfl_sync(~0u, mean3_c, own);
-  sweep(begin, end, {x}, d_x, [&](const float(&in)[1]) {
-    const float x = in[0];
-    return own_group_norm_rstd *
-           (own_part9 - own_mean2 - (x - own_group_norm_mean) * own_group_norm_rstd * own_mean3);
-  });
 }
 """
 
@@ -310,8 +307,8 @@ class Block(torch.autograd.Function):
         d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(24,), (24,)])
         arrived = x.new_zeros(8, dtype=torch.int32)
         batch_part22, batch_part8 = x.new_empty((2, n * 24))
-        arguments = [d_mean, group_norm_weight, x_mean, group_norm_mean, group_norm_rstd, x]
-        arguments += [d_group_norm_weight, d_group_norm_bias, d_x, batch_part22, batch_part8, arrived, n]
+        arguments = [d_mean, group_norm_weight, x_mean, group_norm_mean, group_norm_rstd, x, d_x]
+        arguments += [d_group_norm_weight, d_group_norm_bias, batch_part22, batch_part8, arrived, n]
         arguments += [d * h * w]
         launch("backward", n * 24, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias

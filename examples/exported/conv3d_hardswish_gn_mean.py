@@ -9,7 +9,6 @@ Forward, 1 kernel:
       mean = (channel_mean(hardswish) - mean(hardswish)) * (rstd(hardswish) * group_norm.weight) +
         group_norm.bias
       -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.hardswish.mean
-  never written to memory: hardswish, group_norm
   kernel 1, plain: 16384 blocks of 256 threads, units of 4 channels, 4096 in all, 1 block a channel
 Backward, 1 kernel:
   1  finalise: part9 = d_mean / 10933; part10 = part9 * group_norm.weight; mean2 = sum(part10) / 4;
@@ -22,7 +21,6 @@ Backward, 1 kernel:
       group_norm_hat = (hardswish - saved.group_norm.mean) * saved.group_norm.rstd;
       d_hardswish = saved.group_norm.rstd * (part10 - mean2 - group_norm_hat * mean3);
       d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6))) -> output d_x
-  never written to memory: hardswish, group_norm, d_group_norm, group_norm_hat, rstd, value ...
   kernel 1, plain: 16384 blocks of 256 threads, units of 4 channels, 4096 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w < 1000000000.
 
@@ -54,29 +52,26 @@ def get_init_inputs():
 PLAIN = r"""
 constexpr int kThreads = 256;
 
-// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
-// together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
-
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
-template <int kInputs, class Program>
+// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
+template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   const long long first = min((begin + 3) / 4 * 4, end);
-  const int vectors = (int)((end - first) / 4);
+  const int vectors = (int)((end - first) / 4), thread = threadIdx.x % kSharers;
   float in[kInputs];
-  for (int start = 0; start < vectors; start += kBatch * kThreads) {
+  for (int start = 0; start < vectors; start += kBatch * kSharers) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = start + b * kThreads + (int)threadIdx.x;
+        const int at = start + b * kSharers + thread;
         const float4* from = (const float4*)(inputs[k] + first) + at;
         if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kThreads + (int)threadIdx.x;
+      const int at = start + b * kSharers + thread;
       if (at >= vectors) break;
       for (int i = 0; i < 4; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
@@ -85,27 +80,30 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
     }
   }
-  const long long edge = (begin + threadIdx.x < first ? begin : begin + 4 * vectors) + threadIdx.x;
+  // the elements around them one by one
+  const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
   if (edge >= end) return;
   for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
   const float result = program(in);
   if (output) output[edge] = result;
 }
 
-// Sums over lanes, threads, neighbouring channels (one of each lane), the blocks of a channel, and these of all samples.
+// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
-__device__ inline float block_sum(float x) {
+template <int kSharers>
+__device__ inline float share_sum(float x) {
   __shared__ float sums[kThreads / 32];
   x = warp_sum(x);
   __syncthreads();
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
   __syncthreads();
-  x = sums[0];
-  for (int i = 1; i < kThreads / 32; ++i) x += sums[i];
+  const float* own = sums + threadIdx.x / kSharers * (kSharers / 32);
+  x = own[0];
+  for (int i = 1; i < kSharers / 32; ++i) x += own[i];
   return x;
 }
 template <int kChannels>
@@ -145,7 +143,7 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
   return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
+// Counts the blocks that come here; true in the last of them, which sees what the others have written.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
   __shared__ bool last;
   __syncthreads();
@@ -166,15 +164,15 @@ __global__ void __launch_bounds__(kThreads, 6)
           unsigned int* arrived, long long positions) {
   const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 4, first = unit % 4 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
-  const long long begin = (n * 16ll + first + own) * positions, end = begin + positions;
+  const long long begin = (unit * 4ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of hardswish for each n,c
   Moments hardswish_sums;
-  sweep(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
+  sweep<kThreads>(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
     const float x = in[0];
     hardswish_sums.add(x <= (-3.0f) ? (0.0f * x) : (x >= 3.0f ? x : (x * (x + 3.0f) * 0.16666667f)));
     return 0.0f;
   });
-  blocks_hardswish[blockIdx.x] = merged(hardswish_sums, block_sum);
+  blocks_hardswish[blockIdx.x] = merged(hardswish_sums, share_sum<kThreads>);
   if (!arrive(arrived + unit, 4)) return;
   const Moments hardswish_c = blocks_hardswish[n * 16 + c];
   const Moments group_hardswish_c = merged(hardswish_c, group_sum<4>);
@@ -193,12 +191,12 @@ __global__ void __launch_bounds__(kThreads, 6)
 BACKWARD = r"""
 __global__ void __launch_bounds__(kThreads, 6)
     plain(const float* d_mean, const float* group_norm_weight, const float* hardswish_mean,
-          const float* group_norm_mean, const float* group_norm_rstd, const float* x,
-          float* d_group_norm_weight, float* d_group_norm_bias, float* d_x, float* batch_part23,
-          float* batch_part9, unsigned int* arrived, long long samples, long long positions) {
+          const float* group_norm_mean, const float* group_norm_rstd, const float* x, float* d_x,
+          float* d_group_norm_weight, float* d_group_norm_bias, float* batch_part23, float* batch_part9,
+          unsigned int* arrived, long long samples, long long positions) {
   const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 4, first = unit % 4 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
-  const long long begin = (n * 16ll + first + own) * positions, end = begin + positions;
+  const long long begin = (unit * 4ll + own) * positions, end = begin + positions;
   const float part9_c = d_mean[n * 16 + c] * (float)(1.0 / positions);
   const float part10_c = part9_c * group_norm_weight[c];
   const float mean2_c = group_sum<4>(part10_c) * 0.25f;
@@ -209,21 +207,13 @@ __global__ void __launch_bounds__(kThreads, 6)
     batch_part23[n * 16 + c] = part9_c * part16_c;
     batch_part9[n * 16 + c] = part9_c;
   }
-  // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-  if (blockIdx.x % 4 == 0 && arrive(arrived + unit % 4, samples))
-    for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
-      const int c = first + i;
-      d_group_norm_weight[c] =
-          (batch_sum<1>(batch_part23 + c, samples, 16) / samples) * (samples * positions);
-      d_group_norm_bias[c] = batch_sum<1>(batch_part9 + c, samples, 16) * positions;
-    }
   // Sweep: load x -> output d_x
-  const float own_group_norm_mean = __shfl_sync(~0u, group_norm_mean[n * 4 + c / 4], own);
-  const float own_group_norm_rstd = __shfl_sync(~0u, group_norm_rstd[n * 4 + c / 4], own);
+  const float own_group_norm_mean = group_norm_mean[n * 4 + c / 4];
+  const float own_group_norm_rstd = group_norm_rstd[n * 4 + c / 4];
   const float own_part10 = __shfl_sync(~0u, part10_c, own);
   const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
   const float own_mean3 = __shfl_sync(~0u, mean3_c, own);
-  sweep(begin, end, {x}, d_x, [&](const float(&in)[1]) {
+  sweep<kThreads>(begin, end, {x}, d_x, [&](const float(&in)[1]) {
     const float x = in[0];
     const float t2 = x <= (-3.0f) ? 1 : 0;
     const float t6 = x >= 3.0f ? 1 : 0;
@@ -232,6 +222,14 @@ __global__ void __launch_bounds__(kThreads, 6)
     const float t23 = own_group_norm_rstd * (own_part10 - own_mean2 - t15 * own_group_norm_rstd * own_mean3);
     return t2 != 0 ? 0.0f : (t6 != 0 ? t23 : (t23 * ((t7 + x) * 0.16666667f)));
   });
+  // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
+  if (blockIdx.x % 4 == 0 && arrive(arrived + unit % 4, samples))
+    for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
+      const int c = first + i;
+      d_group_norm_weight[c] =
+          (batch_sum<1>(batch_part23 + c, samples, 16) / samples) * (samples * positions);
+      d_group_norm_bias[c] = batch_sum<1>(batch_part9 + c, samples, 16) * positions;
+    }
 }
 """
 
@@ -326,8 +324,8 @@ class Block(torch.autograd.Function):
         d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(16,), (16,)])
         arrived = x.new_zeros(4, dtype=torch.int32)
         batch_part23, batch_part9 = x.new_empty((2, n * 16))
-        arguments = [d_mean, group_norm_weight, hardswish_mean, group_norm_mean, group_norm_rstd, x]
-        arguments += [d_group_norm_weight, d_group_norm_bias, d_x, batch_part23, batch_part9, arrived, n]
+        arguments = [d_mean, group_norm_weight, hardswish_mean, group_norm_mean, group_norm_rstd, x, d_x]
+        arguments += [d_group_norm_weight, d_group_norm_bias, batch_part23, batch_part9, arrived, n]
         arguments += [d * h * w]
         launch("backward", n * 16, arguments)
         return d_x, d_group_norm_weight, d_group_norm_bias

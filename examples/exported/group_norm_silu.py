@@ -9,7 +9,6 @@ Forward, 1 kernel:
   3  sweep over [n,512,h,w]: load x;
       group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
       silu = group_norm * sigmoid(group_norm) -> output silu
-  never written to memory: group_norm
   kernel 1, rows: 128 blocks of 512 threads, 231 kB of shared memory each, units of 16 channels, 32 in all,
         teams of 16 blocks, 8 of them at work, of 16 steps of a warp 14 stay in shared memory for later
         sweeps, the others are read again, from L2
@@ -27,7 +26,6 @@ Backward, 1 kernel:
   3  sweep over [n,512,h,w]: load x, d_silu; group_norm, d_group_norm, group_norm_hat as before;
       value = d_group_norm * group_norm.weight;
       d_x = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2) -> output d_x
-  never written to memory: group_norm, d_group_norm, group_norm_hat, rstd, value, value2, value4
   kernel 1, rows: 129 blocks of 512 threads, 202 kB of shared memory each, units of 16 channels, 32 in all,
         teams of 43 blocks, 3 of them at work, of 6 steps of a warp 6 stay in shared memory for later sweeps
 The kernels take any extents along n, h, w with h * w % 256 == 0 and 16 * h * w <= multiprocessors * 24576

@@ -9,10 +9,6 @@ Forward, 1 kernel:
   2  sweep over [n,96,d,h,w]: load x; part5 = select(sqrt(sum(part2)) < 1e-12, 1e-12, sqrt(sum(part2)));
       l2_normalize = x / part5; mul = l2_normalize * 9.797958971132712; mul2 = mul * gamma;
       silu = mul2 * sigmoid(mul2) -> output silu
-  never written to memory: l2_normalize, mul, mul2
-  choice for reduction over c of x: save, the smallest estimate
-  * save
-    recompute
   kernel 1, columns: 3120 blocks of 256 threads, 54 kB of shared memory each, tiles of 128 positions with
         all 96 channels, 3120 in all, 8 threads a position, each with 4 positions and 4 channels in each of
         3 steps, what is read stays in shared memory for later sweeps
@@ -29,10 +25,6 @@ Backward, 1 kernel:
       part4, l2_normalize, mul, mul2, d_mul2, d_mul, d_l2_normalize as before;
       value3 = sqrt(saved.l2_normalize.square_sum); value4 = select(value3 < 1e-12, 1e-12, value3);
       d_x = d_l2_normalize / value4 - select(value3 < 1e-12, 0, x / value3 * (sum4 / value4)) -> output d_x
-  never written to memory: l2_normalize, mul, mul2, d_mul2, d_mul, value2, d_l2_normalize ...
-  choice for reduction over c of x: save, the smallest estimate
-  * save
-    recompute
   kernel 1, columns: 260 blocks of 256 threads, 58 kB of shared memory each, tiles of 64 positions with all
         96 channels, 6240 in all, 16 threads a position, each with 4 positions and 2 channels in each of 3
         steps, what is read stays in shared memory for later sweeps, 1 sum of each channel kept in shared

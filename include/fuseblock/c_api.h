@@ -54,6 +54,14 @@ enum {
   kFuseblockReuseRecompute = 2 /* it is computed again */
 };
 
+/* Kernels with a short text on a GPU, where there are some. */
+typedef int32_t FuseblockPlain;
+enum {
+  kFuseblockPlainByCost = 0, /* where they were measured to take less time */
+  kFuseblockPlainAlways = 1, /* for reading and for export */
+  kFuseblockPlainNever = 2
+};
+
 /* What convolutions of f32 tensors are computed in on a GPU with tensor cores. */
 typedef int32_t FuseblockPrecision;
 enum {
@@ -76,7 +84,7 @@ typedef struct FuseblockPlanOptions {
   FuseblockReuse reuse;
   int32_t unfused; /* not 0: one operation after the other, each result written to memory; for comparison */
   FuseblockPrecision precision;
-  int32_t plain; /* not 0: on a GPU kernels with a short text wherever there are some, for export */
+  FuseblockPlain plain;
 } FuseblockPlanOptions;
 
 /* Elements at `data`, `strides[i]` elements apart along axis i; both arrays have `rank` entries. Inputs are only

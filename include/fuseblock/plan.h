@@ -36,14 +36,20 @@ enum class Reuse : std::uint8_t {
 // Where a kernel on a GPU keeps what it has read until its last sweep.
 enum class KernelResidency : std::uint8_t { kByCost, kRegisters, kShared, kMemory };
 
+// Kernels with a short text, `plain` in place of `rows` and `plain_channels` in place of `columns`, where there are some.
+enum class PlainKernels : std::uint8_t {
+  kByCost,  // where they were measured to take less time
+  kAlways,  // for reading and for export
+  kNever,
+};
+
 // How kernels on a GPU divide their work, in place of the planner's choice. Plan::make throws UserError where the plan
 // has no kernel of that name, or it cannot be divided so; the message says what it can.
 struct KernelChoices {
   int team = 0;  // `rows`: thread blocks that work on one unit together; 0: by cost
   int tile = 0;  // `columns`: positions of a tile; 0: by cost
   KernelResidency residency = KernelResidency::kByCost;  // `columns`
-  // Kernels with a short text, `plain`, wherever they can take the place of `rows`: for reading and for export.
-  bool plain = false;
+  PlainKernels plain = PlainKernels::kByCost;
 
   bool operator==(const KernelChoices&) const = default;
 };

@@ -206,7 +206,7 @@ class Plan:
         reuse: str = "by_cost",
         fuse: bool = True,
         precision: str = "strict",
-        plain: bool = False,
+        plain: bool | None = None,
     ) -> Plan:
         """Makes a plan.
 
@@ -218,7 +218,8 @@ class Plan:
         reuse: what is done with a convolution's result that is needed twice: by_cost, store or recompute.
         fuse: False runs one operation after the other, for comparison.
         precision: of convolutions of f32 tensors on a GPU: strict (the error of f32) or tf32.
-        plain: kernels on a GPU with a short text wherever there are some, for reading and for export.
+        plain: True for kernels on a GPU with a short text wherever there are some, for reading and export,
+            False for none of them; where they take less time unless given.
 
         Raises ValueError for a mistake, NotImplementedError for what is not supported.
         """
@@ -231,7 +232,12 @@ class Plan:
             *(_NamedType(name.encode(), text.encode()) for name, text in given.items())
         )
         options = _Options(
-            ctypes.sizeof(_Options), threads, _REUSE[reuse], int(not fuse), _PRECISION[precision], int(plain)
+            ctypes.sizeof(_Options),
+            threads,
+            _REUSE[reuse],
+            int(not fuse),
+            _PRECISION[precision],
+            0 if plain is None else 1 if plain else 2,
         )
         handle = ctypes.c_void_p()
         _check(

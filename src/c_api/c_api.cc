@@ -149,7 +149,9 @@ fuseblock::PlanOptions read_options(const FuseblockPlanOptions* options) {
   if (given.precision != kFuseblockPrecisionStrict && given.precision != kFuseblockPrecisionTf32)
     throw UserError("options.precision: expected 0 or 1, got " + std::to_string(given.precision));
   result.precision = static_cast<fuseblock::Precision>(given.precision);
-  result.kernels.plain = given.plain != 0;
+  if (given.plain < kFuseblockPlainByCost || given.plain > kFuseblockPlainNever)
+    throw UserError("options.plain: expected 0 to 2, got " + std::to_string(given.plain));
+  result.kernels.plain = static_cast<fuseblock::PlainKernels>(given.plain);
   return result;
 }
 

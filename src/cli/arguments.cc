@@ -97,11 +97,14 @@ void read_choices(const std::vector<std::string>& texts, Reuse& reuse, KernelCho
     else if (name == "residency")
       kernels.residency = read_residency(value);
     else if (text == "plain")
-      kernels.plain = true;
+      kernels.plain = PlainKernels::kAlways;
+    else if (text == "plain=no")
+      kernels.plain = PlainKernels::kNever;
     else
       throw UserError(
-          "expected store, recompute, team=BLOCKS, tile=POSITIONS, residency=PLACE or plain, got `" + text +
-          "`");
+          "expected store, recompute, team=BLOCKS, tile=POSITIONS, residency=PLACE, plain or plain=no, got "
+          "`" +
+          text + "`");
   }
 }
 

@@ -135,8 +135,8 @@ class CommandLine {
            "--force", options.force,
            "A choice that is not left to the planner; may be repeated: store or recompute (a\n"
            "convolution's result that is needed again), team=BLOCKS (of a kernel `rows`), tile=POSITIONS\n"
-           "and residency=registers, shared or memory (of a kernel `columns`), plain (kernels with a short "
-           "text)")
+           "and residency=registers, shared or memory (of a kernel `columns`), plain or plain=no (kernels\n"
+           "with a short text)")
         ->type_name("CHOICE")
         ->allow_extra_args(false)
         ->check([](const std::string& text) { return problem_of_choice(text); });

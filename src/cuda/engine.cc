@@ -11,8 +11,10 @@ namespace fuseblock::cuda {
 
 std::unique_ptr<KernelLaunch> make_launch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu,
                                           const std::shared_ptr<const HostFunctions>& host) {
-  if (schedule.choices.plain && cut.kind == KernelKind::kRows)
+  if (cut.kind == KernelKind::kRows)
     if (auto launch = make_plain_launch(schedule, cut, gpu)) return launch;
+  if (cut.kind == KernelKind::kColumns)
+    if (auto launch = make_plain_channels_launch(schedule, cut, gpu)) return launch;
   switch (cut.kind) {
     case KernelKind::kRows: return make_rows_launch(schedule, cut, gpu);
     case KernelKind::kFinalise: return make_finalise_launch(schedule, cut);

@@ -102,8 +102,7 @@ class TrainingSplit {
   // Whether a part can be saved in place of the reductions behind it.
   bool can_save(int part) const {
     const Part& which = graph()[part];
-    if (!is_shared(part) || is_forward_output(part) || is_compared(part) || is_of_exponentials(part))
-      return false;
+    if (!is_shared(part) || is_compared(part) || is_of_exponentials(part)) return false;
     if (which.kind != PartKind::kComponent && which.kind != PartKind::kPointwise &&
         which.kind != PartKind::kContract)
       return false;
@@ -130,7 +129,8 @@ class TrainingSplit {
   }
 
   // Whether a part is of sums of exponentials of a value that backward would compute a little differently: a difference in
-  // the last place of a large exponent is one in many places of the exponential.
+  // the last place of a large exponent is one in many places of the exponential, and softmax as PyTorch has it has no such
+  // error. A logsumexp has: PyTorch, too, takes exp(x - logsumexp) of a rounded logsumexp, so that it may be saved.
   bool is_of_exponentials(int part) const {
     const Part& which = graph()[part];
     if (!device_.contracts || which.kind != PartKind::kComponent) return false;

@@ -45,6 +45,12 @@ TEST(RoundedProducts, ANormOfAProduct) {
   EXPECT_EQ(counts("mul(0.5) | group_norm(4)", "f32[2,8,12,12]"), "0 0");
 }
 
+// exp(x * y - logsumexp) takes the product that the sum of exponentials was taken of.
+TEST(RoundedProducts, ALogsumexpOfAProduct) {
+  EXPECT_EQ(counts("mul(100) | logsumexp(c)", "f32[2,12,8,8]"), "1");
+  EXPECT_EQ(counts("mul(100) | logsumexp(c)", "f32[2,12,8,8]", true), "1 1");
+}
+
 TEST(RoundedProducts, GroupsOfOneElement) {
   EXPECT_EQ(counts("group_norm(8)", "f32[2,8,12,12]", true), "0 0 0");
   const std::string alone = counts("group_norm(8)", "f32[2,8]", true);

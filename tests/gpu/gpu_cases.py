@@ -38,6 +38,7 @@ PLAIN = (
     "gpu_group_norm_twice",
     "gpu_group_norm_team",
     "gpu_large_mean",
+    "gpu_tanh_hardswish_residual_lse",
 )
 # Wishes of convolutions (FUSEBLOCK_CONV) by the case that they fit: `conv`, as other architectures have it,
 # where `conv_roll` takes the convolution; rows of the image as depths and not; several products a warpgroup;
@@ -187,7 +188,8 @@ def rows() -> list[Row]:
 def plain_rows() -> list[Row]:
     """Cases that kernels `plain` can do, by these; other layouts by those that stand in for them."""
     cases = {case.name: case for case in read_cases(ROOT / "tests" / "gpu" / "variants.cases")}
-    return [Row(cases[name], "f32", layout, plain=True) for name in PLAIN for layout in LAYOUTS]
+    found = [cases[name] for name in PLAIN] + list(read_cases(ROOT / "tests" / "gpu" / "plain.cases"))
+    return [Row(case, "f32", layout, plain=True) for case in found for layout in LAYOUTS]
 
 
 def random_rows() -> list[Row]:

@@ -220,7 +220,7 @@ def make_plan(row: Row, device: str) -> Plan:
     if "cast" in notation:
         graph = json.loads(Plan.make(notation, row.type_of("x"), others, "reference").explain_json())["graph"]
         notation = with_casts_to(graph, row.dtype)
-    plan = Plan.make(notation, row.type_of("x"), others, engine, precision=row.mode, plain=row.plain)
+    plan = Plan.make(notation, row.type_of("x"), others, engine, precision=row.mode, plain=row.plain or None)
     if device == "emulated":
         plan.device = "cpu"
     return plan

@@ -34,7 +34,7 @@ from fuseblock.export.writer import PlannedBlock, by_pytorch_text
 from torch import Tensor, nn
 
 # Every kind of kernel is in these; the others run, and compile, with FUSEBLOCK_LONG.
-EMULATED = ("conv3d_hardswish_gn_mean", "conv2d_gn_tanh_hardswish_residual_lse")
+EMULATED = ("conv3d_hardswish_gn_mean", "conv2d_gn_tanh_hardswish_residual_lse", "rms_norm_silu")
 COMPILED = ("conv3d_hardswish_gn_mean", "group_norm_silu", "rms_norm_silu")
 COMPILED_CASES = ("adagn", "group_norm_f16", "layer_norm_all", "max_pool_all_tied")
 LONG = "FUSEBLOCK_LONG" in os.environ
@@ -70,10 +70,28 @@ def test_examples_are_what_the_program_writes(problem: str) -> None:
 
 @pytest.mark.parametrize(
     ("problem", "most"),
-    [("conv3d_gn_mean", 350), ("conv3d_hardswish_gn_mean", 350), ("conv_transpose3d_relu_gn", 405)],
+    [
+        ("conv3d_gn_mean", 350),
+        ("conv3d_hardswish_gn_mean", 350),
+        ("conv_transpose3d_relu_gn", 405),
+        ("conv2d_gn_tanh_hardswish_residual_lse", 470),
+    ],
 )
 def test_files_with_plain_kernels_are_short(problem: str, most: int) -> None:
     assert len((EXAMPLES / f"{problem}.py").read_text().splitlines()) <= most
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_comments_are_those_of_the_device_files(problem: str) -> None:
+    """What is renamed in device code is not in its comments."""
+    device = "\n".join(path.read_text() for path in (CHECKOUT / "src" / "cuda" / "device").glob("*.cu*"))
+    text = (EXAMPLES / f"{problem}.py").read_text()
+    for name, code in re.findall(r'^([A-Z_]+) = r"""\n(.*?)^"""', text, re.MULTILINE | re.DOTALL):
+        if name not in ("PLAIN", "PLAIN_CHANNELS"):
+            continue
+        comments = re.findall(r"^// .*", code, re.MULTILINE)
+        assert comments
+        assert [line for line in comments if line not in device] == []
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -145,8 +163,6 @@ def test_imports_are_torch_and_the_standard_library(problem: str) -> None:
 @pytest.mark.parametrize("problem", ["group_norm_silu", "conv2d_gn_tanh_hardswish_residual_lse"])
 def test_whole_files_build(problem: str, tmp_path: Path) -> None:
     compiler = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
-    if problem != "group_norm_silu" and not LONG:
-        pytest.skip("in the long form")
     if compiler is None or shutil.which("ninja") is None:
         pytest.skip("no nvcc or no ninja here: the device code is compiled by NVRTC in test_examples_compile")
     program = (

@@ -250,7 +250,17 @@ def _steps(plan: Plan) -> list[str]:
     for line in text.splitlines()[1:]:
         line = re.sub(r", about \d.*", "", line)
         # What a finalise step hands on as it is, and totals, say nothing that its outputs do not say.
-        if re.fullmatch(r" {5,}[\w.]+", line) or line.startswith(("in all", "device ", "saved by forward")):
+        if re.fullmatch(r" {5,}[\w.]+", line) or line.startswith(
+            (
+                "in all",
+                "device ",
+                "saved by forward",
+                "choice for ",
+                "  * save",
+                "    recompute",
+                "never written",
+            )
+        ):
             continue
         if line.strip().startswith("saved for backward"):
             continue

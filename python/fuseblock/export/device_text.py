@@ -83,7 +83,10 @@ class Piece:
     def text(self, kept: set[int]) -> str:
         """What is left with these declarations, by their ids; namespaces without any are dropped."""
         text = self.whole(kept)
-        return text if self.file else _joined(text)
+        constants = re.match(r"(?:constexpr int \w+ = \w+;\n)+", text)
+        if not self.file:
+            return _joined(text)
+        return _joined(constants[0]) + text[constants.end() :] if constants else text
 
     def whole(self, kept: set[int]) -> str:
         """The same with each member and constant in a declaration of its own, as it was parsed."""

@@ -88,17 +88,25 @@ class Kernels:
                 text = text.replace("__launch_bounds__", bounds)
                 file = file.replace(".cu", f"_cluster{launch['cluster']}.cu")
             texts.append((file, text))
-        if launch["addresses"]:
-            # Constants in front of the device file, which all such kernels then have in common.
-            texts[:2] = [(texts[1][0], texts[0][1] + texts[1][1])]
         for kernel in self.kernels:
             if (kernel.texts, kernel.numbers) == (texts, numbers):
                 return kernel
         self.kernels.append(_Kernel(namespace, launch, texts, numbers))
         return self.kernels[-1]
 
+    def _join_constants(self) -> None:
+        """Constants that all kernels of a device file have stand in front of it."""
+        for file in dict.fromkeys(
+            kernel.texts[1][0] for kernel in self.kernels if kernel.launch["addresses"]
+        ):
+            users = [kernel for kernel in self.kernels if kernel.texts[1][0] == file]
+            if len({kernel.texts[0][1] for kernel in users}) == 1:
+                for kernel in users:
+                    kernel.texts[:2] = [(file, kernel.texts[0][1] + kernel.texts[1][1])]
+
     def finish(self) -> None:
         """Decides what constants decide, and takes away what the kernels do not use."""
+        self._join_constants()
         known = {
             id(kernel): fold.constants("\n".join(text for _, text in kernel.texts)) for kernel in self.kernels
         }
@@ -119,9 +127,7 @@ class Kernels:
                     users = [known[id(each)] for each in self.kernels if file in dict(each.texts)]
                     common = dict(set.intersection(*(set(each.items()) for each in users)))
                     files[file] = fold.fold(fold.with_sizes(text, elements, common), common, users)
-                    if "  const long long first = begin;\n" in files[file]:  # a second name for the same
-                        text = files[file].replace("  const long long first = begin;\n", "")
-                        files[file] = re.sub(r"\bfirst\b(?=[) +])", "begin", text)
+                    files[file] = _without_second_name(files[file], "first", "begin")
         # What is left out leaves more that nothing takes.
         while True:
             self._parse(files, emitted)
@@ -337,6 +343,17 @@ def _constant(files: Sequence[str]) -> str:
         return "PRIMITIVES" if files[0] == "types.cuh" else files[0].partition(".")[0].upper()
     stem, _, ending = files[0].partition(".")
     return stem.upper() + ("_KERNEL" if ending == "cu" else "")
+
+
+def _without_second_name(text: str, second: str, first: str) -> str:
+    """Device code that has no second name for a value that has one; comments stay as they are."""
+    line = f"  const long long {second} = {first};\n"
+    if line not in text:
+        return text
+    text = text.replace(line, "")
+    for match in reversed(list(re.finditer(rf"\b{second}\b", fold.without_comments(text)))):
+        text = text[: match.start()] + first + text[match.end() :]
+    return text
 
 
 _MEMBER = re.compile(r"^\s*[\w<> ]+[*]?\s*\b(\w+);.*\n", re.MULTILINE)

@@ -316,7 +316,8 @@ def _without_locals(texts: list[str]) -> bool:
         for match in reversed(list(_LOCAL.finditer(code))):
             end = block_end(code, match.end())
             taken = re.search(rf"\b{match[1]}\b", code[match.end() : end])
-            if not taken and not _acts(match[2], pure):
+            several = len(_split(match[2])) > 1  # names, of which others may be taken
+            if not taken and not several and not _acts(match[2], pure):
                 text = text[: match.start()] + text[match.end() :]
         text = re.sub(r"\n[ \t]*return;[ \t]*\n?\}(?=\n)", "\n}", text)
         code = without_comments(text)

@@ -1,37 +1,46 @@
-// A block works on a share: a channel of a sample, or a part of one. The blocks of a unit, the channels that a norm takes
-// together, are a team. Between sweeps each lane of every warp has one of the unit's channels. Sums have a fixed order.
+// A share is a channel of a sample, or a part of one, for a block or kSharers of its threads. Those of a unit, the channels that
+// a norm takes together, are a team. Between sweeps each lane has one of the unit's channels. Sums have a fixed order.
+
+// A vector on its way to shared memory.
+__device__ inline void copy(float4* to, const float* from) {
+  const unsigned int place = (unsigned int)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+}
 
 // Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several of a thread on the way at once; the elements around them one by one.
-template <int kInputs, class Program>
+// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
+template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
-                             float* output, const float4* kept, Program program) {
+                             float* output, float4* kept, long long next, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
-  const int vectors = (int)((end - first) / 4);
+  const int vectors = (int)((end - first) / 4), thread = threadIdx.x % kSharers;
   float in[kInputs];
-  for (int start = 0; start < vectors; start += kBatch * kThreads) {
+  if (kKept > 0) asm volatile("cp.async.wait_all;" ::: "memory");
+  for (int start = 0; start < vectors; start += kBatch * kSharers) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = start + b * kThreads + (int)threadIdx.x;
+        const int at = start + b * kSharers + thread;
         const float4* from = (const float4*)(inputs[k] + first) + at;
         if (kKept > 0 && at < kKept / kInputs) from = kept + k * (kKept / kInputs) + at;
         if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kThreads + (int)threadIdx.x;
+      const int at = start + b * kSharers + thread;
       if (at >= vectors) break;
       for (int i = 0; i < 4; ++i) {
         for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
         results[i] = program(in);
       }
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
+      if (kKept > 0 && kEdges == 0 && next >= 0 && at < kKept / kInputs)
+        for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + next + 4 * at);
     }
   }
-  if (kEdges) {
-    const long long edge = (begin + threadIdx.x < first ? begin : begin + 4 * vectors) + threadIdx.x;
+  if (kEdges) {  // the elements around them one by one
+    const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
     if (edge >= end) return;
     for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
     const float result = program(in);
@@ -39,34 +48,30 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Brings the first vectors of a share to shared memory, kKept of all inputs together, where each thread then finds its own.
+// Begins to bring the first vectors of a share to shared memory, kKept of all inputs together; each thread has its own.
 template <int kInputs>
-__device__ inline void keep(long long begin, long long end, const float* const (&inputs)[kInputs],
-                            float4* kept) {
+__device__ inline void keep(long long begin, long long end, const float* const (&from)[kInputs], float4* to) {
   const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
   for (int at = threadIdx.x; at < min((int)((end - first) / 4), kKept / kInputs); at += kThreads)
-    for (int k = 0; k < kInputs; ++k) {
-      const unsigned int to = (unsigned int)__cvta_generic_to_shared(kept + k * (kKept / kInputs) + at);
-      const float* from = inputs[k] + first + 4 * at;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-    }
-  asm volatile("cp.async.wait_all;" ::: "memory");
+    for (int k = 0; k < kInputs; ++k) copy(to + k * (kKept / kInputs) + at, from[k] + first + 4 * at);
 }
 
-// Sums over lanes, threads, neighbouring channels (one of each lane), the blocks of a channel, and these of all samples.
+// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
-__device__ inline float block_sum(float x) {
+template <int kSharers>
+__device__ inline float share_sum(float x) {
   __shared__ float sums[kThreads / 32];
   x = warp_sum(x);
   __syncthreads();
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
   __syncthreads();
-  x = sums[0];
-  for (int i = 1; i < kThreads / 32; ++i) x += sums[i];
+  const float* own = sums + threadIdx.x / kSharers * (kSharers / 32);
+  x = own[0];
+  for (int i = 1; i < kSharers / 32; ++i) x += own[i];
   return x;
 }
 template <int kChannels>
@@ -124,14 +129,14 @@ __device__ inline Moments channel_moments(const Moments* blocks) {
   return all;
 }
 
-// Counts the blocks that come here; true in the last of them, which sees what the others have written. All may `wait` for it.
+// Counts the blocks that come here; true in the last of them, which sees what the others have written.
 __device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    if (kKept > 0)
+    if (kKept > 0)  // those who wait go on when the last has come
       while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }

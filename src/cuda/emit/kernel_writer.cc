@@ -38,7 +38,9 @@ constexpr auto kDeviceNames = std::to_array<const char*>(
      "rows",    "sample_items", "sample_tiles", "segments",   "steps",       "strip_tiles", "strips",
      "team",    "team_list0",   "team_list1",   "team_list2", "team_list3",  "tiles",       "tiles_h",
      "tiles_w", "unit",         "units",        "weights",    "width",       "base",        "begin",
-     "end",     "first",        "own",          "part",       "samples"});
+     "end",     "first",        "own",          "part",       "samples",     "before",      "blocks",
+     "in",      "block",        "channels",     "next",       "size",        "stride",      "teams",
+     "from"});
 
 // Statistics that a block works out one a thread; fewer have a warp each.
 constexpr std::int64_t kManySets = 64;

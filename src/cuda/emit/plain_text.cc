@@ -9,38 +9,19 @@
 namespace fuseblock::cuda {
 namespace {
 
+// Nanoseconds by which the first and the last teams of a multiprocessor begin apart from each other, and one more.
+constexpr int kApart = 15000;
+
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
-
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (std::size_t place = text.find(from); place != std::string::npos;
-       place = text.find(from, place + to.size()))
-    text.replace(place, from.size(), to);
-}
-
-// Functions of device/functions.cuh that are the compiler's own, in float.
-std::string with_own_functions(std::string text) {
-  for (const auto& [from, to] : {std::pair("reciprocal_root(", "rsqrtf("), std::pair("exponential(", "expf("),
-                                 std::pair("logarithm(", "logf("), std::pair("absolute(", "fabsf("),
-                                 std::pair("hyperbolic_tangent(", "tanhf("),
-                                 std::pair("square_root(", "sqrtf("), std::pair("error_function(", "erff(")})
-    replace_all(text, from, to);
-  return text;
-}
-
-bool needs_functions(const std::string& program) {
-  for (const char* name :
-       {"minimum(", "maximum(", "exponential_minus_1(", "log_1_plus_exp(", "sigmoid(", "one_plus_"})
-    if (program.find(name) != std::string::npos) return true;
-  return false;
-}
 
 class PlainWriter : public PlainValues {
  public:
   PlainWriter(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants)
       : PlainValues(schedule, cut), constants_(constants) {
     result_.sweeps = sweep_count();
-    result_.together = sweep_count() > 1;
+    result_.whole = has_common();
+    result_.together = sweep_count() > 1 && !result_.whole;
     for (int i = 0; i < sweep_count(); ++i)
       result_.inputs = std::max(result_.inputs, static_cast<int>(position_inputs(i).size()));
   }
@@ -55,7 +36,7 @@ class PlainWriter : public PlainValues {
     if (needs_functions(program)) text += "constexpr int k16Bit = 0;\n";
     text += "\n" + device_file("plain.cuh");
     if (needs_functions(program)) text += "\n" + device_file("functions.cuh");
-    text += "\n" + arguments_text() + "\n" + with_functions(program);
+    text += "\n" + addresses_struct(written_) + "\n" + with_functions(program);
     result_.kernel = finish("plain", std::move(text));
     return result_;
   }
@@ -110,8 +91,9 @@ class PlainWriter : public PlainValues {
         continue;
       }
       for (int k = 0; k < (merged ? component_count(which.statistic) : 1); ++k)
-        stores.emplace_back(merged ? schedule_.statistic_slot(number, k) : statistic_slot(number),
-                            at_lane(number, k));
+        if (!merged || is_read_later(number, k))
+          stores.emplace_back(merged ? schedule_.statistic_slot(number, k) : statistic_slot(number),
+                              at_lane(number, k));
     }
     for (int output : step(i).operands) {
       const int from = slot(output).part;
@@ -120,8 +102,33 @@ class PlainWriter : public PlainValues {
     }
     write_stores(text, stores, batch_values);
   }
+  // Whether a step behind this kernel takes a component of a statistic. What joins the statistic takes all of them.
+  bool is_read_later(int number, int component) const {
+    const auto takes = [&](int other) {
+      return other == number || (part(other).kind == PartKind::kComponent &&
+                                 part(other).operands[0] == number && part(other).component == component);
+    };
+    const auto reads = [&](int input) {
+      return input >= 0 && (slot(input).part == number ? slot(input).component == component
+                                                       : slot(input).part >= 0 && takes(slot(input).part));
+    };
+    for (int i = cut_.last + 1; i < static_cast<int>(schedule_.steps.size()); ++i) {
+      const ScheduleStep& later = step(i);
+      for (const std::vector<int>* slots :
+           {&later.sweep.inputs, &later.sweep.epilogue.inputs, &later.operands})
+        if (std::any_of(slots->begin(), slots->end(), reads)) return true;
+      for (const Prologue& staged : later.sweep.staged)
+        if (std::any_of(staged.inputs.begin(), staged.inputs.end(), reads)) return true;
+      if (later.kind != StepKind::kFinalise) continue;
+      for (int each : later.parts)
+        if (std::any_of(part(each).operands.begin(), part(each).operands.end(), takes)) return true;
+    }
+    return false;
+  }
   // Where one block of a unit does it for all.
-  std::string chosen_block() const { return alone_ ? "" : "blockIdx.x % " + team_text() + " == 0 && "; }
+  std::string chosen_block() const {
+    return alone_ || result_.whole ? "" : "blockIdx.x % " + team_text() + " == 0 && ";
+  }
   void write_stores(Text& text, const std::vector<std::pair<int, std::string>>& stores,
                     const std::vector<int>& batch_values = {}) {
     if (stores.empty() && batch_values.empty()) return;
@@ -159,8 +166,17 @@ class PlainWriter : public PlainValues {
       const int input = which.inputs[at(k)];
       if (channel_names_.contains(input)) continue;
       channel_names_[input] = channel_name(input);
-      text.line("const float " + channel_names_[input] + " = __shfl_sync(~0u, " + lane_value(input) +
-                ", own);");
+      const std::string value = lane_value(input);
+      // What is the same in all lanes needs no name of its own where it has one.
+      if (is_of_unit(slot(input).part)) {
+        const bool named = value.find_first_of(" [(") == std::string::npos;
+        if (named)
+          channel_names_[input] = value;
+        else
+          text.line("const float " + channel_names_[input] + " = " + value + ";");
+        continue;
+      }
+      text.line("const float " + channel_names_[input] + " = __shfl_sync(~0u, " + value + ", own);");
     }
     std::string sums;
     std::string output = "nullptr";
@@ -179,8 +195,8 @@ class PlainWriter : public PlainValues {
       wanted.push_back(sink.step);
     }
     if (!sums.empty()) text.line(sums + ";");
-    text.open("sweep(begin, end, {" + inputs_text(i) + "}, " + output + ", " +
-              std::string(result_.together ? "kept" : "nullptr") + ", [&](const float (&in)[" +
+    text.open("sweep<" + sharers() + ">(begin, end, {" + inputs_text(i) + "}, " + output + ", " +
+              (result_.together ? "kept, " + next_text(i) : "nullptr, -1") + ", [&](const float (&in)[" +
               number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
     std::string named;
     for (int k = 0; k < static_cast<int>(position_inputs(i).size()); ++k)
@@ -192,7 +208,7 @@ class PlainWriter : public PlainValues {
         write_nested(statements, which.steps,
                      [&](int input) {
                        const int from = which.inputs[at(input)];
-                       return in_ring(from) ? names_[at(from)] : channel_names_.at(from);
+                       return in_ring(from) || is_common(from) ? names_[at(from)] : channel_names_.at(from);
                      },
                      "float", true, unique(wanted), {rounded_products(schedule_, which), true});
     std::vector<std::string> lines;
@@ -221,8 +237,15 @@ class PlainWriter : public PlainValues {
   }
   std::string inputs_text(int i) {
     std::string inputs;
-    for (int input : position_inputs(i)) inputs += (inputs.empty() ? "" : ", ") + tensor(input);
+    for (int input : position_inputs(i))
+      inputs += (inputs.empty() ? "" : ", ") + tensor(input) + (is_common(input) ? " - before" : "");
     return inputs;
+  }
+  // The share whose elements take the places of those that a sweep is done with.
+  std::string next_text(int i) const { return i + 1 == sweep_count() && !constants_.edges ? "next" : "-1"; }
+  // The threads of a share.
+  std::string sharers() const {
+    return result_.whole ? number_text(constants_.threads / cut_.unit_channels) : "kThreads";
   }
   static std::vector<std::int32_t> unique(const std::vector<std::int32_t>& steps) {
     std::vector<std::int32_t> result;
@@ -232,6 +255,18 @@ class PlainWriter : public PlainValues {
   }
   std::string sum_name(const Sink& sink) { return "sum_" + value_name(sink.part); }
 
+  // Whether a statistic is one for all channels of the unit, and in all lanes: sums of groups are in those of channels alone.
+  bool is_of_unit(int number) const {
+    const Part& which = part(number);
+    if (which.kind == PartKind::kArgument) return which.extents[1] == 1;
+    if (which.kind == PartKind::kRegroup)
+      return which.extents[1] / std::max<std::int64_t>(part(which.operands[0]).extents[1], 1) ==
+             cut_.unit_channels;
+    if (which.kind == PartKind::kMerge) return unit_sum(number) >= 0;
+    if (which.kind != PartKind::kPointwise && which.kind != PartKind::kComponent) return false;
+    return in_unit(number) && std::all_of(which.operands.begin(), which.operands.end(),
+                                          [&](int operand) { return is_of_unit(operand); });
+  }
   // A statistic that this kernel makes, at a lane's channel.
   std::string lane_value(int input) { return at_lane(slot(input).part, slot(input).component); }
   // A name for an input of sweeps that does not vary over positions.
@@ -258,6 +293,26 @@ class PlainWriter : public PlainValues {
     return cut_.unit_channels == domain_[1] ? channel : "first + " + channel;
   }
 
+  // Waits for the blocks of the team; behind the last sweep the last of them goes on alone.
+  void write_meeting(Text& text, bool last) {
+    if (result_.whole) {
+      text.line("__syncthreads();");
+      return;
+    }
+    const std::string counter = scalar("unsigned int*", "arrived") + " + " +
+                                (result_.waits == 0   ? "unit"
+                                 : result_.waits == 1 ? "unit + " + scalar("long long", "units")
+                                                      : "unit + " + number_text(result_.waits) + " * " +
+                                                            scalar("long long", "units"));
+    ++result_.waits;
+    if (last)
+      text.line("if (!arrive(" + counter + ", " + team_text() + ", false)) " +
+                (result_.together ? "continue;" : "return;"));
+    else
+      text.line("arrive(" + counter + ", " + team_text() + ", true);");
+    alone_ = last;
+  }
+
   // The statistics of all blocks of the team, at each lane's channel.
   void write_exchange(Text& text, int i) {
     if (!has_statistics(i)) return;
@@ -267,23 +322,12 @@ class PlainWriter : public PlainValues {
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
       const std::string list = "blocks_" + value_name(sink.part);
       text.line(scalar(moments ? "Moments*" : "float*", list) + "[" + block_text() + "] = " +
-                (moments ? "merged(" + value_name(sink.part) + "_sums, block_sum)"
-                         : "block_sum(" + sum_name(sink) + ")") +
+                (moments ? "merged(" + value_name(sink.part) + "_sums, share_sum<" + sharers() + ">)"
+                         : "share_sum<" + sharers() + ">(" + sum_name(sink) + ")") +
                 ";");
       result_.lists.emplace_back(list, moments ? 16 : 4);
     }
-    const std::string counter = scalar("unsigned int*", "arrived") + " + " +
-                                (result_.waits == 0   ? "unit"
-                                 : result_.waits == 1 ? "unit + " + scalar("long long", "units")
-                                                      : "unit + " + number_text(result_.waits) + " * " +
-                                                            scalar("long long", "units"));
-    ++result_.waits;
-    if (i + 1 < sweep_count())
-      text.line("arrive(" + counter + ", " + team_text() + ", true);");
-    else
-      text.line("if (!arrive(" + counter + ", " + team_text() + ", false)) " +
-                (result_.together ? "continue;" : "return;"));
-    alone_ = i + 1 == sweep_count();
+    write_meeting(text, i + 1 == sweep_count());
     for (const Sink& sink : sweep(i).sinks) {
       if (sink.kind != SinkKind::kStatistic) continue;
       const bool moments = part(sink.part).statistic == Statistic::kMoments;
@@ -291,7 +335,7 @@ class PlainWriter : public PlainValues {
       if (moments && of_unit(i)) {
         const std::string team = team_text();
         text.line("const Moments group_" + value_name(sink.part) + " = merged(threadIdx.x < " + team + " ? " +
-                  list + "[unit * " + team + " + threadIdx.x] : Moments(), block_sum);");
+                  list + "[unit * " + team + " + threadIdx.x] : Moments(), share_sum<kThreads>);");
         continue;
       }
       text.line(std::string("const ") +
@@ -348,6 +392,7 @@ class PlainWriter : public PlainValues {
   std::string team_text() const { return number_text(cut_.unit_channels * constants_.parts); }
   // The number of a block's share among all.
   std::string block_text() const {
+    if (result_.whole) return "unit * " + team_text() + " + own";
     return result_.together ? "unit * " + team_text() + " + blockIdx.x % " + team_text() : "blockIdx.x";
   }
   std::string parts_text() const { return "<" + number_text(constants_.parts) + ">("; }
@@ -404,13 +449,8 @@ class PlainWriter : public PlainValues {
   }
 
   void write_kernel(Text& text) {
-    const std::int64_t channels = cut_.unit_channels;
-    const std::int64_t units = domain_[1] / channels;
     Text steps;
     write_parameters(steps);
-    int last_finalise = -1;
-    for (int i = cut_.first; i <= cut_.last; ++i)
-      if (step(i).kind == StepKind::kFinalise) last_finalise = i;
     for (int i = cut_.first, which = 0; i <= cut_.last; ++i) {
       if (step(i).kind == StepKind::kSweep) {
         write_sweep(steps, which);
@@ -419,57 +459,95 @@ class PlainWriter : public PlainValues {
       } else {
         write_finalise(steps, i);
       }
-      if (i == last_finalise) write_batch(steps);
     }
+    write_batch(steps);  // behind the last sweep, which needs the registers
     text.open("extern \"C\" __global__ void __launch_bounds__(kThreads, " + number_text(constants_.blocks) +
               ") plain(const Arguments a) {");
-    const std::string all = number_text(channels);
-    const std::string lane = "min((int)threadIdx.x % 32, " + number_text(channels - 1) + ")";
-    const std::string positions = scalar("long long", "positions");
     scalar("long long", "samples");
-    const std::string team = team_text();
-    const std::string parts = number_text(constants_.parts);
-    std::string places = ", own = blockIdx.x % " + team + (constants_.parts == 1 ? "" : " / " + parts);
-    if (result_.together) {
-      text.line("extern __shared__ float4 kept[];");
-      text.line("__nanosleep(3 * blockIdx.x / gridDim.x * 5000);  // some teams read while others wait");
-      text.open("for (int unit = blockIdx.x / " + team + "; unit < " + scalar("long long", "units") +
-                "; unit += gridDim.x / " + team + ") {");
-      places = places.substr(2);
-    } else {
-      places = "unit = blockIdx.x / " + team + places;
-    }
-    text.line("const int " + places +
-              (units == 1 ? ", n = unit, c = " + lane + ";"
-                          : ", n = unit / " + number_text(units) + ", first = unit % " + number_text(units) +
-                                " * " + all + ";"));
-    if (units > 1) text.line("const int c = first + " + lane + ";");
-    const std::string base =
-        "(n * " + number_text(domain_[1]) + "ll + " + first_text("own") + ") * " + positions;
-    if (constants_.parts > 1) {
-      text.line("const long long base = " + base + ", part = blockIdx.x % " + parts + ";");
-      const std::string by =
-          " * " + positions + (constants_.edges ? " / " + parts : " / 4 / " + parts + " * 4");
-      text.line("const long long begin = base + part" + by + ", end = base + (part + 1)" + by + ";");
-    } else {
-      text.line("const long long begin = " + base + ", end = begin + " + positions + ";");
-    }
-    if (result_.together) text.line("keep(begin, end, {" + inputs_text(0) + "}, kept);");
+    if (result_.together)
+      open_units(text);
+    else
+      write_share(text);
     for (const std::string& line : split_lines(steps.str())) text.line(line);
     if (result_.together) text.close();
     text.close();
   }
-  std::string arguments_text() const {
-    Text text;
-    text.line("// What a launch hands over.");
-    text.open("struct Arguments {");
-    for (int number : tensors_) {
-      const std::string type = slot(number).kind == SlotKind::kStatistic ? "double" : "float";
-      text.line((is_written(number) ? "" : "const ") + type + "* " + names_[at(number)] + ";");
+  std::string per_unit(const std::string& unit) const {
+    return "(" + unit + " * " + number_text(cut_.unit_channels) + "ll + own) * a.positions";
+  }
+  // Where a part of a channel begins.
+  std::string part_begin(const std::string& part) const {
+    const std::string parts = number_text(constants_.parts);
+    return part + " * a.positions" + (constants_.edges ? " / " + parts : " / 4 / " + parts + " * 4");
+  }
+  // The sample, the channels and the lane's own one.
+  void write_channels(Text& text, const std::string& places) {
+    const std::int64_t units = domain_[1] / cut_.unit_channels;
+    const std::string lane = "min((int)threadIdx.x % 32, " + number_text(cut_.unit_channels - 1) + ")";
+    if (units == 1) {
+      text.line("const int " + places + "n = unit, c = " + lane + ";");
+      return;
     }
-    for (const auto& [type, name] : scalars_) text.line(type + " " + name + ";");
-    text.close("};");
-    return text.str();
+    text.line("const int " + places + "n = unit / " + number_text(units) + ", first = unit % " +
+              number_text(units) + " * " + number_text(cut_.unit_channels) +
+              (places.empty() ? ", c = first + " + lane : "") + ";");
+    if (!places.empty()) text.line("const int c = first + " + lane + ";");
+  }
+  // A block's only share.
+  void write_share(Text& text) {
+    const std::string positions = scalar("long long", "positions");
+    const std::string team = team_text();
+    if (result_.whole)
+      write_channels(text, "unit = blockIdx.x, own = threadIdx.x / " + sharers() + ", ");
+    else
+      write_channels(text,
+                     "unit = blockIdx.x / " + team + ", own = blockIdx.x % " + team + per_part() + ", ");
+    if (constants_.parts > 1) {
+      text.line("const long long base = " + per_unit("unit") + ", part = blockIdx.x % " +
+                number_text(constants_.parts) + ";");
+      text.line("const long long begin = base + " + part_begin("part") + ", end = base + " +
+                part_begin("(part + 1)") + ";");
+    } else {
+      text.line("const long long begin = " + per_unit("unit") + ", end = begin + " + positions + ";");
+    }
+    if (result_.whole)
+      text.line("const long long before = begin - n * " + positions +
+                ";  // of what is one for all channels");
+  }
+  std::string per_part() const { return constants_.parts == 1 ? "" : " / " + number_text(constants_.parts); }
+  // The units of a team, one after the other: while the last sweep stores, what is kept of the next comes.
+  void open_units(Text& text) {
+    const std::string positions = scalar("long long", "positions");
+    const std::string units = scalar("long long", "units");
+    const std::string team = team_text();
+    text.line("extern __shared__ float4 kept[];");
+    const std::string parts = number_text(constants_.parts);
+    text.line("const int own = blockIdx.x % " + team + per_part() +
+              (constants_.parts > 1 ? ", part = blockIdx.x % " + parts : "") + ", teams = gridDim.x / " +
+              team + ";");
+    std::string size = positions;
+    if (constants_.parts > 1) {
+      text.line("const long long from = " + part_begin("part") + ", size = " + part_begin("(part + 1)") +
+                " - from;");
+      size = "size";
+    }
+    text.line("long long begin = " + per_unit("blockIdx.x / " + team) +
+              (constants_.parts > 1 ? " + from" : "") + ", stride = teams * " +
+              number_text(cut_.unit_channels) + " * " + positions + ";");
+    text.line("__nanosleep(" + number_text(constants_.blocks) + " * blockIdx.x / gridDim.x * " +
+              number_text(kApart / constants_.blocks) + ");  // some teams read while others wait");
+    const std::string inputs = "{" + inputs_text(0) + "}";
+    if (!constants_.edges) text.line("keep(begin, begin + " + size + ", " + inputs + ", kept);");
+    text.open("for (int unit = blockIdx.x / " + team + "; unit < " + units +
+              "; unit += teams, begin += stride) {");
+    write_channels(text, "");
+    if (constants_.edges) {
+      text.line("const long long end = begin + " + size + ";");
+      text.line("keep(begin, end, " + inputs + ", kept);");
+    } else {
+      text.line("const long long end = begin + " + size + ", next = unit + teams < " + units +
+                " ? begin + stride : -1;");
+    }
   }
 
   PlainConstants constants_;

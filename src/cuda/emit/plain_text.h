@@ -23,10 +23,12 @@ struct PlainText {
   int waits = 0;          // counters of each unit, the first of `arrived`
   bool finishes = false;  // behind them one for each unit of a sample
   bool together = false;  // blocks wait for each other: all of the grid run at the same time
+  bool whole = false;     // a block has a unit, its warps shared out among the channels
 };
 
 // Whether a kernel's steps can be written so: sweeps of f32 tensors whose elements lie one behind the other, sums and
-// moments of them, units of at most a warp's channels; of what needs all units, sums over the batch.
+// moments of them, units of at most a warp's channels; of what needs all units, sums over the batch. Inputs that are one
+// for all channels are taken where a block's warps can be shared out among the channels of a unit.
 bool is_for_plain(const Schedule& schedule, const KernelCut& cut);
 
 PlainText plain_text(const Schedule& schedule, const KernelCut& cut, const PlainConstants& constants);

@@ -7,13 +7,41 @@ namespace fuseblock::cuda {
 namespace {
 
 constexpr std::int64_t kLanes = 32;
+constexpr std::int64_t kMostChannels = 8;  // of a block
+constexpr const char* kMomentsOfGroups = "moments_of_groups_moments_";
 // Of a value that stands in one line.
 constexpr std::size_t kMostLetters = 130;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
+// Replaces a word, and what follows it, wherever it stands.
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (std::size_t place = text.find(from); place != std::string::npos;) {
+    const char before = place == 0 ? ' ' : text[place - 1];
+    const bool whole = std::isalnum(static_cast<unsigned char>(before)) == 0 && before != '_';
+    if (whole) text.replace(place, from.size(), to);
+    place = text.find(from, place + (whole ? to.size() : from.size()));
+  }
+}
+
 }  // namespace
+
+std::string with_own_functions(std::string text) {
+  for (const auto& [from, to] : {std::pair("reciprocal_root(", "rsqrtf("), std::pair("exponential(", "expf("),
+                                 std::pair("logarithm(", "logf("), std::pair("absolute(", "fabsf("),
+                                 std::pair("hyperbolic_tangent(", "tanhf("),
+                                 std::pair("square_root(", "sqrtf("), std::pair("error_function(", "erff(")})
+    replace_all(text, from, to);
+  return text;
+}
+
+bool needs_functions(const std::string& program) {
+  for (const char* name :
+       {"minimum(", "maximum(", "exponential_minus_1(", "log_1_plus_exp(", "sigmoid(", "one_plus_"})
+    if (program.find(name) != std::string::npos) return true;
+  return false;
+}
 
 std::vector<std::string> split_lines(const std::string& lines) {
   std::vector<std::string> result;
@@ -28,14 +56,23 @@ std::vector<std::string> split_lines(const std::string& lines) {
 PlainValues::PlainValues(const Schedule& schedule, const KernelCut& cut) : UnitWriter(schedule, cut) {
   find_ring();
   find_unit_sums();
-  // What forward saved is called as what it is.
-  for (std::string& name : names_)
-    if (name.starts_with("saved_") && std::find(names_.begin(), names_.end(), name.substr(6)) == names_.end())
-      name = name.substr(6);
+  // What forward saved is called as what it is, and so are moments.
+  const auto rename = [&](std::string& name, const std::string& other) {
+    if (std::find(names_.begin(), names_.end(), other) == names_.end()) name = other;
+  };
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    std::string& name = names_[i];
+    const Slot& which = schedule.slots[i];
+    if (name.starts_with("saved_")) rename(name, name.substr(6));
+    if (which.kind == SlotKind::kStatistic && name.starts_with(kMomentsOfGroups))
+      rename(name, (which.component == 0 ? "group_mean_" : "group_squares_") + value_name(which.part));
+  }
 }
 
 bool PlainValues::takes() const {
   if (!single_ || cut_.kind != KernelKind::kRows || cut_.unit_channels > kLanes) return false;
+  // The warps of a block are shared out among the channels that have common inputs.
+  if (has_common() && kMostChannels % cut_.unit_channels != 0) return false;
   for (int i = 0; i < sweep_count(); ++i)
     if (!takes_sweep(i)) return false;
   for (int i = cut_.first; i <= cut_.last; ++i)
@@ -50,13 +87,31 @@ std::vector<int> PlainValues::position_inputs(int i) const {
   for (int input : ring_)
     if (std::find(sweep(i).inputs.begin(), sweep(i).inputs.end(), input) != sweep(i).inputs.end())
       result.push_back(input);
+  for (int input : sweep(i).inputs)
+    if (is_common(input) && std::find(result.begin(), result.end(), input) == result.end())
+      result.push_back(input);
   return result;
 }
 
-bool PlainValues::is_dense(int number) const {
-  return slot(number).extents == domain_ && layout_of(schedule_, slot(number)) == Layout::kContiguous &&
+bool PlainValues::is_common(int number) const {
+  Extents common = domain_;
+  common[1] = 1;
+  return domain_[1] != 1 && slot(number).extents == common && is_direct(number) && is_f32(number);
+}
+
+bool PlainValues::has_common() const {
+  for (int i = 0; i < sweep_count(); ++i)
+    for (int input : sweep(i).inputs)
+      if (is_common(input)) return true;
+  return false;
+}
+
+bool PlainValues::is_f32(int number) const {
+  return layout_of(schedule_, slot(number)) == Layout::kContiguous &&
          slot(number).kind != SlotKind::kStatistic && element_type(number) == DType::kF32;
 }
+
+bool PlainValues::is_dense(int number) const { return slot(number).extents == domain_ && is_f32(number); }
 
 bool PlainValues::is_small(int number) const {
   const Extents& extents = slot(number).extents;
@@ -68,7 +123,8 @@ bool PlainValues::takes_sweep(int i) const {
   const Sweep& which = sweep(i);
   if (which.source >= 0 || !which.epilogue.sinks.empty() || position_inputs(i).empty()) return false;
   for (int input : which.inputs)
-    if (in_ring(input) ? !is_dense(input) : is_direct(input) || !is_small(input)) return false;
+    if (in_ring(input) ? !is_dense(input) : is_direct(input) ? !is_common(input) : !is_small(input))
+      return false;
   int stores = 0;
   for (const Sink& sink : which.sinks) {
     if (sink.kind == SinkKind::kStore) {
@@ -80,7 +136,7 @@ bool PlainValues::takes_sweep(int i) const {
     }
   }
   // Later sweeps read what the first keeps.
-  return stores <= 1 && (i == 0 || position_inputs(i) == position_inputs(0));
+  return stores <= 1 && (i == 0 || has_common() || position_inputs(i) == position_inputs(0));
 }
 
 bool PlainValues::takes_local(int number) const {
@@ -206,6 +262,20 @@ int PlainValues::uses(int number) const {
       count += static_cast<int>(std::count_if(step(i).operands.begin(), step(i).operands.end(), takes));
   }
   return count + (cut_.later[at(number)] ? 2 : 0);
+}
+
+std::string PlainValues::addresses_struct(const std::vector<int>& written) const {
+  Text text;
+  text.line("// What a launch hands over.");
+  text.open("struct Arguments {");
+  for (int number : tensors_) {
+    const bool is_written = std::find(written.begin(), written.end(), number) != written.end();
+    const std::string type = slot(number).kind == SlotKind::kStatistic ? "double" : "float";
+    text.line((is_written ? "" : "const ") + type + "* " + names_[at(number)] + ";");
+  }
+  for (const auto& [type, name] : scalars_) text.line(type + " " + name + ";");
+  text.close("};");
+  return text.str();
 }
 
 std::string bare(const std::string& value) {

@@ -10,6 +10,10 @@ namespace fuseblock::cuda {
 // Of a value that stands inside another.
 constexpr std::size_t kMostInside = 120;
 
+// A program that calls the compiler's own functions, in float, where those of device/functions.cuh are nothing else.
+std::string with_own_functions(std::string text);
+// Whether it calls others of that file.
+bool needs_functions(const std::string& program);
 std::vector<std::string> split_lines(const std::string& lines);
 // A value without the brackets around all of it.
 std::string bare(const std::string& value);
@@ -26,7 +30,12 @@ class PlainValues : public UnitWriter {
  protected:
   // The inputs of a sweep's program that vary over positions, slots; always in the same order.
   std::vector<int> position_inputs(int i) const;
+  // Whether an input is one for all channels of a sample.
+  bool is_common(int number) const;
+  bool has_common() const;
   bool is_dense(int number) const;
+  // Whether a tensor is one of contiguous f32 elements.
+  bool is_f32(int number) const;
   // Whether a tensor that does not vary over positions can be indexed by n and c.
   bool is_small(int number) const;
   // A name for a part, once.
@@ -43,6 +52,9 @@ class PlainValues : public UnitWriter {
   std::string group_sum_text(int number);
   // How often the value of a formula is taken: by parts, outputs, sums over the batch and sweeps, which count twice.
   int uses(int number) const;
+
+  // Arguments with the addresses of tensors, of which the slots `written` can be written to, and the scalars.
+  std::string addresses_struct(const std::vector<int>& written) const;
 
   std::map<int, std::string> inside_;  // values that stand where they are taken, by parts
 

@@ -47,6 +47,16 @@ bool asks_for_rounding(const Schedule& schedule, const Sweep& sweep, int input) 
   return is_exact(schedule.graph, slot.part);
 }
 
+bool is_sum_of_exponentials(const Schedule& schedule, int input) {
+  if (input < 0) return false;
+  const Slot& slot = schedule.slots[at(input)];
+  if (slot.part < 0) return false;
+  const Part& part = schedule.graph[slot.part];
+  const Part& whole = part.kind == PartKind::kComponent ? schedule.graph[part.operands[0]] : part;
+  return (whole.kind == PartKind::kReduce || whole.kind == PartKind::kMerge) &&
+         whole.statistic == Statistic::kExpSum;
+}
+
 }  // namespace
 
 std::vector<bool> rounded_products(const Schedule& schedule, const Sweep& sweep) {
@@ -59,10 +69,20 @@ std::vector<bool> rounded_products(const Schedule& schedule, const Sweep& sweep)
     const Statistic statistic = schedule.graph[sink.part].statistic;
     if (statistic == Statistic::kMoments || statistic == Statistic::kExpSum) round(sink.step);
   }
+  // Of exponentials, by step: what is made of a sum of them, such as a logsumexp, is one.
+  std::vector<bool> made_of_sum(sweep.steps.size(), false);
+  for (std::size_t i = 0; i < sweep.steps.size(); ++i) {
+    const Formula::Step& step = sweep.steps[i];
+    if (step.primitive == Primitive::kInput)
+      made_of_sum[i] = is_sum_of_exponentials(schedule, sweep.inputs[at(step.input)]);
+    else if (step.primitive != Primitive::kExp)
+      for (std::int32_t operand : {step.a, step.b, step.c})
+        made_of_sum[i] = made_of_sum[i] || (operand >= 0 && made_of_sum[at(operand)]);
+  }
   const auto is_statistic = [&](std::int32_t step) {
     const Formula::Step& which = sweep.steps[at(step)];
-    return which.primitive == Primitive::kInput &&
-           asks_for_rounding(schedule, sweep, sweep.inputs[at(which.input)]);
+    return made_of_sum[at(step)] || (which.primitive == Primitive::kInput &&
+                                     asks_for_rounding(schedule, sweep, sweep.inputs[at(which.input)]));
   };
   for (const Formula::Step& step : sweep.steps) {
     if (step.primitive != Primitive::kSub) continue;

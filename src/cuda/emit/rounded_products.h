@@ -15,7 +15,7 @@ namespace fuseblock::cuda {
 
 // By step of the sweep's program. Rounded are products
 //   - of which moments or sums of exponentials are taken, and
-//   - whose difference from such a statistic, or from the largest or smallest, is taken. A mean out of a sum counts where it
+//   - whose difference from such a statistic, or from the largest or smallest, or from a logsumexp is taken. A mean out of a sum counts where it
 //     is one for each element; one over more elements has an error of its own, and only the gradients of norms subtract
 //     it, which nothing makes large.
 std::vector<bool> rounded_products(const Schedule& schedule, const Sweep& sweep);

@@ -152,6 +152,9 @@ std::unique_ptr<KernelLaunch> make_finalise_launch(const Schedule& schedule, con
 // Sweeps with reductions over channels, tile by tile.
 std::unique_ptr<KernelLaunch> make_columns_launch(const Schedule& schedule, const KernelCut& cut,
                                                   const Gpu& gpu);
+// The same by a kernel with a short text; null where there is none for these steps, or the schedule's choices are others.
+std::unique_ptr<KernelLaunch> make_plain_channels_launch(const Schedule& schedule, const KernelCut& cut,
+                                                         const Gpu& gpu);
 // A sweep over a convolution; see launch/conv.h.
 std::unique_ptr<KernelLaunch> make_conv_launch(const Schedule& schedule, const KernelCut& cut,
                                                const Gpu& gpu);
@@ -168,10 +171,10 @@ std::unique_ptr<KernelLaunch> make_host_call(const Schedule& schedule, const Ker
 // Sweeps unit by unit; see launch/rows.h.
 std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut,
                                                const Gpu& gpu);
-// The same by a kernel with a short text; null where there is none for these steps.
+// The same by a kernel with a short text; null where there is none for these steps, or the schedule's choices are others.
 std::unique_ptr<KernelLaunch> make_plain_launch(const Schedule& schedule, const KernelCut& cut,
                                                 const Gpu& gpu);
-// The same over channels_last tensors; see launch/slices.h. That of `rows` where no slice fits.
+// Sweeps unit by unit over channels_last tensors; see launch/slices.h. That of `rows` where no slice fits.
 std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const KernelCut& cut,
                                                  const Gpu& gpu);
 

@@ -9,8 +9,21 @@
 namespace fuseblock::cuda {
 namespace {
 
-// Elements in whose time a block begins and ends its share, and the time of one that is read again from L2.
-constexpr std::int64_t kShareElements = 2000;
+// Blocks of a multiprocessor: of kernels with one sweep, which registers limit; with units in blocks, which are bound by
+// arithmetic; with several sweeps, whose blocks wait for each other and leave the memory to others meanwhile.
+constexpr int kOnceBlocks = 6;
+constexpr int kWholeBlocks = 4;
+constexpr int kTogetherBlocks = 4;
+// Bytes of shared memory that a block has beside what it keeps, or less.
+constexpr int kOwnShared = 2048;
+// Elements in whose time the blocks of a multiprocessor begin and end their shares, and the time of one that is read again
+// from L2.
+constexpr double kRoundElements = 6000;
+// Units of a multiprocessor for which plans have the kernel by themselves where a block has one: on an H200 64 in all were
+// faster than `rows`, 38 were not.
+constexpr double kWorthUnits = 0.45;
+// Positions that are worth a block's threads.
+constexpr std::int64_t kWorthPositions = 256;
 constexpr double kAgainTime = 0.4;
 // Elements that are worth a block of their own.
 constexpr std::int64_t kLeastShare = 4096;
@@ -25,27 +38,29 @@ class PlainLaunch : public KernelLaunch {
       : schedule_(schedule), cut_(cut), gpu_(gpu), rows_(make_rows_launch(schedule, cut, gpu)) {
     for (int i = cut.first; i <= cut.last; ++i)
       if (schedule.steps[at(i)].kind == StepKind::kSweep) domain_ = schedule.steps[at(i)].sweep.domain;
-    const PlainText trial = plain_text(schedule, cut, {});
-    if (trial.together) {
-      // Blocks that wait for each other leave the memory to others, which need room beside them.
-      constants_ = {.threads = 256, .blocks = 3};
-      const int bytes = gpu.architecture->shared_bytes_multiprocessor / constants_.blocks - 2048;
-      constants_.kept = bytes / 16 / 64 * 64;
-    } else {
-      constants_ = {.threads = 256, .blocks = 6};
-    }
     units_ = domain_[0] * domain_[1] / cut.unit_channels;
     positions_ = domain_[2] * domain_[3] * domain_[4];
-    text_ = trial;
-    parts_ = divide();
-    constants_.parts = static_cast<int>(parts_);
+    text_ = plain_text(schedule, cut, {});
+    constants_ = divide();
+    parts_ = constants_.parts;
     constants_.edges = positions_ % 4 != 0;
     text_ = plain_text(schedule, cut, constants_);
     kernel_.emplace(source_of(text_.kernel, schedule), shared_bytes());
   }
 
-  // Whether the blocks of a team can all run at once.
-  bool fits() const { return !text_.together || cut_.unit_channels <= blocks_at_once(); }
+  // Whether the blocks of a team can all run at once. What is one for all channels is read in vectors as theirs are.
+  bool fits() const {
+    if (text_.whole) return !constants_.edges;
+    return !text_.together || cut_.unit_channels <= blocks_at_once();
+  }
+
+  // Whether it takes less time than `rows`. With one sweep it does, since its blocks wait for none and many are at work
+  // on a multiprocessor; where channels have inputs in common it reads these once for all of a unit. Else teams of
+  // `rows`, which begin their next unit before the last is ended, are faster forward, and about as fast backward.
+  bool is_faster() const {
+    const bool many = static_cast<double>(units_) >= kWorthUnits * gpu_.multiprocessors;
+    return positions_ >= kWorthPositions && (text_.whole ? many : text_.sweeps == 1 && has_finalise());
+  }
 
   std::vector<jit::KernelSource> sources() const override { return {kernel_->source()}; }
 
@@ -57,7 +72,15 @@ class PlainLaunch : public KernelLaunch {
     kernel.numbers = {
         {"unit_channels", cut_.unit_channels}, {"units", units_}, {"parts", parts_}, {"team", team()}};
     kernel.division = {"units of " + std::to_string(cut_.unit_channels) + " channels of a sample, " +
-                       std::to_string(units_) + " in all, " + counted(parts_, "block") + " a channel"};
+                       std::to_string(units_) + " in all, " +
+                       (text_.whole ? "a block each" : counted(parts_, "block") + " a channel")};
+    kernel.chosen = chosen();
+    if (schedule_.choices.plain == PlainKernels::kByCost)
+      kernel.division.push_back("in place of rows: " + kernel.chosen);
+    if (text_.whole && text_.sweeps > 1) {
+      kernel.residency = "memory";
+      kernel.again_bytes = bytes_read_again(schedule_, cut_);
+    }
     if (!text_.together) return {kernel};
     const std::int64_t share = quotient_up(positions_, 4 * parts_);
     const std::int64_t again = std::max<std::int64_t>(share - kept_vectors(), 0);
@@ -92,15 +115,17 @@ class PlainLaunch : public KernelLaunch {
     const std::string blocks = "multiprocessors * " + number(constants.blocks);
     const std::string team = number(cut_.unit_channels * constants.parts);
     const std::string shares = "n * " + number(domain_[1] * constants.parts);
-    LaunchDescription result = {
-        .source = source_of(text.kernel, schedule_),
-        .tensors = text.kernel.tensors,
-        .addresses = true,
-        .domain = domain_,
-        .blocks = text.together ? "min(" + blocks + " // " + team + ", " + units + ") * " + team : shares,
-        .threads = static_cast<unsigned int>(constants.threads),
-        .shared_bytes = constants.kept * 16,
-        .cooperative = text.together ? "True" : "False"};
+    LaunchDescription result = {.source = source_of(text.kernel, schedule_),
+                                .tensors = text.kernel.tensors,
+                                .addresses = true,
+                                .domain = domain_,
+                                .blocks = text.whole ? units
+                                          : text.together
+                                              ? "min(" + blocks + " // " + team + ", " + units + ") * " + team
+                                              : shares,
+                                .threads = static_cast<unsigned int>(constants.threads),
+                                .shared_bytes = constants.kept * 16,
+                                .cooperative = text.together ? "True" : "False"};
     const std::map<std::string, std::string> texts = {
         {"units", units}, {"positions", "d * h * w"}, {"samples", "n"}};
     for (const std::string& name : text.kernel.scalars) {
@@ -144,9 +169,24 @@ class PlainLaunch : public KernelLaunch {
   }
 
  private:
+  // A program alone, without statistics, is left to `rows`.
+  bool has_finalise() const {
+    for (int i = cut_.first; i <= cut_.last; ++i)
+      if (schedule_.steps[at(i)].kind == StepKind::kFinalise) return true;
+    return false;
+  }
+
+  // Why it is there, in words.
+  std::string chosen() const {
+    if (schedule_.choices.plain == PlainKernels::kAlways) return "asked for";
+    return text_.whole ? "what is one for all channels is read once for a unit"
+                       : "of one sweep, so that no block waits for another";
+  }
+
   std::int64_t blocks_at_once() const { return std::int64_t{gpu_.multiprocessors} * constants_.blocks; }
   std::int64_t team() const { return cut_.unit_channels * parts_; }
   std::int64_t grid() const {
+    if (text_.whole) return units_;
     return text_.together ? std::max<std::int64_t>(std::min(blocks_at_once() / team(), units_), 1) * team()
                           : units_ * team();
   }
@@ -155,27 +195,34 @@ class PlainLaunch : public KernelLaunch {
   int shared_bytes() const { return constants_.kept * 16; }
 
   // The parts of a channel: as many as make enough blocks, or the least time where teams go from unit to unit.
-  std::int64_t divide() const {
-    const std::int64_t blocks = blocks_at_once();
+  PlainConstants divide() const {
     const std::int64_t worth = positions_ / kLeastShare;
-    if (!text_.together)
-      return std::max<std::int64_t>(
-          std::min(blocks / std::max<std::int64_t>(units_ * cut_.unit_channels, 1), worth), 1);
-    std::int64_t best = 1;
-    double least = 0;
-    for (std::int64_t parts = 1;
-         parts <= std::max<std::int64_t>(std::min(blocks / cut_.unit_channels, worth), 1); ++parts) {
-      const std::int64_t teams = std::max<std::int64_t>(blocks / (cut_.unit_channels * parts), 1);
-      const double share = static_cast<double>(positions_) / static_cast<double>(parts);
-      const double again = std::max(share - 4.0 * static_cast<double>(kept_vectors()), 0.0);
-      const auto rounds = static_cast<double>(quotient_up(units_, teams));
-      const double time = rounds * (share + kAgainTime * again + static_cast<double>(kShareElements));
-      if (parts == 1 || time < least) {
-        best = parts;
-        least = time;
-      }
+    if (text_.whole) return {.blocks = kWholeBlocks};
+    if (!text_.together) {
+      PlainConstants once = {.blocks = kOnceBlocks};
+      const std::int64_t blocks = std::int64_t{gpu_.multiprocessors} * once.blocks;
+      const std::int64_t channels = std::max<std::int64_t>(units_ * cut_.unit_channels, 1);
+      once.parts = static_cast<int>(std::max<std::int64_t>(std::min(blocks / channels, worth), 1));
+      return once;
     }
+    PlainConstants constants = {.blocks = kTogetherBlocks};
+    const int bytes = gpu_.architecture->shared_bytes_multiprocessor / constants.blocks - kOwnShared;
+    constants.kept = bytes / 16 / 64 * 64;
+    const std::int64_t most =
+        std::min(std::int64_t{gpu_.multiprocessors} * constants.blocks / cut_.unit_channels, worth);
+    PlainConstants best = constants;
+    for (constants.parts = 2; constants.parts <= most; ++constants.parts)
+      if (estimate(constants) < estimate(best)) best = constants;
     return best;
+  }
+  // In the time of an element of a multiprocessor.
+  double estimate(const PlainConstants& constants) const {
+    const std::int64_t blocks = std::int64_t{gpu_.multiprocessors} * constants.blocks;
+    const std::int64_t teams = std::max<std::int64_t>(blocks / (cut_.unit_channels * constants.parts), 1);
+    const double share = static_cast<double>(positions_) / constants.parts;
+    const double again = std::max(share - 4.0 * constants.kept / text_.inputs, 0.0);
+    const auto rounds = static_cast<double>(quotient_up(units_, teams));
+    return rounds * (constants.blocks * (share + kAgainTime * again) + kRoundElements);
   }
 
   // Whether this run's tensors are dense, and those over positions aligned to vectors.
@@ -184,7 +231,8 @@ class PlainLaunch : public KernelLaunch {
       const Slot& slot = schedule_.slots[at(number)];
       const SlotView& view = views[at(number)];
       if (slot.kind == SlotKind::kStatistic) return true;
-      const bool aligned = slot.extents != domain_ || reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+      const bool aligned =
+          !over_positions(slot.extents) || reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
       return aligned && view.strides == dense_strides(slot.extents);
     });
   }
@@ -208,9 +256,13 @@ class PlainLaunch : public KernelLaunch {
 
 std::unique_ptr<KernelLaunch> make_plain_launch(const Schedule& schedule, const KernelCut& cut,
                                                 const Gpu& gpu) {
+  const bool by_cost = schedule.choices.plain == PlainKernels::kByCost;
+  if (schedule.choices.plain == PlainKernels::kNever) return nullptr;
+  // A size of teams is one for `rows`.
+  if (by_cost && schedule.choices.team > 0) return nullptr;
   if (!is_for_plain(schedule, cut)) return nullptr;
   auto launch = std::make_unique<PlainLaunch>(schedule, cut, gpu);
-  if (!launch->fits()) return nullptr;
+  if (!launch->fits() || (by_cost && !launch->is_faster())) return nullptr;
   return launch;
 }
 

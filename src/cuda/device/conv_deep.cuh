@@ -337,31 +337,30 @@ __device__ inline void multiply_tile(const Tile& tile, Shared& shared, unsigned 
 }
 
 // The same in strict mode: the sums of kTogether taps are added when they are done, beside the products of
-// the other consumer. Taps of fewer than four steps are too short to hide that, and some go together; all of
-// them hold their slots of the ring.
-constexpr int kSixSteps = kChunkSteps > 3 ? 1 : 6 / kChunkSteps;
-constexpr int kTogether = kSixSteps < kStages ? kSixSteps : kStages - 1;
+// the other consumer. Taps of fewer than four steps are too short to hide that, and some go together, six
+// steps at most: the more products between two roundings, the more is cut off.
+constexpr int kTogether = kChunkSteps > 3 ? 1 : 6 / kChunkSteps;
 
 __device__ inline void multiply_tile_rounding(const Tile& tile, Shared& shared, unsigned int images,
                                               unsigned int weights, Progress& progress,
                                               float (&sums)[kSums]) {
   float some[kSums] = {};
   for_taps(tile, shared, images, weights, progress, [&](unsigned int slot, unsigned int image, int tap) {
+    const bool begins = tap % kTogether == 0, last = tap + 1 == kPlaneTaps;
     warpgroup::hold(some);
     warpgroup::begin();
-    multiply_tap(slot, image, tap % kTogether > 0, some);
+    multiply_tap(slot, image, !begins, some);
     warpgroup::commit();
-    const bool last = tap + 1 == kPlaneTaps;
+    if (!begins) {
+      // The products of the tap before are done.
+      warpgroup::wait(1);
+      warpgroup::hold(some);
+      release(shared, progress.slot.before(), progress.staged, false);
+    }
     if ((tap + 1) % kTogether != 0 && !last) return;
     warpgroup::wait(0);
     warpgroup::hold(some);
     release(shared, progress.slot, progress.staged, last);
-    Slot before = progress.slot;
-#pragma unroll 1
-    for (int i = tap % kTogether; i > 0; --i) {
-      before = before.before();
-      release(shared, before, progress.staged, false);
-    }
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums[i] += some[i];
   });

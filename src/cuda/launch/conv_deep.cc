@@ -103,7 +103,7 @@ double depth_clocks(const ConvDeepConstants& constants, const ConvWideWork& work
 
 // Taps whose products are added rounded at once in strict mode, as device/conv_deep.cuh has it.
 int taps_together(const ConvDeepConstants& constants) {
-  return std::min(constants.chunk_steps > 3 ? 1 : 6 / constants.chunk_steps, constants.stages - 1);
+  return constants.chunk_steps > 3 ? 1 : 6 / constants.chunk_steps;
 }
 
 // Clocks of a multiprocessor for all tiles. What is behind shared memory gives about 24 bytes a clock. The

@@ -416,7 +416,8 @@ TEST(CudaKernels, ConvolutionsThatRoll) {
     EXPECT_LE(bytes * constants.blocks, gpu.architecture->shared_bytes_multiprocessor) << each.block;
     const auto tiles = conv_roll_tiles(constants, work.conv);
     const ConvSum form = constants.folded ? folded(work.conv) : work.conv;
-    EXPECT_GE(tiles[0] * constants.threads / 2 * constants.rows, form.out[1] * constants.width) << each.block;
+    EXPECT_GE(tiles[0] * constants.threads / 2 * constants.products(), form.out[1] * constants.width)
+        << each.block;
     EXPECT_GE(tiles[1] * constants.width, form.out[2]) << each.block;
     EXPECT_GE(tiles[2] * constants.depths, form.out[0]) << each.block;
     EXPECT_LE(constants.width, 512);

@@ -102,7 +102,7 @@ TEST(ConvWishes, ReadsWhatItWrites) {
   const std::string text =
       "roll=0,fold=1,deep=1,groups=2,columns=128,threads=256,blocks=2,rows=4,products=8,beside=2,stages=1,"
       "promote=4,down=0,"
-      "width=30,depths=11,chunk=2,ring=3,images=3,taps=3,strip=32,tile=1x8x30";
+      "width=30,depths=11,rounds=8,chunk=2,ring=3,images=3,taps=3,strip=32,tile=1x8x30";
   EXPECT_EQ(ConvWishes::parse(text).text(), text);
   EXPECT_FALSE(ConvWishes().any());
 }

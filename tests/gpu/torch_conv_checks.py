@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,8 +70,13 @@ def conv_precision_switches(device: str) -> Fields:
 
 @check()
 def conv_strict_is_close(device: str) -> Fields:
-    """In strict mode within atol = rtol = 1e-5 of PyTorch with TF32 off, for five seeds."""
+    """In strict mode within atol = rtol = 1e-5 of PyTorch with TF32 off, for five seeds, half that of f64.
+
+    PyTorch's convolutions are those that its switches choose by default: the deterministic one of the
+    transposed convolution is by itself up to 1e-5 from float64, for which there would be nothing left.
+    """
     needs_gpu(device)
+    torch.backends.cudnn.deterministic = False
     modules = {
         (16, 3, 24, 32, 32): nn.Conv3dGnMean(3, 24, 3, 8),
         (4, 64, 16, 16, 16): nn.ConvTranspose3dReluGn(64, 128, 3, 8),
@@ -88,7 +94,9 @@ def conv_strict_is_close(device: str) -> Fields:
             ours = module(x)
             with pytorch_operators():
                 theirs = module(x)
+                exact = copy.deepcopy(module).double()(x.double())
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(ours.double(), exact, atol=5e-6, rtol=5e-6)
     return None
 
 

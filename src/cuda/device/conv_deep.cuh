@@ -11,8 +11,8 @@
 // through a run without a stop; consumers meet where a span begins and ends.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
-// cut sums off instead of rounding them: there the products of a row of the filter are summed by themselves
-// and added rounded.
+// cut sums off instead of rounding them: there the products of a tap, or of some taps of a small chunk, are
+// summed by themselves, and added rounded.
 //
 // A lane has of its warp's 16 channels two, and all positions of a quarter. Statistics of each channel are
 // kept by each thread over all tiles of a span (a sample with a block of channels); then merged lane by lane
@@ -21,8 +21,8 @@
 // neighbouring positions.
 //
 // Before this stand device/conv_deep_tile.cuh and device/conv_deep_input.cuh, the products of warpgroups,
-// Shared and device/conv_sums.cuh; behind it the program of the sweep, the finalise steps and
-// `finish_sample`, which calls them; last the kernel, device/conv_deep.cu.
+// Shared, device/conv_sums.cuh and device/conv_runs.cuh; behind it the program of the sweep, the finalise
+// steps and `finish_sample`, which calls them; last the kernel, device/conv_deep.cu.
 
 __device__ void finish_sample(const Arguments& a, const Unit& unit);
 
@@ -48,14 +48,8 @@ __device__ inline bool has_channel(int block, int channel) {
   return kGroupOut % kBlockChannels == 0 || channel < channels_of(block);
 }
 
-// The blocks that have tiles of a span.
-__device__ inline int first_block(const Arguments& a, int span) { return block_of(a, span * (int)a.tiles); }
-__device__ inline int last_block(const Arguments& a, int span) {
-  return block_of(a, (span + 1) * (int)a.tiles - 1);
-}
-
-// Begins the products of one tap. `weights` and `image` are places in shared memory; without `keep` the sums
-// begin at 0.
+// Begins the products of one tap. `weights` and `image` are places in shared memory; in strict mode the sums
+// begin at 0 without `keep`.
 __device__ inline void multiply_tap(unsigned int weights, unsigned int image, bool keep,
                                     float (&sums)[kSums]) {
   auto step = [&](int k, int part_of_weights, int part_of_image, bool keep_sums) {
@@ -174,76 +168,16 @@ __device__ inline void begin_span(const Arguments& a, const Unit& unit, int span
   Consumers::sync();
 }
 
-// The statistics of a span's runs, of one channel by kMergers neighbouring threads: each takes every
-// kMergers-th run, some at once, since they come from afar.
-constexpr int kMergers = kConsumers / kBlockChannels;
-
-template <class Sums>
-__device__ inline Sums merge_runs(const Arguments& a, int span) {
-  constexpr int kAtOnce = 8;
-  const int c = (int)threadIdx.x / kMergers, end = last_block(a, span);
-  Sums total;
-  total.clear();
-#pragma unroll 1
-  for (int run = first_block(a, span) + (int)threadIdx.x % kMergers; run <= end; run += kMergers * kAtOnce) {
-    Sums some[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i)
-      some[i] = read_of_other_block(a.list0 + (min(run + i * kMergers, end) + span) * kBlockChannels + c);
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i)
-      if (run + i * kMergers <= end) total.merge(some[i]);
-  }
-#pragma unroll
-  for (int distance = 1; distance < kMergers; distance *= 2) total.merge(from_lane_at(total, distance));
-  return total;
-}
-
 // Merges the block's statistics of a span, and those of the whole sample where it is the last to come.
 template <class Sweep>
 __device__ inline void end_span(const Arguments& a, const Unit& unit, int span, Shared& shared,
                                 const typename Sweep::Kept (&kept)[2], int count) {
-  typedef typename Sweep::Sums Sums;
-  const int channels = channels_of(channel_block_of(span));
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
-    Sums total = kept[e].whole(count);
-#pragma unroll
-    for (int distance = 1; distance < 4; distance *= 2) {
-      const Sums other = from_lane_at(total, distance);
-      total.merge(other);
-    }
+    const typename Sweep::Sums total = merge_lanes_at<1, 4>(kept[e].whole(count));
     if (threadIdx.x % 4 == 0) shared.list0[warpgroup_column()][channel_of(e)] = total;
   }
-  Consumers::sync();
-  // Runs have their places in the order of blocks and spans.
-  for (int c = (int)threadIdx.x; c < channels; c += kConsumers) {
-    Sums total = shared.list0[0][c];
-#pragma unroll 1
-    for (int i = 1; i < kGroupsN; ++i) total.merge(shared.list0[i][c]);
-    a.list0[((int)blockIdx.x + span) * kBlockChannels + c] = total;
-  }
-  __threadfence();
-  Consumers::sync();
-  __shared__ bool last;
-  const int spans = unit.n * kChannelBlocks;
-  if (threadIdx.x == 0) {
-    int runs = 0;
-    for (int i = 0; i < kChannelBlocks; ++i) runs += last_block(a, spans + i) - first_block(a, spans + i) + 1;
-    last = atomicAdd(a.arrived + unit.n, 1u) == (unsigned int)runs - 1;
-  }
-  Consumers::sync();
-  if (!last) return;
-  __threadfence();
-#pragma unroll 1
-  for (int block = 0; block < kChannelBlocks; ++block) {
-    const Sums total = merge_runs<Sums>(a, spans + block);
-    const int c = (int)threadIdx.x / kMergers;
-    if (c < channels_of(block) && threadIdx.x % kMergers == 0)
-      unit.values->totals0[first_channel_of(block) + c] = total;
-  }
-  Consumers::sync();
-  finish_sample(a, unit);
+  if (join_runs<Consumers>(a, unit, span, shared.list0)) finish_sample(a, unit);
 }
 
 // Calls `each` for all that is staged of a tile, one after the other: chunk and depth of the filter.
@@ -352,53 +286,84 @@ struct Progress {
   Staged staged;
 };
 
-// The products of a tile into `sums`.
-__device__ inline void multiply_tile(const Tile& tile, Shared& shared, unsigned int images,
-                                     unsigned int weights, Progress& progress, float (&sums)[kSums]) {
-  const int ring = warpgroup_row();
-  float some[kSums] = {};
-  float(&taken)[kSums] = kMode == kStrict ? some : sums;
-  bool begun = false;  // there was a tap of this tile before
+// Nobody reads the weights of a tap any more, and with its plane's last tap the input: by each warp of those
+// who did.
+__device__ inline void release(Shared& shared, const Slot& slot, const Staged& staged, bool last_of_plane) {
+  if (threadIdx.x % 32 != 0) return;
+  arrivals::arrive(&shared.empty[warpgroup_row()][slot.number]);
+  if (last_of_plane) arrivals::arrive(&shared.taken[staged.number]);
+}
+
+// Calls `each` for all taps of a tile, with the places of the tap's weights and input in shared memory once
+// they are there.
+template <class Each>
+__device__ inline void for_taps(const Tile& tile, Shared& shared, unsigned int images, unsigned int weights,
+                                Progress& progress, const Each& each) {
   for_stages(tile, [&](int, int) {
-    const Staged staged = progress.staged;
-    arrivals::wait(&shared.staged[staged.number], staged.phase);
+    const unsigned int image = images + progress.staged.number * kUnits;
+    arrivals::wait(&shared.staged[progress.staged.number], progress.staged.phase);
 #pragma unroll 1
-    for (int row = 0; row < kFilterH; ++row) {
+    for (int row = 0; row < kFilterH; ++row)
 #pragma unroll 1
       for (int column = 0; column < kFilterW; ++column) {
         const Slot slot = progress.slot;
-        arrivals::wait(&shared.full[ring][slot.number], slot.phase);
-        warpgroup::hold(taken);
-        warpgroup::begin();
-        multiply_tap(weights + slot.number * kSlotUnits,
-                     images + staged.number * kUnits + row * kDilationH * kPitch + column * kDilationW,
-                     column > 0, taken);
-        warpgroup::commit();
-        // The products of the tap before are done.
-        warpgroup::wait(1);
-        warpgroup::hold(taken);
-        if (threadIdx.x % 32 == 0 && begun) {
-          arrivals::arrive(&shared.empty[ring][slot.before().number]);
-          if (row == 0 && column == 0) arrivals::arrive(&shared.taken[staged.before().number]);
-        }
-        begun = true;
+        arrivals::wait(&shared.full[warpgroup_row()][slot.number], slot.phase);
+        each(weights + slot.number * kSlotUnits, image + row * kDilationH * kPitch + column * kDilationW,
+             row * kFilterW + column);
         progress.slot = slot.next();
       }
-      if constexpr (kMode == kStrict) {
-        warpgroup::wait(0);
-        warpgroup::hold(some);
-#pragma unroll
-        for (int i = 0; i < kSums; ++i) sums[i] += some[i];
-      }
-    }
-    progress.staged = staged.next();
+    progress.staged = progress.staged.next();
+  });
+}
+
+// The products of a tile into `sums`; those of two taps are under way.
+__device__ inline void multiply_tile(const Tile& tile, Shared& shared, unsigned int images,
+                                     unsigned int weights, Progress& progress, float (&sums)[kSums]) {
+  bool begun = false;  // there was a tap of this tile before
+  for_taps(tile, shared, images, weights, progress, [&](unsigned int slot, unsigned int image, int tap) {
+    warpgroup::hold(sums);
+    warpgroup::begin();
+    multiply_tap(slot, image, true, sums);
+    warpgroup::commit();
+    // The products of the tap before are done.
+    warpgroup::wait(1);
+    warpgroup::hold(sums);
+    if (begun) release(shared, progress.slot.before(), progress.staged.before(), tap == 0);
+    begun = true;
   });
   warpgroup::wait(0);
-  warpgroup::hold(taken);
-  if (threadIdx.x % 32 == 0) {
-    arrivals::arrive(&shared.empty[ring][progress.slot.before().number]);
-    arrivals::arrive(&shared.taken[progress.staged.before().number]);
-  }
+  warpgroup::hold(sums);
+  release(shared, progress.slot.before(), progress.staged.before(), true);
+}
+
+// The same in strict mode: the sums of kTogether taps are added when they are done, beside the products of
+// the other consumer. Taps of fewer than four steps are too short to hide that, and some go together, six
+// steps at most: the more products between two roundings, the more is cut off.
+constexpr int kTogether = kChunkSteps > 3 ? 1 : 6 / kChunkSteps;
+
+__device__ inline void multiply_tile_rounding(const Tile& tile, Shared& shared, unsigned int images,
+                                              unsigned int weights, Progress& progress,
+                                              float (&sums)[kSums]) {
+  float some[kSums] = {};
+  for_taps(tile, shared, images, weights, progress, [&](unsigned int slot, unsigned int image, int tap) {
+    const bool begins = tap % kTogether == 0, last = tap + 1 == kPlaneTaps;
+    warpgroup::hold(some);
+    warpgroup::begin();
+    multiply_tap(slot, image, !begins, some);
+    warpgroup::commit();
+    if (!begins) {
+      // The products of the tap before are done.
+      warpgroup::wait(1);
+      warpgroup::hold(some);
+      release(shared, progress.slot.before(), progress.staged, false);
+    }
+    if ((tap + 1) % kTogether != 0 && !last) return;
+    warpgroup::wait(0);
+    warpgroup::hold(some);
+    release(shared, progress.slot, progress.staged, last);
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) sums[i] += some[i];
+  });
 }
 
 // The products of tiles `first` to `end` of a span, and their sums' way through the program. By the
@@ -422,7 +387,10 @@ __device__ inline void consume(const Arguments& a, const Unit& unit, int first, 
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums[i] = bias[i / 2 % 2];
     }
-    multiply_tile(tile, shared, images, weights, progress, sums);
+    if constexpr (kMode == kStrict)
+      multiply_tile_rounding(tile, shared, images, weights, progress, sums);
+    else
+      multiply_tile(tile, shared, images, weights, progress, sums);
     take_sums<Sweep>(a, unit, tile, shared, sums, kept, count);
   }
 }

@@ -13,9 +13,9 @@
 // channels), in shared memory between tiles; then merged lane by lane and warp by warp, and run by run of the
 // sample by the block that comes last, in an order that depends on the shapes and the grid alone.
 //
-// Before this stand device/conv_wide_tile.cuh, device/conv_wide_mma.cuh, Shared and device/conv_sums.cuh;
-// behind it the program of the sweep, the finalise steps and `finish_sample`, which calls them; last the
-// kernel, device/conv_wide.cu.
+// Before this stand device/conv_wide_tile.cuh, device/conv_wide_mma.cuh, Shared, device/conv_sums.cuh and
+// device/conv_runs.cuh; behind it the program of the sweep, the finalise steps and `finish_sample`, which
+// calls them; last the kernel, device/conv_wide.cu.
 
 __device__ void finish_sample(const Arguments& a, const Unit& unit);
 
@@ -38,19 +38,6 @@ __device__ inline void find_rows(const Arguments& a, const Tile& tile, unsigned 
 __device__ inline unsigned int column_offset() {
   const int lane = (int)threadIdx.x % 32;
   return (lane / 8 % 2 * kBlockChannels + warp_column() * kNTiles * 8 + lane / 16 * 8 + lane % 8) * 16;
-}
-
-// A block's run of tiles is [run_begin(b), run_begin(b + 1)).
-__device__ inline int run_begin(const Arguments& a, int block) {
-  return (int)((long long)block * a.items / gridDim.x);
-}
-__device__ inline int block_of(const Arguments& a, int tile) {
-  return (int)((((long long)tile + 1) * gridDim.x - 1) / a.items);
-}
-// The blocks that have tiles of a span.
-__device__ inline int first_block(const Arguments& a, int span) { return block_of(a, span * (int)a.tiles); }
-__device__ inline int last_block(const Arguments& a, int span) {
-  return block_of(a, (span + 1) * (int)a.tiles - 1);
 }
 
 // The program and the sinks, for the sums of a tile.
@@ -119,50 +106,12 @@ __device__ inline void begin_span(const Arguments& a, const Unit& unit, int span
 // Merges the block's statistics of a span, and those of the whole sample where it is the last to come.
 template <class Sweep>
 __device__ inline void end_span(const Arguments& a, const Unit& unit, int span, Shared& shared, int count) {
-  typedef typename Sweep::Sums Sums;
-  const int channels = channels_of(channel_block_of(span));
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) {
-    Sums total = shared.kept0[e][threadIdx.x].whole(count);
-#pragma unroll
-    for (int distance = 4; distance < 32; distance *= 2) {
-      const Sums other = from_lane_at(total, distance);
-      total.merge(other);
-    }
+    const typename Sweep::Sums total = merge_lanes_at<4, 32>(shared.kept0[e][threadIdx.x].whole(count));
     if (threadIdx.x % 32 < 4) shared.list0[warp_row()][channel_of(e)] = total;
   }
-  __syncthreads();
-  // Runs have their places in the order of blocks and spans.
-  for (int c = (int)threadIdx.x; c < channels; c += kThreads) {
-    Sums total = shared.list0[0][c];
-#pragma unroll 1
-    for (int i = 1; i < kWarpsM; ++i) total.merge(shared.list0[i][c]);
-    a.list0[((int)blockIdx.x + span) * kBlockChannels + c] = total;
-  }
-  __threadfence();
-  __syncthreads();
-  __shared__ bool last;
-  const int spans = unit.n * kChannelBlocks;
-  if (threadIdx.x == 0) {
-    int runs = 0;
-    for (int i = 0; i < kChannelBlocks; ++i) runs += last_block(a, spans + i) - first_block(a, spans + i) + 1;
-    last = atomicAdd(a.arrived + unit.n, 1u) == (unsigned int)runs - 1;
-  }
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
-#pragma unroll 1
-  for (int block = 0; block < kChannelBlocks; ++block)
-    for (int c = (int)threadIdx.x; c < channels_of(block); c += kThreads) {
-      Sums total;
-      total.clear();
-#pragma unroll 1
-      for (int i = first_block(a, spans + block); i <= last_block(a, spans + block); ++i)
-        total.merge(read_of_other_block(a.list0 + (i + spans + block) * kBlockChannels + c));
-      unit.values->totals0[first_channel_of(block) + c] = total;
-    }
-  __syncthreads();
-  finish_sample(a, unit);
+  if (join_runs<Block>(a, unit, span, shared.list0)) finish_sample(a, unit);
 }
 
 // All tiles of a block's run. `image` has room for the staged input of two chunks, `ring` for kStages stages

@@ -4,7 +4,7 @@
 //
 // kMode says what is multiplied: f32 elements rounded to tf32 (as they are staged); f32 elements as the sum
 // of two tf32 numbers each, of whose four products three count (strict); bf16 or f16 elements. Tensor cores
-// cut sums off instead of rounding them: in strict mode the sums of a stage are added to others, which are
+// cut sums off instead of rounding them: in strict mode the sums of a tap are added to others, which are
 // rounded.
 
 __device__ inline void add_products(float (&sums)[4], const unsigned int (&a)[4], unsigned int b0,
@@ -58,29 +58,32 @@ __device__ inline void multiply_step(const unsigned int (&rows)[kMTiles], unsign
   }
 }
 
-__device__ inline void multiply_steps(const unsigned int (&rows)[kMTiles], unsigned int image,
-                                      unsigned int columns, float (&sums)[kMTiles][kNTiles][4]) {
+// The steps of one tap of a stage.
+__device__ inline void multiply_tap(const unsigned int (&rows)[kMTiles], unsigned int image,
+                                    unsigned int columns, int tap, float (&sums)[kMTiles][kNTiles][4]) {
 #pragma unroll
-  for (int step = 0; step < kStageSteps; ++step) {
-    const int tap = step / kChunkSteps, depth = step % kChunkSteps;
+  for (int depth = 0; depth < kChunkSteps; ++depth)
     multiply_step(rows, image + (tap * kDilationW + depth * 2 * kQuad) * 16,
-                  columns + step * 2 * kBlockChannels * 16, sums);
-  }
+                  columns + (tap * kChunkSteps + depth) * 2 * kBlockChannels * 16, sums);
 }
 
 // All steps of a stage.
 __device__ inline void multiply(const unsigned int (&rows)[kMTiles], unsigned int image, unsigned int columns,
                                 float (&sums)[kMTiles][kNTiles][4]) {
-  if constexpr (kMode == kStrict) {
-    float some[kMTiles][kNTiles][4] = {};
-    multiply_steps(rows, image, columns, some);
+  constexpr int kTogether = kMode == kStrict ? 1 : kRowTaps;  // registers are for the sums of one tap there
+#pragma unroll kTogether
+  for (int tap = 0; tap < kRowTaps; ++tap) {
+    if constexpr (kMode == kStrict) {
+      float some[kMTiles][kNTiles][4] = {};
+      multiply_tap(rows, image, columns, tap, some);
 #pragma unroll
-    for (int m = 0; m < kMTiles; ++m)
+      for (int m = 0; m < kMTiles; ++m)
 #pragma unroll
-      for (int n = 0; n < kNTiles; ++n)
+        for (int n = 0; n < kNTiles; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums[m][n][i] += some[m][n][i];
-  } else {
-    multiply_steps(rows, image, columns, sums);
+          for (int i = 0; i < 4; ++i) sums[m][n][i] += some[m][n][i];
+    } else {
+      multiply_tap(rows, image, columns, tap, sums);
+    }
   }
 }

@@ -53,6 +53,14 @@ __device__ inline Tile tile_of(const Arguments& a, int number) {
   return tile;
 }
 
+// A block's run of tiles is [run_begin(b), run_begin(b + 1)).
+__device__ inline int run_begin(const Arguments& a, int block) {
+  return (int)((long long)block * a.items / gridDim.x);
+}
+__device__ inline int block_of(const Arguments& a, int tile) {
+  return (int)((((long long)tile + 1) * gridDim.x - 1) / a.items);
+}
+
 // A position of a tile in the result, and its place in the staged input, in cells.
 struct Site {
   int d, h, w;

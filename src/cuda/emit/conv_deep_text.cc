@@ -47,7 +47,8 @@ class ConvDeepWriter : ConvSweepWriter {
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + input.str() +
             "\n" + device_file("conv_deep_tile.cuh") + "\n" + device_file("conv_deep_input.cuh") + "\n" +
             values.str();
-    for (const char* file : {"conv_sums.cuh", "conv_deep.cuh"}) text += "\n" + device_file(file);
+    for (const char* file : {"conv_sums.cuh", "conv_runs.cuh", "conv_deep.cuh"})
+      text += "\n" + device_file(file);
     text += "\n" + programs.str() + "\n" + device_file("conv_deep.cu");
     ConvWideText result;
     result.kernel = finish("conv_deep", std::move(text));

@@ -42,10 +42,10 @@ class ConvRollWriter : ConvSweepWriter {
                              "mma.cuh", "warpgroup.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
-            "\n" + device_file("conv_roll_tile.cuh") + "\n" +
-            device_file(constants_.windows ? "conv_roll_windows.cuh" : "conv_roll_rows.cuh") + "\n" +
+            "\n" + device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
             device_file("conv_roll_weights.cuh") + "\n" + values.str();
-    for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh", "conv_roll.cuh"})
+    for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh",
+                             constants_.rounds > 1 ? "conv_roll_rounds.cuh" : "conv_roll.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + programs.str() + "\n" + device_file("conv_roll.cu");
     ConvText result;
@@ -57,6 +57,11 @@ class ConvRollWriter : ConvSweepWriter {
   }
 
  private:
+  const char* staging_file() const {
+    if (constants_.rounds > 1) return "conv_roll_pieces.cuh";
+    return constants_.windows ? "conv_roll_windows.cuh" : "conv_roll_rows.cuh";
+  }
+
   std::vector<std::pair<std::string, std::string>> constants(bool tail) const {
     const ConvRollConstants& c = constants_;
     std::vector<std::pair<std::string, std::string>> result = {
@@ -68,7 +73,7 @@ class ConvRollWriter : ConvSweepWriter {
         {"kInChannels", number_text(conv_.in_channels)},
         {"kChannels", number_text(conv_.channels)},
         {"kUnitChannels", "kChannels"},
-        {"kTiles", number_text(c.rows)},
+        {"kTiles", number_text(c.products())},
         {"kMTiles", "1"},
         {"kNTiles", number_text(columns_)},
         {"kRows", "2 * kMTiles"},
@@ -86,6 +91,7 @@ class ConvRollWriter : ConvSweepWriter {
         {"kSharedBegin", number_text(c.stage_bytes)},
         {"kTail", tail ? "1" : "0"},
         {"k16Bit", functions_text(constants_.mode)}};
+    if (c.rounds > 1) result.emplace_back("kRounds", number_text(c.rounds));
     add_window(result, form_.geometry);
     return result;
   }

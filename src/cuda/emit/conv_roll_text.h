@@ -11,6 +11,7 @@ struct ConvRollConstants {
   int threads = 256;                    // warpgroups of 128
   int blocks = 1;                       // a multiprocessor
   int rows = 1;                         // products of 64 positions that a warpgroup has at once
+  int rounds = 1;                       // or one after the other, where filters have one depth
   bool folded = false;                  // rows of the image are depths
   int width = 1;                        // columns of a band
   std::array<int, 3> pack = {1, 1, 4};  // elements of a row of 16 bytes, by channels, rows and columns
@@ -19,6 +20,8 @@ struct ConvRollConstants {
   int vector = 1;                       // of which so many are read at once
   int depths = 1;                       // of a segment
   int stage_bytes = 0;                  // of two planes
+
+  int products() const { return rows * rounds; }  // of a warpgroup in a strip
 };
 
 // What `shared_bytes` counts here are the statistics and the weights.

@@ -66,7 +66,8 @@ class ConvWideWriter : ConvSweepWriter {
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + input.str();
     for (const char* file : {"conv_wide_tile.cuh", "conv_wide_mma.cuh"}) text += "\n" + device_file(file);
     text += "\n" + values.str();
-    for (const char* file : {"conv_sums.cuh", "conv_wide.cuh"}) text += "\n" + device_file(file);
+    for (const char* file : {"conv_sums.cuh", "conv_runs.cuh", "conv_wide.cuh"})
+      text += "\n" + device_file(file);
     text += "\n" + programs.str() + "\n" + device_file("conv_wide.cu");
     ConvWideText result;
     result.kernel = finish("conv_wide", std::move(text));

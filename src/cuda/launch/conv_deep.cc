@@ -101,6 +101,11 @@ double depth_clocks(const ConvDeepConstants& constants, const ConvWideWork& work
          (std::max(columns / 2, read) + kOverlap * std::min(columns / 2, read));
 }
 
+// Taps whose products are added rounded at once in strict mode, as device/conv_deep.cuh has it.
+int taps_together(const ConvDeepConstants& constants) {
+  return constants.chunk_steps > 3 ? 1 : 6 / constants.chunk_steps;
+}
+
 // Clocks of a multiprocessor for all tiles. What is behind shared memory gives about 24 bytes a clock. The
 // program runs alone, and so do the sums of strict mode that are added up; what a tap takes beside its
 // products is what an H200 took longer for taps of half as many channels.
@@ -120,7 +125,7 @@ double cost_of(const ConvDeepConstants& constants, const ConvWideWork& work, con
                          (kItem + kLoad * item_registers(constants, work));
   double tile = std::max({tensor, copied / kMemoryRate, staging}) + taps * kTap + program_clocks(constants);
   if (constants.mode == ConvMode::kStrict)
-    tile += taps / static_cast<double>(work.conv.geometry.filter[2]) * (kPromote + constants.columns);
+    tile += taps / taps_together(constants) * (kPromote + constants.columns);
   if (constants.stages < 5) tile *= constants.stages == 3 ? 1.05 : 1.01;
   if (constants.images < 3) tile *= 1.015;
   return tile * static_cast<double>(ceil_div(conv_deep_tiles(constants, work, 1).all(), gpu.multiprocessors));

@@ -80,7 +80,7 @@ std::unique_ptr<Variant> conv_roll_variant(const Schedule& schedule, const Kerne
   variant->blocks = constants.blocks;
   variant->vector = constants.vector;
   variant->tiles = tiles[0] * tiles[1] * tiles[2];
-  variant->division = "strips of " + std::to_string(constants.threads / 2 * constants.rows) +
+  variant->division = "strips of " + std::to_string(constants.threads / 2 * constants.products()) +
                       " positions and " + counted(constants.depths, constants.folded ? "row" : "depth");
   variant->of_item = conv_roll_item(constants, work.conv);
   variant->numbers = extents_of(constants.folded ? folded(work.conv) : work.conv);
@@ -223,6 +223,7 @@ class ConvLaunch : public KernelLaunch {
     if (rolls && !conv_rolls(gpu_, work_)) return nullptr;
     ConvWork work = work_;
     work.wishes = ConvWishes::parse(tuned->division);
+    if (!work.wishes.rounds) work.wishes.rounds = 1;
     try {
       auto variant =
           rolls ? conv_roll_variant(schedule_, cut_, gpu_, work) : conv_variant(schedule_, cut_, gpu_, work);

@@ -1,6 +1,8 @@
 #include "cuda/launch/conv_roll.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace fuseblock::cuda {
 namespace {
@@ -17,6 +19,10 @@ constexpr int kRegisters = 65536;  // of a multiprocessor
 // Of a block, and products of a warpgroup, to choose among.
 constexpr std::array<int, 4> kThreads = {128, 256, 384, 512};
 constexpr std::array<int, 3> kRows = {1, 2, 4};
+// One after the other in a strip, where filters have one depth.
+constexpr std::array<int, 4> kRounds = {1, 4, 8, 16};
+// Output channels from which on an H200 was faster with rounds; nobody has measured fewer.
+constexpr std::int64_t kRoundsChannels = 57;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -42,7 +48,7 @@ std::int64_t pitch_of(const ConvRollConstants& constants, const ConvSum& conv) {
 }
 
 std::int64_t strip_of(const ConvRollConstants& constants) {
-  return std::int64_t{constants.threads} / kWarpgroup * constants.rows * kProductRows;
+  return std::int64_t{constants.threads} / kWarpgroup * constants.products() * kProductRows;
 }
 
 // Rows of 16 bytes of one staged plane.
@@ -55,7 +61,7 @@ std::int64_t stage_rows(const ConvRollConstants& constants, const ConvSum& conv)
   return chunks.c * of_chunk;
 }
 
-// What a thread fetches at a time for a plane, and how often.
+// What a thread fetches at a time for a plane, or beside a round of one, and how often.
 struct Fetches {
   std::int64_t number;
   int registers, instructions;
@@ -63,8 +69,8 @@ struct Fetches {
 
 Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
   if (!constants.windows)
-    return {ceil_div(stage_rows(constants, work.conv), constants.threads), 6,
-            12 + 2 * 16 / work.element_bytes};
+    return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
+            (constants.rounds > 1 ? 30 : 12) + 2 * 16 / work.element_bytes};
   const Chunks chunks = chunks_of(work.conv, constants.pack);
   const std::int64_t pitch = pitch_of(constants, work.conv);
   const std::int64_t rows = (strip_of(constants) + pitch - 2) / pitch + 1 +
@@ -90,20 +96,35 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
   const double elements = constants.rows * 4 * static_cast<double>(ceil_div(work.conv.channels, 8));
   const double warps = warpgroups * constants.blocks;
   const auto planes = static_cast<double>(constants.depths + work.conv.geometry.filter[0] - 1);
-  const double strip = (kStripInstructions + kStripFetch * static_cast<double>(fetches.number)) / planes;
-  const double issue =
-      warpgroups * (kPlaneInstructions + strip + static_cast<double>(fetches.number) * fetches.instructions +
-                    elements * (work.over_channels ? 30 : 10));
+  const double strip = kStripInstructions + kStripFetch * static_cast<double>(fetches.number);
+  if (constants.rounds > 1) {
+    // Of a round; warpgroups wait for each other behind all rounds alone.
+    constexpr double kRoundLatency = 400;
+    const double rows =
+        static_cast<double>(stage_rows(constants, work.conv)) / constants.threads / constants.rounds;
+    const double issue = warpgroups * (kPlaneInstructions + rows * fetches.instructions +
+                                       elements * (work.over_channels ? 24 : 7));
+    constexpr double kOverlap = 0.15;  // what is left of the smaller of both
+    const double products = constants.blocks * tensor;
+    const double instructions = constants.blocks * issue * (warps + kHalf) / warps;
+    const double all = std::max(products, instructions) + kOverlap * std::min(products, instructions);
+    return constants.rounds * std::max(all, (tensor + issue) / warpgroups + kRoundLatency) + strip + kLatency;
+  }
+  const double issue = warpgroups * (kPlaneInstructions + strip / planes +
+                                     static_cast<double>(fetches.number) * fetches.instructions +
+                                     elements * (work.over_channels ? 30 : 10));
   return std::max({constants.blocks * tensor, constants.blocks * issue * (warps + kHalf) / warps,
                    tensor + issue + kLatency});
 }
 
 int registers_of(const ConvRollConstants& constants, const ConvWork& work) {
-  const int sums = columns_of(work.conv) / 2 * constants.rows * (work.mode == ConvMode::kStrict ? 2 : 1);
+  const bool apart = work.mode == ConvMode::kStrict && constants.rounds == 1;  // the sums of a plane
+  const int sums = columns_of(work.conv) / 2 * constants.rows * (apart ? 2 : 1);
   const Fetches fetches = fetches_of(constants, work);
   const auto columns = static_cast<int>(ceil_div(work.conv.channels, 8)) * 2;
+  const int reducing = constants.rounds == 1 ? kReducing : kReducing - 5;  // there a lane ends one position
   return sums + static_cast<int>(fetches.number) * fetches.registers / 2 +
-         (work.over_channels ? columns + kReducing : columns * (work.channel_numbers + 1)) + kOtherRegisters;
+         (work.over_channels ? columns + reducing : columns * (work.channel_numbers + 1)) + kOtherRegisters;
 }
 
 }  // namespace
@@ -165,6 +186,15 @@ bool takes(const ConvSum& form, const ConvWork& work) {
   return weights <= kMostWeights && fits(form, work, *pack);
 }
 
+// Products that a warpgroup has at once, and rounds of them.
+std::vector<std::pair<int, int>> products_of_strips() {
+  std::vector<std::pair<int, int>> result;
+  for (const int rows : kRows) result.emplace_back(rows, 1);
+  for (const int rounds : kRounds)
+    if (rounds > 1) result.emplace_back(1, rounds);
+  return result;
+}
+
 // Looks for the division that takes least.
 class Divider {
  public:
@@ -205,13 +235,21 @@ class Divider {
           trial.windows && work.dense && work.conv.in[2] % 4 == 0 && geometry.pad[2] % 4 == 0 ? 4 : 1;
       for (const int threads : kThreads)
         for (const int rows : kRows)
-          for (int blocks = 1; blocks <= 8; ++blocks) {
-            trial.threads = threads;
-            trial.rows = rows;
-            trial.blocks = blocks;
-            found = try_blocks(work, trial) || found;
-          }
+          for (const int rounds : kRounds)
+            for (int blocks = 1; blocks <= 8; ++blocks) {
+              if (rounds > 1 && (rows > 1 || !may_have_rounds(work, trial))) continue;
+              trial.threads = threads;
+              trial.rows = rows;
+              trial.rounds = rounds;
+              trial.blocks = blocks;
+              found = try_blocks(work, trial) || found;
+            }
     }
+  }
+
+  static bool may_have_rounds(const ConvWork& work, const ConvRollConstants& trial) {
+    return !trial.windows && work.conv.geometry.filter[0] == 1 &&
+           (work.wishes.rounds || work.conv.channels >= kRoundsChannels);
   }
 
   // Whether it fits a multiprocessor.
@@ -220,6 +258,7 @@ class Divider {
     const jit::Architecture& limits = *gpu_.architecture;
     if (trial.threads != wishes.threads.value_or(trial.threads) ||
         trial.rows != wishes.rows.value_or(trial.rows) ||
+        trial.rounds != wishes.rounds.value_or(trial.rounds) ||
         trial.blocks != wishes.blocks.value_or(trial.blocks))
       return false;
     const int registers = std::min(kMostRegisters, kRegisters / (trial.threads * trial.blocks) / 8 * 8);
@@ -267,6 +306,8 @@ std::array<std::int64_t, 3> conv_roll_tiles(const ConvRollConstants& constants, 
 
 double conv_roll_item(const ConvRollConstants& constants, const ConvSum& conv) {
   constexpr double kPlanes = 8;
+  constexpr double kPositions = 2048;
+  if (constants.rounds > 1) return kPositions / static_cast<double>(strip_of(constants));
   return kPlanes / static_cast<double>(constants.depths + form_of(constants, conv).geometry.filter[0] - 1);
 }
 
@@ -288,7 +329,8 @@ ConvRollConstants divide_conv_roll(const Gpu& gpu, const ConvWork& work, const C
   // Who asks for blocks may have spilled registers.
   const Cheapest<ConvRollConstants> found = Divider(gpu, work, shared_bytes, wishes.blocks ? 2 : 1, 1).run();
   if (!found.empty()) return found.best();
-  if (wishes.threads || wishes.blocks || wishes.rows || wishes.fold || wishes.width || wishes.depths)
+  if (wishes.threads || wishes.blocks || wishes.rows || wishes.rounds || wishes.fold || wishes.width ||
+      wishes.depths)
     throw NotSupportedError("FUSEBLOCK_CONV: a convolution has no division like that");
   throw InternalError("a convolution whose smallest strip does not fit a multiprocessor");
 }
@@ -301,13 +343,14 @@ std::vector<Division> conv_roll_divisions(const Gpu& gpu, const ConvWork& work,
   for (const int fold : {0, 1})
     for (const int threads : kThreads)
       for (const int blocks : {1, 2, 3, 4, 6, 8})
-        for (const int rows : kRows) {
+        for (const auto& [rows, rounds] : products_of_strips()) {
           ConvWork trial = work;
           ConvWishes& wishes = trial.wishes = {};
           wishes.fold = fold;
           wishes.threads = threads;
           wishes.blocks = blocks;
           wishes.rows = rows;
+          wishes.rounds = rounds;
           const std::string shape = wishes.text();
           const auto found = Divider(gpu, trial, shared_bytes, kSlack, kDivisionsOfShape).run();
           for (const auto& [cost, constants] : found.kept()) {

@@ -24,9 +24,10 @@ constexpr auto kFields = std::to_array<Field>({
     {"products", &ConvWishes::products, 1}, {"beside", &ConvWishes::beside, 1},
     {"stages", &ConvWishes::stages, 1},     {"promote", &ConvWishes::promote, 0},
     {"down", &ConvWishes::down, 0},         {"width", &ConvWishes::width, 1},
-    {"depths", &ConvWishes::depths, 1},     {"chunk", &ConvWishes::chunk, 1},
-    {"ring", &ConvWishes::ring, 1},         {"images", &ConvWishes::images, 1},
-    {"taps", &ConvWishes::taps, 1},         {"strip", &ConvWishes::strip, 1},
+    {"depths", &ConvWishes::depths, 1},     {"rounds", &ConvWishes::rounds, 1},
+    {"chunk", &ConvWishes::chunk, 1},       {"ring", &ConvWishes::ring, 1},
+    {"images", &ConvWishes::images, 1},     {"taps", &ConvWishes::taps, 1},
+    {"strip", &ConvWishes::strip, 1},
 });
 
 int number_of(const std::string& text, const std::string& whole, const std::string& where) {

@@ -1,0 +1,160 @@
+// conv_roll for filters of one depth: a sweep by `wgmma` over strips that are long.
+//
+// Rows of the products are positions, 64 a warpgroup, their columns the output channels. The input of a
+// strip's plane lies in shared memory (device/conv_roll_tile.cuh), and a warpgroup goes through its positions
+// in kRounds rounds, without a barrier between them: so products of one warpgroup run beside the program of
+// another. Beside each round a piece of the next plane is put into the other stage
+// (device/conv_roll_pieces.cuh). The sweep's program and sinks take the sums of a round
+// (device/conv_program.cuh).
+//
+// In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
+// cut sums off instead of rounding them: there the products are summed by themselves, the small ones first,
+// and added to the bias rounded.
+//
+// Before this stand what device/conv_roll_tile.cuh names, the products of warpgroups and
+// device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
+// what is here; last the kernel, device/conv_roll.cu.
+
+// What is fetched, one after the other: pieces of planes of strips, up to strip `end`.
+struct Cursor {
+  int tile, end, plane, piece;
+  Strip strip;
+  const Element* data;
+
+  __device__ Cursor(const Arguments& a, int n, int first, int last)
+      : tile(first), end(last), plane(0), piece(0) {
+    strip = strip_of(a, first);
+    data = plane_of(a, n, strip.depth - kPadD);
+  }
+  __device__ bool exists() const { return tile < end; }
+  __device__ Fetched fetch_piece(const Arguments& a) const { return fetch(a, data, strip, piece); }
+  __device__ void advance(const Arguments& a, int n) {
+    if (++piece < kRounds) return;
+    piece = 0;
+    if (++plane == strip.planes) {
+      plane = 0;
+      if (++tile == end) return;
+      strip = strip_of(a, tile);
+    }
+    data = plane_of(a, n, strip.depth + plane - kPadD);
+  }
+};
+
+// Begins the products of the warpgroup's 64 positions whose rows begin at `rows`.
+template <class Sweep>
+__device__ inline void begin_products(const typename Sweep::Channel* channels, unsigned int rows,
+                                      unsigned int weights, unsigned int zeros, float (&sums)[kSums]) {
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) sums[i] = kMode == kStrict ? 0.0f : bias_of<Sweep>(channels, i);
+  warpgroup::hold(sums);
+  warpgroup::begin();
+  multiply(rows, weights, zeros, 0, sums);
+  warpgroup::commit();
+}
+
+// The program and the sinks of a sweep that reduces over channels: of the four lanes that have a position's
+// channels each ends a position.
+template <class Sweep>
+__device__ inline void take_positions(const Arguments& a, const Unit& unit,
+                                      const typename Sweep::Channel* channels, const Sites& sites,
+                                      const float (&products)[kMTiles][kNTiles][4]) {
+  static_assert(kRows <= 4, "a lane ends one position");
+  typename Sweep::Places places[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(a, unit, sites.at[i]);
+  unsigned int there = kAllElements;
+  if constexpr (kChannels % 8 != 0) {
+    there = 0;
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e)
+      if (channel_of(e) < kChannels) there |= 1u << e;
+  }
+  typename Sweep::Results results[kRows][kColumns];
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) {
+    const int c = within(channel_of(e));
+    const typename Sweep::Channel channel = channels[c];
+    const typename Sweep::Steps steps = Sweep::steps(a, c);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      results[i][e] = Sweep::program(channel, places[i], steps, products[i / 2][e / 2][i % 2 * 2 + e % 2]);
+      if ((there >> e & 1) && (sites.inside >> i & 1)) Sweep::store(places[i], steps, results[i][e]);
+    }
+  }
+  const int own = (int)threadIdx.x % 4;
+  typename Sweep::Sums total;
+  Corner at = sites.at[0];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    typename Sweep::Sums each;
+    each.clear();
+    each.add(results[i], there);
+    each.merge_lanes();
+    if (i == 0 || own == i) total = each, at = sites.at[i];
+  }
+  if (own < kRows && (sites.inside >> own & 1)) Sweep::end(a, unit, at, total);
+}
+
+// All strips of an item. Leaves the block's statistics of each channel in `totals`.
+template <class Sweep>
+__device__ inline void sweep_item(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
+                                  char* stages, typename Sweep::Sums* totals) {
+  static_assert(kFilterD == 1, "a plane gives to one depth of the result");
+  typename Sweep::Channel* channels = unit.values->channels0;
+  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) Sweep::read_channel(a, unit, c, channels[c]);
+  __syncthreads();
+  typename Sweep::Kept kept[kColumns];
+  int count = 0;
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) kept[e].clear();
+  const unsigned int staged = place_of(stages);
+  const unsigned int weights = place_of(shared.prepared.weights);
+  const unsigned int zeros = place_of(shared.prepared.zeros);
+  // As first_of counts, and the same in all lanes, so that the compiler knows it.
+  const int group = warp::from_first((int)threadIdx.x / 128);
+
+  // The first plane is put whole; then the next piece is always on its way.
+  Cursor next(a, unit.n, first, end);
+#pragma unroll 1
+  for (int piece = 0; piece < kRounds; ++piece) {
+    put(next.fetch_piece(a), piece, stages);
+    next.advance(a, unit.n);
+  }
+  Fetched fetched;
+  if (next.exists()) fetched = next.fetch_piece(a);
+  int slot = 0;
+#pragma unroll 1
+  for (int tile = first; tile < end; ++tile) {
+    const Strip strip = strip_of(a, tile);
+#pragma unroll 1
+    for (int plane = 0; plane < strip.planes; ++plane) {
+      block::publish_rows();
+      const unsigned int stage = staged + slot * (kStageBytes / kRowBytes) + group * 64;
+      slot = 1 - slot;
+#pragma unroll 1
+      for (int round = 0; round < kRounds; ++round) {
+        float sums[kSums];
+        begin_products<Sweep>(channels, stage + round * (kThreads / 2), weights, zeros, sums);
+        if (next.exists()) {
+          put(fetched, next.piece, stages + slot * kStageBytes);
+          next.advance(a, unit.n);
+          if (next.exists()) fetched = next.fetch_piece(a);
+        }
+        Sites sites = sites_of(a, strip, round);
+#pragma unroll
+        for (int i = 0; i < kRows; ++i) sites.at[i].d = strip.depth + plane;
+        warpgroup::wait(0);
+        warpgroup::hold(sums);
+        float products[1][kNTiles][4];
+#pragma unroll
+        for (int i = 0; i < kSums; ++i)
+          products[0][i / 4][i % 4] = kMode == kStrict ? sums[i] + bias_of<Sweep>(channels, i) : sums[i];
+        if constexpr (kOverPositions != 0)
+          take_products<Sweep>(a, unit, channels, sites, products, kept, count);
+        else
+          take_positions<Sweep>(a, unit, channels, sites, products);
+      }
+    }
+  }
+  if constexpr (Sweep::kStatistics && kOverPositions != 0) merge_kept<Sweep>(kept, count, shared, totals);
+}

@@ -3,6 +3,7 @@
 
 #include "fuseblock/block.h"             // IWYU pragma: export
 #include "fuseblock/device.h"            // IWYU pragma: export
+#include "fuseblock/device_memory.h"     // IWYU pragma: export
 #include "fuseblock/error.h"             // IWYU pragma: export
 #include "fuseblock/formula.h"           // IWYU pragma: export
 #include "fuseblock/fresh_memory.h"      // IWYU pragma: export

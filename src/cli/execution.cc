@@ -1,6 +1,7 @@
 #include "execution.h"
 
 #include <algorithm>
+#include <span>
 
 #include "table.h"
 
@@ -15,31 +16,68 @@ const Tensor& find_tensor(const std::vector<const TensorMap*>& groups, const std
   throw UserError("the tensor " + name + " is missing");
 }
 
-Workspace affordable_workspace(const Plan& plan) {
-  require_memory(total_bytes(plan.outputs()) + static_cast<double>(plan.workspace_bytes()), "the plan");
-  return Workspace(plan.workspace_bytes());
+// Of the device where it has memory of its own.
+DeviceMemory affordable_workspace(const Plan& plan) {
+  const double own = has_own_memory(plan.device()) ? 0 : static_cast<double>(plan.workspace_bytes());
+  require_memory(total_bytes(plan.outputs()) + own, "the plan");
+  return DeviceMemory(plan.device(), plan.workspace_bytes());
+}
+
+std::span<const std::byte> bytes_of(const Tensor& tensor) {
+  return {tensor.data(), static_cast<std::size_t>(tensor.type().byte_count())};
 }
 
 }  // namespace
 
 Execution::Execution(Plan plan, const std::vector<const TensorMap*>& inputs)
     : plan_(std::move(plan)), workspace_(affordable_workspace(plan_)) {
+  const bool copies = has_own_memory(plan_.device());
   std::map<std::string, ConstTensorView, std::less<>> input_views;
-  for (const NamedType& input : plan_.inputs())
-    input_views.emplace(input.name, find_tensor(inputs, input.name).view());
+  for (const NamedType& input : plan_.inputs()) {
+    const Tensor& tensor = find_tensor(inputs, input.name);
+    ConstTensorView view = tensor.view();
+    if (copies) {
+      copied_inputs_.emplace_back(plan_.device(), bytes_of(tensor).size());
+      copied_inputs_.back().write(bytes_of(tensor));
+      view.data = copied_inputs_.back().data();
+    }
+    input_views.emplace(input.name, std::move(view));
+  }
   std::map<std::string, TensorView, std::less<>> output_views;
   for (const NamedType& output : plan_.outputs()) {
     const auto place = outputs_.emplace(output.name, Tensor(output.type)).first;
-    output_views.emplace(output.name, place->second.view());
+    TensorView view = place->second.view();
+    if (copies) {
+      const DeviceMemory& memory =
+          copied_outputs_.emplace(output.name, DeviceMemory(plan_.device(), bytes_of(place->second).size()))
+              .first->second;
+      view.data = memory.data();
+    }
+    output_views.emplace(output.name, std::move(view));
   }
   arguments_ = plan_.bind(input_views, output_views);
 }
 
-void Execution::run() { plan_.run(arguments_, workspace_.bytes()); }
+void Execution::run() {
+  plan_.run(arguments_, workspace_.bytes());
+  synchronize(plan_.device());
+}
+
+const TensorMap& Execution::outputs() {
+  for (auto& [name, memory] : copied_outputs_) {
+    Tensor& tensor = outputs_.find(name)->second;
+    memory.read({tensor.data(), static_cast<std::size_t>(tensor.type().byte_count())});
+  }
+  return outputs_;
+}
 
 void Execution::poison(std::byte value) {
-  std::ranges::fill(workspace_.bytes(), value);
-  for (auto& [name, tensor] : outputs_) std::fill_n(tensor.data(), tensor.type().byte_count(), value);
+  workspace_.write(std::vector<std::byte>(workspace_.bytes().size(), value));
+  for (auto& [name, tensor] : outputs_) {
+    std::fill_n(tensor.data(), tensor.type().byte_count(), value);
+    if (const auto copied = copied_outputs_.find(name); copied != copied_outputs_.end())
+      copied->second.write(bytes_of(tensor));
+  }
 }
 
 double Execution::bytes() const {

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "fuseblock/device_memory.h"
 #include "fuseblock/plan.h"
 #include "tensors.h"
 
@@ -16,20 +19,28 @@ class Execution {
   Execution(Plan plan, const std::vector<const TensorMap*>& inputs);
 
   const Plan& plan() const { return plan_; }
+  // Returns when it is done.
   void run();
   // Fills the workspace and the outputs with a byte, so that what a run leaves out or reads unwritten shows.
   void poison(std::byte value);
 
-  const TensorMap& outputs() const { return outputs_; }
-  TensorMap take_outputs() { return std::move(outputs_); }
+  // What the last run has left, in the program's memory.
+  const TensorMap& outputs();
+  TensorMap take_outputs() {
+    outputs();
+    return std::move(outputs_);
+  }
   // Inputs, outputs and workspace.
   double bytes() const;
 
  private:
   Plan plan_;
   TensorMap outputs_;
+  // In the device's own memory, where it has some.
+  std::vector<DeviceMemory> copied_inputs_;
+  std::map<std::string, DeviceMemory, std::less<>> copied_outputs_;
   Arguments arguments_;
-  Workspace workspace_;
+  DeviceMemory workspace_;
 };
 
 // The outputs of a plan, by name.

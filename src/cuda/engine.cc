@@ -1,5 +1,7 @@
 #include "cuda/engine.h"
 
+#include <algorithm>
+
 #include "cuda/arrange.h"
 #include "cuda/jit/driver.h"
 #include "cuda/launch/kernel.h"
@@ -66,7 +68,9 @@ class CudaExecutable : public Executable {
     WorkspaceLayout counters;
     launches_ = make_launches(schedule_, gpu_, options.host);
     for (const auto& launch : launches_) {
+      const std::size_t before = counters.bytes();
       launch->reserve(counters);
+      if (counters.bytes() > before) counting_.push_back(launch.get());
       launch->reserve_scratch(layout);
       launch->load(gpu_);
     }
@@ -83,7 +87,8 @@ class CudaExecutable : public Executable {
     const std::vector<SlotView> views = slot_views(schedule_, offsets_, stored_, arguments, workspace);
     const RunContext run = {&driver, static_cast<jit::CUstream>(arguments.stream), &gpu_, &views,
                             workspace.data()};
-    if (counter_bytes_ > 0)
+    if (std::any_of(counting_.begin(), counting_.end(),
+                    [&](const KernelLaunch* launch) { return launch->reads_counters(views); }))
       jit::check(driver.cuMemsetD8Async(reinterpret_cast<jit::CUdeviceptr>(workspace.data() + counters_), 0,
                                         counter_bytes_, run.stream),
                  "cuMemsetD8Async");
@@ -99,6 +104,7 @@ class CudaExecutable : public Executable {
   DType stored_;
   Gpu gpu_;
   std::vector<std::unique_ptr<KernelLaunch>> launches_;
+  std::vector<const KernelLaunch*> counting_;  // those that have counters
   std::vector<std::size_t> offsets_;
   std::size_t counters_ = 0;
   std::size_t counter_bytes_ = 0;

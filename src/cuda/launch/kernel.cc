@@ -108,6 +108,7 @@ std::vector<PlannedKernel> KernelLaunch::planned() const {
 std::string KernelLaunch::problem() const { return {}; }
 std::vector<Division> KernelLaunch::divisions() const { return {}; }
 void KernelLaunch::reserve(WorkspaceLayout& /*counters*/) {}
+bool KernelLaunch::reads_counters(const std::vector<SlotView>& /*views*/) const { return true; }
 void KernelLaunch::reserve_scratch(WorkspaceLayout& /*layout*/) {}
 
 namespace {

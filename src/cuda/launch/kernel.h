@@ -126,6 +126,8 @@ class KernelLaunch {
   virtual std::vector<Division> divisions() const;
   // Takes its places in the part of the workspace that is zero when a run begins.
   virtual void reserve(WorkspaceLayout& counters);
+  // Whether a run over these views reads what it has reserved there.
+  virtual bool reads_counters(const std::vector<SlotView>& views) const;
   // Takes other places in the workspace.
   virtual void reserve_scratch(WorkspaceLayout& layout);
   // Compiles and loads in the current context.

@@ -51,6 +51,9 @@ class PlainChannelsLaunch : public KernelLaunch {
   }
 
   void reserve(WorkspaceLayout& counters) override { columns_->reserve(counters); }
+  bool reads_counters(const std::vector<SlotView>& views) const override {
+    return !is_dense(views) && columns_->reads_counters(views);
+  }
   void reserve_scratch(WorkspaceLayout& layout) override { columns_->reserve_scratch(layout); }
   void load(const Gpu& gpu) override { kernel_->load(gpu); }
 

@@ -96,6 +96,11 @@ class RowsLaunch : public KernelLaunch {
       if (variant != nullptr) set_scalars(*variant);
   }
 
+  bool reads_counters(const std::vector<SlotView>& views) const override {
+    const Variant& variant = variant_for(views);
+    return variant.text.tail || (variant.division.team > 1 && !variant.division.cluster);
+  }
+
   void load(const Gpu& gpu) override { first_variant().kernel->load(gpu); }
 
   LaunchDescription describe(const KernelLaunch* like) const override {
@@ -175,7 +180,7 @@ class RowsLaunch : public KernelLaunch {
 
   void launch(const RunContext& run, std::byte* counters) const override {
     if (domain_[0] * domain_[1] * domain_[2] * domain_[3] * domain_[4] == 0) return;
-    const Variant& variant = dense_variant_ && fits(*run.views) ? *dense_variant_ : *strided_;
+    const Variant& variant = variant_for(*run.views);
     const RowsDivision& division = variant.division;
     Parameters parameters(variant.text.kernel);
     parameters.add_tensors(variant.text.kernel, *run.views);
@@ -240,6 +245,9 @@ class RowsLaunch : public KernelLaunch {
     return result;
   }
 
+  const Variant& variant_for(const std::vector<SlotView>& views) const {
+    return dense_variant_ && fits(views) ? *dense_variant_ : *strided_;
+  }
   const Variant& first_variant() const { return dense_variant_ ? *dense_variant_ : *strided_; }
 
   // Bytes of a sweep's statistics of one channel in a team's list: a word and its tag are eight.

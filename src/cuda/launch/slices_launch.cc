@@ -157,6 +157,10 @@ class SlicesLaunch : public KernelLaunch {
     }
   }
 
+  bool reads_counters(const std::vector<SlotView>& views) const override {
+    return fits(views) ? text_.tail || division_.team > 1 : any_views_->reads_counters(views);
+  }
+
   void reserve_scratch(WorkspaceLayout& layout) override { any_views_->reserve_scratch(layout); }
 
   void load(const Gpu& gpu) override { kernel_.load(gpu); }

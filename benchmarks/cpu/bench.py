@@ -124,10 +124,13 @@ def make_contenders(case: Case, direction: str, arguments: argparse.Namespace) -
     """Those of a case, fuseblock first."""
     ways = ["eager"] if arguments.no_compile else ["eager", "compile"]
     d_output = output_gradient(case)
+    ours: Contender
+    if arguments.keep_outputs:
+        ours = PlanContender(case, direction, d_output, arguments.threads)
+    else:
+        ours = FuseblockContender(case, direction, d_output, arguments.threads)
     return [
-        (PlanContender if arguments.keep_outputs else FuseblockContender)(
-            case, direction, d_output, arguments.threads
-        ),
+        ours,
         *(
             TorchContender(case, direction, d_output, how, layout)
             for layout in case.peer_layouts

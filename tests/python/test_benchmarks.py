@@ -17,7 +17,13 @@ from cli_support import CHECKOUT, fuseblock_json
 
 from benchmarks.cpu import bench, report
 from benchmarks.cpu.cases import DIRECTIONS, Case, cases
-from benchmarks.cpu.contenders import FuseblockContender, exact_results, output_gradient, relative_error
+from benchmarks.cpu.contenders import (
+    FuseblockContender,
+    PlanContender,
+    exact_results,
+    output_gradient,
+    relative_error,
+)
 from benchmarks.cpu.timing import MachineRates, Times
 from benchmarks.gpu import bench as gpu_bench
 from benchmarks.gpu import bench_conv, conv_contenders, conv_tables, gpu_timing
@@ -57,13 +63,16 @@ def test_blocks_are_those_of_the_command() -> None:
         assert "f32[" + ",".join(map(str, block.shape)) + "]" == known[name]["input"]
 
 
+@pytest.mark.parametrize("contender", [FuseblockContender, PlanContender])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("case", unique_cases(), ids=lambda case: f"{case.name}-{case.layout}")
-def test_fuseblock_computes_what_the_module_does(case: Case, direction: str) -> None:
+def test_fuseblock_computes_what_the_module_does(
+    case: Case, direction: str, contender: type[FuseblockContender] | type[PlanContender]
+) -> None:
     small = tiny(case)
     d_output = output_gradient(small)
     exact = exact_results(small, direction, d_output)
-    results = FuseblockContender(small, direction, d_output, threads=1).run()
+    results = contender(small, direction, d_output, threads=1).run()
     assert set(results) == set(exact)
     assert relative_error(results, exact) < 1e-3
 

@@ -256,7 +256,7 @@ def test_kernels_on_the_emulated_gpu(problem: str) -> None:
 
 
 def test_files_are_those_that_ran_on_a_gpu() -> None:
-    """Every example was run, with the CUDA text it has now, and passed; 1.05 of the library's time is the most."""
+    """Every example ran with the CUDA text it has now, and passed, in 1.05 of the library's time at most."""
     record = CHECKOUT / "benchmarks" / "results" / "h200" / "exported.json"
     if not record.exists():
         pytest.skip("there is no record yet: run `tools/test_gpu --only exported` on a GPU")

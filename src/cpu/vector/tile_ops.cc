@@ -203,7 +203,7 @@ HWY_INLINE hn::Vec<D> hardswish_gradient(D d, hn::Vec<D> x, hn::Vec<D> gradient)
 #define FUSEBLOCK_LOOP(operand_count, arguments, expression) \
   return [](const TileOperand<T>* operands, T* out, std::size_t count) HWY_ATTR { \
     transform([] arguments HWY_ATTR { (void)d; return expression; }, operands, out, count, \
-              std::make_index_sequence<operand_count - 2>()); \
+              std::make_index_sequence<(operand_count) - 2>()); \
   }
 #define FUSEBLOCK_UNARY(expression) \
   return [](const TileOperand<T>* operands, T* out, std::size_t count) HWY_ATTR { \

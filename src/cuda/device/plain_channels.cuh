@@ -3,7 +3,8 @@
 
 // The largest of the values, and the sum of exp(value - largest).
 struct ExpSum {
-  float largest = -3.4028235e38f, sum = 0;  // the least number: nothing else is below it but what counts for nothing
+  float largest = -3.4028235e38f,
+        sum = 0;  // the least number: nothing else is below it but what counts for nothing
   __device__ void add(const float (&values)[kBatch]) {
     const float before = largest;
     for (int b = 0; b < kBatch; ++b)

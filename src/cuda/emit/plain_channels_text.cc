@@ -16,7 +16,7 @@ class PlainChannelsWriter : public PlainValues {
   PlainChannelsWriter(const Schedule& schedule, const KernelCut& cut, const PlainChannelsConstants& constants)
       : PlainValues(schedule, cut), constants_(constants) {}
 
-  bool takes() const {
+  bool takes_reduction() const {
     const Sweep& which = sweep(0);
     if (!single_ || position_inputs(0).empty() || which.epilogue.sinks.empty()) return false;
     for (int input : which.inputs)
@@ -165,7 +165,7 @@ bool is_for_plain_channels(const Schedule& schedule, const KernelCut& cut) {
     return false;
   const int part = sweep.sinks[0].part;
   if (schedule.graph[part].statistic != Statistic::kExpSum || cut.shared[at(part)]) return false;
-  return PlainChannelsWriter(schedule, without_units(schedule, cut), {}).takes();
+  return PlainChannelsWriter(schedule, without_units(schedule, cut), {}).takes_reduction();
 }
 
 EmittedKernel plain_channels_text(const Schedule& schedule, const KernelCut& cut,

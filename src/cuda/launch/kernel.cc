@@ -107,6 +107,18 @@ std::vector<PlannedKernel> KernelLaunch::planned() const {
 }
 std::string KernelLaunch::problem() const { return {}; }
 std::vector<Division> KernelLaunch::divisions() const { return {}; }
+bool has_dense_vectors(const Schedule& schedule, const EmittedKernel& kernel,
+                       const std::vector<SlotView>& views) {
+  return std::all_of(kernel.tensors.begin(), kernel.tensors.end(), [&](int number) {
+    const Slot& slot = schedule.slots[static_cast<std::size_t>(number)];
+    const SlotView& view = views[static_cast<std::size_t>(number)];
+    if (slot.kind == SlotKind::kStatistic) return true;
+    const bool aligned =
+        !over_positions(slot.extents) || reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+    return aligned && view.strides == dense_strides(slot.extents);
+  });
+}
+
 void KernelLaunch::reserve(WorkspaceLayout& /*counters*/) {}
 bool KernelLaunch::reads_counters(const std::vector<SlotView>& /*views*/) const { return true; }
 void KernelLaunch::reserve_scratch(WorkspaceLayout& /*layout*/) {}

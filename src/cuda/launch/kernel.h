@@ -109,6 +109,10 @@ struct Division {
 // Of one shape that are worth measuring.
 constexpr std::size_t kDivisionsOfShape = 4;
 
+// Whether the tensors of a kernel are dense in a run, and those over positions aligned to vectors of 16 bytes.
+bool has_dense_vectors(const Schedule& schedule, const EmittedKernel& kernel,
+                       const std::vector<SlotView>& views);
+
 class KernelLaunch {
  public:
   KernelLaunch() = default;

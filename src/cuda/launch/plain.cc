@@ -228,16 +228,8 @@ class PlainLaunch : public KernelLaunch {
     return rounds * (constants.blocks * (share + kAgainTime * again) + kRoundElements);
   }
 
-  // Whether this run's tensors are dense, and those over positions aligned to vectors.
   bool is_dense(const std::vector<SlotView>& views) const {
-    return std::all_of(text_.kernel.tensors.begin(), text_.kernel.tensors.end(), [&](int number) {
-      const Slot& slot = schedule_.slots[at(number)];
-      const SlotView& view = views[at(number)];
-      if (slot.kind == SlotKind::kStatistic) return true;
-      const bool aligned =
-          !over_positions(slot.extents) || reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
-      return aligned && view.strides == dense_strides(slot.extents);
-    });
+    return has_dense_vectors(schedule_, text_.kernel, views);
   }
 
   const Schedule& schedule_;

@@ -98,16 +98,8 @@ class PlainChannelsLaunch : public KernelLaunch {
     return (positions_ + covered - 1) / covered;
   }
 
-  // Whether this run's tensors are dense, and those over positions aligned to vectors.
   bool is_dense(const std::vector<SlotView>& views) const {
-    return std::all_of(text_.tensors.begin(), text_.tensors.end(), [&](int number) {
-      const Slot& slot = schedule_.slots[at(number)];
-      const SlotView& view = views[at(number)];
-      if (slot.kind == SlotKind::kStatistic) return true;
-      const bool aligned =
-          !over_positions(slot.extents) || reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
-      return aligned && view.strides == dense_strides(slot.extents);
-    });
+    return has_dense_vectors(schedule_, text_, views);
   }
 
   const Schedule& schedule_;

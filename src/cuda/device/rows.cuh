@@ -321,6 +321,24 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
   if (Sweep::kByChannel)
     while (walk.channel_end <= element) next_channel(shares, walk);
   const Count length = stretch<Sweep>(shares);
+  if constexpr (kVectorsWhole && (!Sweep::kStatistics || Sweep::Sums::kChannels == 1)) {
+    // Every lane is at a channel of its own.
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+      const Count first = mine + piece * kPiece;
+      if (first >= shares.elements) break;
+      if (Sweep::kByChannel)
+        while (walk.channel_end <= first) next_channel(shares, walk);
+      real results[Sweep::kResults][kVector];
+#pragma unroll
+      for (int i = 0; i < kVector; ++i)
+        Sweep::program(a, walk.values, inputs, piece, i, walk.unit, walk.channel,
+                       first - (walk.channel_end - length) + i, results);
+      if constexpr (Sweep::kStatistics) walk.sums.add(results, kAllElements, piece == 0);
+      Sweep::store(a, shares, walk.unit, first, offset + piece * kPiece, results);
+    }
+    return;
+  }
   if (kWhole || element + kChunk <= walk.channel_end) {
     const Count position = mine - (walk.channel_end - length);
 #pragma unroll

@@ -64,6 +64,7 @@ class RowsWriter : UnitWriter {
                              {"kSharedBytes", number_text(shared_bytes_)},
                              {"kAgain", constants_.again ? "1" : "0"},
                              {"kWhole", whole_chunks() ? "1" : "0"},
+                             {"kVectorsWhole", whole_vectors() ? "1" : "0"},
                              {"k16Bit", writes_16_bit() ? "1" : "0"},
                              {"kFirstDistance", "1"},
                              {"kEndDistance", "32"}});
@@ -98,6 +99,12 @@ class RowsWriter : UnitWriter {
   bool whole_chunks() const {
     const std::int64_t positions = domain_[2] * domain_[3] * domain_[4];
     return constants_.ring > 0 && positions % (std::int64_t{32} * constants_.vector * constants_.pieces) == 0;
+  }
+
+  // Whether channels end inside of chunks, and not inside of vectors.
+  bool whole_vectors() const {
+    const std::int64_t positions = domain_[2] * domain_[3] * domain_[4];
+    return constants_.ring > 0 && !whole_chunks() && positions % constants_.vector == 0;
   }
 
   // The steps of a sweep's program that its sinks take, each once: its results, in this order.

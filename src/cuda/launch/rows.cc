@@ -22,11 +22,13 @@ struct Cost {
   static constexpr double kAlone = 0.4;    // a block's statistics in each round
   static constexpr double kCluster = 1.0;  // those of a cluster,
   static constexpr double kTeam = 2.4;     // and of other teams
-  static constexpr double kNoRoom =
-      0.5;  // where the ring has no room for the next unit while these are merged
+  // Where the ring has no room for the next unit while these are merged; with long steps, where nothing is read again, too.
+  static constexpr double kNoRoom = 0.5;
+  static constexpr double kNoRoomLong = 1.5;
   static constexpr double kClearing = 1.3;  // of a team's lists, before the launch
   static constexpr double kFirst =
       0.27;  // a step of the first unit's first sweep, which has nothing beside it
+  static constexpr double kLong = 0.955;  // a piece of a long step, beside one of others
 };
 
 std::int64_t unit_elements(const KernelCut& cut, const Extents& domain) {
@@ -62,7 +64,9 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
   const bool single = sweeps.count == 1;
   // A cluster has one barrier, which the next unit's first sweep would share with the last one's.
   const bool clusters = gpu.architecture->clusters && (single || !sweeps.last_statistics);
-  const double step = sweeps.bytes * constants.threads * constants.blocks / Cost::kBytes;
+  const bool is_long = !single && constants.pieces >= kRowsLong;
+  const double step =
+      sweeps.bytes * constants.threads * constants.blocks / Cost::kBytes * (is_long ? Cost::kLong : 1.0);
   if (wanted > blocks)
     throw UserError("team: expected at most the " + std::to_string(blocks) +
                     " thread blocks that this GPU runs at once, got " + std::to_string(wanted));
@@ -88,10 +92,12 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
                               : single            ? steps
                                                   : std::min<std::int64_t>(steps, constants.ring);
     const std::int64_t room = single ? constants.ring : constants.ring - kept;
+    const bool has_room = rounds == 1 || room >= (is_long ? kRowsDelay + 1 : 2 * kRowsDelay);
+    const double no_room = is_long && steps == kept ? Cost::kNoRoomLong : Cost::kNoRoom;
     const double merging = (team == 1 ? Cost::kAlone
                             : cluster ? Cost::kCluster
                                       : Cost::kTeam) +
-                           (room >= 2 * kRowsDelay || rounds == 1 ? 0 : Cost::kNoRoom);
+                           (has_room ? 0 : no_room);
     const double all = step * static_cast<double>(steps);
     const double unit = all + step * Cost::kAgain * static_cast<double>(steps - kept) + merging;
     const double cost = rounds * unit + Cost::kFirst * all + (team == 1 || cluster ? 0 : Cost::kClearing);

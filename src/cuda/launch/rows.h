@@ -10,6 +10,8 @@ namespace fuseblock::cuda {
 
 // Steps of a sweep in which a copy arrives.
 inline constexpr int kRowsDelay = 2;
+// Pieces of a long step.
+inline constexpr int kRowsLong = 4;
 
 struct RowsDivision {
   int team = 1;          // blocks

@@ -34,14 +34,9 @@ class RowsLaunch : public KernelLaunch {
     // Of a multiprocessor: fewer have more registers each. Code for GPUs without clusters takes a few more.
     const int threads = wide ? 256 : large && (!whole || !gpu.architecture->clusters) ? 384 : 512;
     for (const int blocks : {1, 2}) {
-      RowsConstants constants = {
-          .threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = pieces, .ring = 1};
-      const RowsText trial = rows_text(schedule, cut, constants);
-      constants.ring = rows_ring(gpu, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
-      if (constants.ring <= 1 || trial.ring_inputs == 0) continue;
-      auto variant = make_variant(constants);
-      if (dense_variant_ == nullptr || variant->division.cost < dense_variant_->division.cost)
-        dense_variant_ = std::move(variant);
+      try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = pieces});
+      if (!wide && !large && sweeps().count == 2)
+        try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = kRowsLong});
     }
   }
 
@@ -284,6 +279,17 @@ class RowsLaunch : public KernelLaunch {
       else
         variant.scalars.push_back({true, static_cast<std::int64_t>(places.at(name))});
     }
+  }
+
+  // With as deep a ring as fits; the cheapest division stays.
+  void try_division(RowsConstants constants) {
+    constants.ring = 1;
+    const RowsText trial = rows_text(schedule_, cut_, constants);
+    constants.ring = rows_ring(gpu_, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
+    if (constants.ring <= 1 || trial.ring_inputs == 0) return;
+    auto variant = make_variant(constants);
+    if (dense_variant_ == nullptr || variant->division.cost < dense_variant_->division.cost)
+      dense_variant_ = std::move(variant);
   }
 
   std::unique_ptr<Variant> make_variant(const RowsConstants& constants) const {

@@ -18,10 +18,11 @@ constexpr std::int64_t kLargestCluster = 8;
 // large GPU. Fitted to the times of some hundred divisions on an H200.
 struct Cost {
   static constexpr double kBytes = 16384;
-  static constexpr double kAgain = 0.43;   // a step that comes from L2, beside one that comes from memory
-  static constexpr double kAlone = 0.4;    // a block's statistics in each round
-  static constexpr double kCluster = 1.0;  // those of a cluster,
-  static constexpr double kTeam = 2.4;     // and of other teams
+  static constexpr double kAgain = 0.43;      // a step that comes from L2, beside one that comes from memory,
+  static constexpr double kAgainLong = 0.75;  // and a long one
+  static constexpr double kAlone = 0.4;       // a block's statistics in each round
+  static constexpr double kCluster = 1.0;     // those of a cluster,
+  static constexpr double kTeam = 2.4;        // and of other teams
   // Where the ring has no room for the next unit while these are merged; with long steps, where nothing is read again, too.
   static constexpr double kNoRoom = 0.5;
   static constexpr double kNoRoomLong = 1.5;
@@ -99,7 +100,9 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
                                       : Cost::kTeam) +
                            (has_room ? 0 : no_room);
     const double all = step * static_cast<double>(steps);
-    const double unit = all + step * Cost::kAgain * static_cast<double>(steps - kept) + merging;
+    const double unit =
+        all + step * (is_long ? Cost::kAgainLong : Cost::kAgain) * static_cast<double>(steps - kept) +
+        merging;
     const double cost = rounds * unit + Cost::kFirst * all + (team == 1 || cluster ? 0 : Cost::kClearing);
     if (best.units > 0 && cost >= best.cost) continue;
     best.cost = cost;

@@ -131,7 +131,8 @@ class RowsLaunch : public KernelLaunch {
                                "divide_rows(units, chunks, " + blocks + ", " + number(warps) + ", " +
                                    number(constants.ring) + ", " + number(static_cast<std::int64_t>(bytes)) +
                                    (single ? ", single=True" : "") +
-                                   (constants.again || single ? "" : ", again=False") + ")"});
+                                   (constants.again || single ? "" : ", again=False") +
+                                   (constants.pieces >= kRowsLong && !single ? ", is_long=True" : "") + ")"});
     }
     const std::string ring = number(constants.ring);
     const std::string again = constants.ring == 0          ? "steps"

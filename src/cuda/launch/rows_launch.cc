@@ -33,7 +33,7 @@ class RowsLaunch : public KernelLaunch {
     const int pieces = wide ? 1 : (whole || !large ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
     // Of a multiprocessor: fewer have more registers each. Code for GPUs without clusters takes a few more.
     const int threads = wide ? 256 : large && (!whole || !gpu.architecture->clusters) ? 384 : 512;
-    for (const int blocks : {1, 2}) {
+    for (const int blocks : {1, 2, 4}) {
       try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = pieces});
       if (!wide && !large && sweeps().count == 2)
         try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = kRowsLong});

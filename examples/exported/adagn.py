@@ -1304,22 +1304,25 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
 
 
 @functools.cache
-def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, again=True):
+def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, again=True, is_long=False):
     """Blocks of a team, teams at work, and chunks of a warp, of the least cost.
 
     Costs are in the time in which a multiprocessor reads 16 KB, fitted to an H200. `ring`: chunks of a warp
-    that shared memory holds; `single`: one sweep keeps none; `again`: others may be read again, from L2.
+    that shared memory holds; `single`: one sweep keeps none; `again`: others may be read again, from L2;
+    `is_long`: chunks of many vectors.
     """
+    piece, again_cost, least_room = (0.955, 0.75, 3) if is_long else (1, 0.43, 4)
     best = (float("inf"), 1, 1, 1)
     for team in range(1, blocks + 1):
         teams, steps = min(blocks // team, units), -(-chunks // (team * warps))
         kept = steps if single and ring else min(steps, ring)
         if (team - 1) * warps * steps >= chunks or (kept < steps and not again):
             continue  # a block without elements, or a unit that does not fit
-        rounds, reading = -(-units // teams), step_bytes / 16384 * steps
+        rounds, reading = -(-units // teams), step_bytes / 16384 * piece * steps
         room = ring if single else ring - kept
-        merging = (0.4 if team == 1 else 2.4) + (0.5 if room < 4 and rounds > 1 else 0)
-        cost = rounds * (reading * (1 + 0.43 * (1 - kept / steps)) + merging) + 0.27 * reading
+        no_room = 1.5 if is_long and kept == steps else 0.5
+        merging = (0.4 if team == 1 else 2.4) + (no_room if room < least_room and rounds > 1 else 0)
+        cost = rounds * (reading * (1 + again_cost * (1 - kept / steps)) + merging) + 0.27 * reading
         best = min(best, (cost + (0 if team == 1 else 1.3), team, teams, steps))
     return best[1:]
 

@@ -10,8 +10,7 @@ Forward, 1 kernel:
       group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
       silu = group_norm * sigmoid(group_norm) -> output silu
   kernel 1, rows: 128 blocks of 512 threads, 231 kB of shared memory each, units of 16 channels, 32 in all,
-        teams of 16 blocks, 8 of them at work, of 16 steps of a warp 14 stay in shared memory for later
-        sweeps, the others are read again, from L2
+        teams of 32 blocks, 4 of them at work, of 4 steps of a warp 4 stay in shared memory for later sweeps
 Backward, 1 kernel:
   1  sweep over [n,512,h,w]: load x, d_silu;
       group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
@@ -28,8 +27,8 @@ Backward, 1 kernel:
       d_x = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2) -> output d_x
   kernel 1, rows: 129 blocks of 512 threads, 202 kB of shared memory each, units of 16 channels, 32 in all,
         teams of 43 blocks, 3 of them at work, of 6 steps of a warp 6 stay in shared memory for later sweeps
-The kernels take any extents along n, h, w with h * w % 256 == 0 and 16 * h * w <= multiprocessors * 24576
-and 16 * h * w < 1000000000.
+The kernels take any extents along n, h, w with h * w % 512 == 0 and 16 * h * w <= multiprocessors * 57344
+and h * w % 256 == 0 and 16 * h * w <= multiprocessors * 24576 and 16 * h * w < 1000000000.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
 over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
@@ -94,18 +93,6 @@ __device__ inline real element_at(const Vector<float>& vector, int i) {
 __device__ inline void pack(Vector<float>& to, const real (&values)[kVector]) {
 #pragma unroll
   for (int i = 0; i < kVector; ++i) to.words[i] = __float_as_uint((float)values[i]);
-}
-
-template <class Element>
-__device__ inline Vector<Element> load_vector(const Vector<Element>* from) {
-  Vector<Element> to;
-  const uint4 piece = reinterpret_cast<const uint4*>(from)[0];
-  to.words[0] = piece.x;
-  to.words[1] = piece.y;
-  to.words[2] = piece.z;
-  to.words[3] = piece.w;
-
-  return to;
 }
 
 template <class Element>
@@ -346,14 +333,6 @@ __device__ inline void ring_pieces(unsigned int slot, Vector<Element> (&pieces)[
   for (int i = 0; i < kPieces; ++i)
     pieces[i] = thread::read_shared<Vector<Element>>(slot + (i * kThreads + threadIdx.x) *
                                                                 (unsigned int)sizeof(Vector<Element>));
-}
-
-// The same from memory.
-template <class Element>
-__device__ inline void read_pieces(const Element* from, Vector<Element> (&pieces)[kPieces]) {
-#pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    pieces[i] = load_vector(reinterpret_cast<const Vector<Element>*>(from + i * 32 * kVector));
 }
 
 // Thread blocks that work on one unit together: where a block stands among them, and how they hand words to each other.
@@ -792,12 +771,6 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
   }
 }
 
-// The inputs of a walk's next chunk from memory.
-template <class Sweep>
-__device__ inline Inputs read_next(const Arguments& a, const Walk<Sweep>& walk) {
-  return read_inputs(a, walk.offset);
-}
-
 // A chunk that came into the ring: the first sweep of its unit takes it when its copy has ended.
 __device__ inline Inputs take_visited(Ring& ring) {
   thread::copy_wait(--ring.pending);
@@ -818,7 +791,7 @@ __device__ inline void sweep_first(const Arguments& a, const Shares& shares, con
                                    Walk<Sweep>& walk) {
 #pragma unroll 1
   for (int step = 0; step < shares.chunks; ++step) {
-    visit(a, shares, walk, kAgain && step < shares.again ? read_next(a, walk) : take_visited(ring));
+    visit(a, shares, walk, take_visited(ring));
     if (kOnly && (!kAgain || step >= shares.again)) release_kept(ring, a, shares, team);
   }
   if (shares.chunks > 0) flush(shares, walk);
@@ -838,13 +811,11 @@ __device__ inline void sweep_last(const Arguments& a, const Shares& shares, cons
 #pragma unroll 1
   for (int i = lead > 0 ? -lead : 0; i < end; ++i) {
     if ((unsigned int)i < chunks) {
-      visit(a, shares, last,
-            kAgain && i < shares.again ? read_next(a, last) : ring_inputs(ring.column + ring.kept));
-      if (!kAgain || i >= shares.again) release_kept(ring, a, shares, team);
+      visit(a, shares, last, ring_inputs(ring.column + ring.kept));
+      release_kept(ring, a, shares, team);
     }
     const int step = i + lead;
-    if ((unsigned int)step < next_chunks)
-      visit(a, shares, next, kAgain && step < shares.again ? read_next(a, next) : take_visited(ring));
+    if ((unsigned int)step < next_chunks) visit(a, shares, next, take_visited(ring));
     if (step != next_last || step < 0) continue;
     if (shares.chunks > 0) flush(shares, next);
     if constexpr (First::kStatistics) give_by_block(shares, team, next.list, next_list);
@@ -870,9 +841,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 
 FORWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
-              kElements = kVector, kRing = 14, kRingBytes = 32 * kThreads, kChannels = 512,
-              kUnitChannels = 16, kSharedBytes = 1664, kAgain = 1, kFirstDistance = 1, kEndDistance = 32;
+constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 4,
+              kElements = kVector, kRing = 7, kRingBytes = 64 * kThreads, kChannels = 512, kUnitChannels = 16,
+              kSharedBytes = 1664, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
 
@@ -914,11 +885,6 @@ __device__ inline void copy_inputs(const Arguments& a, long long offset, unsigne
 __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
   ring_pieces(slot, inputs.x);
-  return inputs;
-}
-__device__ inline Inputs read_inputs(const Arguments& a, long long offset) {
-  Inputs inputs;
-  read_pieces(a.x.data + offset, inputs.x);
   return inputs;
 }
 
@@ -1087,12 +1053,6 @@ __device__ inline Inputs ring_inputs(unsigned int slot) {
   Inputs inputs;
   ring_pieces(slot, inputs.x);
   ring_pieces(slot + 32 * kThreads, inputs.d_silu);
-  return inputs;
-}
-__device__ inline Inputs read_inputs(const Arguments& a, long long offset) {
-  Inputs inputs;
-  read_pieces(a.x.data + offset, inputs.x);
-  read_pieces(a.d_silu.data + offset, inputs.d_silu);
   return inputs;
 }
 
@@ -1342,22 +1302,25 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
 
 
 @functools.cache
-def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, again=True):
+def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, again=True, is_long=False):
     """Blocks of a team, teams at work, and chunks of a warp, of the least cost.
 
     Costs are in the time in which a multiprocessor reads 16 KB, fitted to an H200. `ring`: chunks of a warp
-    that shared memory holds; `single`: one sweep keeps none; `again`: others may be read again, from L2.
+    that shared memory holds; `single`: one sweep keeps none; `again`: others may be read again, from L2;
+    `is_long`: chunks of many vectors.
     """
+    piece, again_cost, least_room = (0.955, 0.75, 3) if is_long else (1, 0.43, 4)
     best = (float("inf"), 1, 1, 1)
     for team in range(1, blocks + 1):
         teams, steps = min(blocks // team, units), -(-chunks // (team * warps))
         kept = steps if single and ring else min(steps, ring)
         if (team - 1) * warps * steps >= chunks or (kept < steps and not again):
             continue  # a block without elements, or a unit that does not fit
-        rounds, reading = -(-units // teams), step_bytes / 16384 * steps
+        rounds, reading = -(-units // teams), step_bytes / 16384 * piece * steps
         room = ring if single else ring - kept
-        merging = (0.4 if team == 1 else 2.4) + (0.5 if room < 4 and rounds > 1 else 0)
-        cost = rounds * (reading * (1 + 0.43 * (1 - kept / steps)) + merging) + 0.27 * reading
+        no_room = 1.5 if is_long and kept == steps else 0.5
+        merging = (0.4 if team == 1 else 2.4) + (no_room if room < least_room and rounds > 1 else 0)
+        cost = rounds * (reading * (1 + again_cost * (1 - kept / steps)) + merging) + 0.27 * reading
         best = min(best, (cost + (0 if team == 1 else 1.3), team, teams, steps))
     return best[1:]
 
@@ -1375,6 +1338,8 @@ def takes(x, group_norm_weight, group_norm_bias):
         and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
         and [t.shape for t in tensors] == [(n, 512, h, w), (512,), (512,)]
         and x.numel() > 0
+        and h * w % 512 == 0
+        and 16 * h * w <= gpu.multi_processor_count * 57344
         and h * w % 256 == 0
         and 16 * h * w <= gpu.multi_processor_count * 24576
         and 16 * h * w < 1000000000
@@ -1398,12 +1363,14 @@ class Block(torch.autograd.Function):
         group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 32), (n, 32)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
-        chunks = (16 * h * w + 256 - 1) // 256
-        team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384)
+        chunks = (16 * h * w + 512 - 1) // 512
+        team, teams, steps = divide_rows(
+            units, chunks, multiprocessors, 16, 7, 32768, again=False, is_long=True
+        )
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (16 + team) * 24)
         tensors = [x, group_norm_weight, group_norm_bias, silu, group_norm_mean, group_norm_rstd]
-        numbers = [units // teams, units % teams, h * w, team, steps, max(steps - 14, 0)]
-        numbers += [min(12 - min(steps, 14), steps), team_list0, 1.0 / (16 * h * w)]
+        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(5 - min(steps, 7), steps)]
+        numbers += [team_list0, 1.0 / (16 * h * w)]
         axes = "nchw c c nchw nc nc"
         launch("forward_rows", team * teams, 512, 231040, team > 1, tensors, axes, numbers)
         ctx.save_for_backward(x, group_norm_weight, group_norm_bias, group_norm_mean, group_norm_rstd)

@@ -10,7 +10,7 @@ Forward, 1 kernel:
       group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
       silu = group_norm * sigmoid(group_norm) -> output silu
   kernel 1, rows: 128 blocks of 512 threads, 230 kB of shared memory each, units of 4 channels, 32 in all,
-        teams of 8 blocks, 16 of them at work, of 8 steps of a warp 8 stay in shared memory for later sweeps
+        teams of 8 blocks, 16 of them at work, of 4 steps of a warp 4 stay in shared memory for later sweeps
 Backward, 1 kernel:
   1  sweep over [n,128,h,w]: load x, d_silu;
       group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
@@ -28,8 +28,8 @@ Backward, 1 kernel:
   kernel 1, rows: 128 blocks of 512 threads, 231 kB of shared memory each, units of 4 channels, 32 in all,
         teams of 8 blocks, 16 of them at work, of 8 steps of a warp 7 stay in shared memory for later
         sweeps, the others are read again, from L2
-The kernels take any extents along n, h, w with h * w % 256 == 0 and 4 * h * w <= multiprocessors * 57344
-and 4 * h * w < 1000000000.
+The kernels take any extents along n, h, w with h * w % 512 == 0 and 4 * h * w <= multiprocessors * 57344
+and h * w % 256 == 0 and 4 * h * w < 1000000000.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
 over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
@@ -871,8 +871,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant_
 
 FORWARD_ROWS_1 = r"""
 typedef float real;
-constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 2,
-              kElements = kVector, kRing = 14, kRingBytes = 32 * kThreads, kChannels = 128, kUnitChannels = 4,
+constexpr int kThreads = 512, kWarps = kThreads / 32, kBlocks = 1, kVector = 4, kPieces = 4,
+              kElements = kVector, kRing = 7, kRingBytes = 64 * kThreads, kChannels = 128, kUnitChannels = 4,
               kSharedBytes = 1024, kAgain = 0, kFirstDistance = 1, kEndDistance = 32;
 typedef int Count;
 """
@@ -1339,22 +1339,25 @@ def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, nu
 
 
 @functools.cache
-def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, again=True):
+def divide_rows(units, chunks, blocks, warps, ring, step_bytes, single=False, again=True, is_long=False):
     """Blocks of a team, teams at work, and chunks of a warp, of the least cost.
 
     Costs are in the time in which a multiprocessor reads 16 KB, fitted to an H200. `ring`: chunks of a warp
-    that shared memory holds; `single`: one sweep keeps none; `again`: others may be read again, from L2.
+    that shared memory holds; `single`: one sweep keeps none; `again`: others may be read again, from L2;
+    `is_long`: chunks of many vectors.
     """
+    piece, again_cost, least_room = (0.955, 0.75, 3) if is_long else (1, 0.43, 4)
     best = (float("inf"), 1, 1, 1)
     for team in range(1, blocks + 1):
         teams, steps = min(blocks // team, units), -(-chunks // (team * warps))
         kept = steps if single and ring else min(steps, ring)
         if (team - 1) * warps * steps >= chunks or (kept < steps and not again):
             continue  # a block without elements, or a unit that does not fit
-        rounds, reading = -(-units // teams), step_bytes / 16384 * steps
+        rounds, reading = -(-units // teams), step_bytes / 16384 * piece * steps
         room = ring if single else ring - kept
-        merging = (0.4 if team == 1 else 2.4) + (0.5 if room < 4 and rounds > 1 else 0)
-        cost = rounds * (reading * (1 + 0.43 * (1 - kept / steps)) + merging) + 0.27 * reading
+        no_room = 1.5 if is_long and kept == steps else 0.5
+        merging = (0.4 if team == 1 else 2.4) + (no_room if room < least_room and rounds > 1 else 0)
+        cost = rounds * (reading * (1 + again_cost * (1 - kept / steps)) + merging) + 0.27 * reading
         best = min(best, (cost + (0 if team == 1 else 1.3), team, teams, steps))
     return best[1:]
 
@@ -1372,8 +1375,9 @@ def takes(x, group_norm_weight, group_norm_bias):
         and all(t.device == x.device and t.dtype == torch.float32 for t in tensors)
         and [t.shape for t in tensors] == [(n, 128, h, w), (128,), (128,)]
         and x.numel() > 0
-        and h * w % 256 == 0
+        and h * w % 512 == 0
         and 4 * h * w <= gpu.multi_processor_count * 57344
+        and h * w % 256 == 0
         and 4 * h * w < 1000000000
     )
 
@@ -1395,11 +1399,13 @@ class Block(torch.autograd.Function):
         group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 32), (n, 32)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         units = n * 32
-        chunks = (4 * h * w + 256 - 1) // 256
-        team, teams, steps = divide_rows(units, chunks, multiprocessors, 16, 14, 16384, again=False)
+        chunks = (4 * h * w + 512 - 1) // 512
+        team, teams, steps = divide_rows(
+            units, chunks, multiprocessors, 16, 7, 32768, again=False, is_long=True
+        )
         (team_list0,) = zeros(x, (team > 1) * 2 * teams * (4 + team) * 24)
         tensors = [x, group_norm_weight, group_norm_bias, silu, group_norm_mean, group_norm_rstd]
-        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(12 - min(steps, 14), steps)]
+        numbers = [units // teams, units % teams, h * w, team, steps, 0, min(5 - min(steps, 7), steps)]
         numbers += [team_list0, 1.0 / (4 * h * w)]
         axes = "nchw c c nchw nc nc"
         launch("forward_rows", team * teams, 512, 230400, team > 1, tensors, axes, numbers)

@@ -64,7 +64,6 @@ class RowsWriter : UnitWriter {
                              {"kSharedBytes", number_text(shared_bytes_)},
                              {"kAgain", constants_.again ? "1" : "0"},
                              {"kWhole", whole_chunks() ? "1" : "0"},
-                             {"kVectorsWhole", whole_vectors() ? "1" : "0"},
                              {"k16Bit", writes_16_bit() ? "1" : "0"},
                              {"kFirstDistance", "1"},
                              {"kEndDistance", "32"}});
@@ -75,8 +74,10 @@ class RowsWriter : UnitWriter {
                              "pieces.cuh", "team.cuh", "crew.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
-    text += "\n" + device_file("rows.cuh") + "\n" + with_functions(programs.str()) + "\n" +
-            device_file("rows.cu");
+    for (const char* file :
+         {"rows.cuh", lanes_apart() ? "rows_lanes.cuh" : "rows_visit.cuh", "rows_sweeps.cuh"})
+      text += "\n" + device_file(file);
+    text += "\n" + with_functions(programs.str()) + "\n" + device_file("rows.cu");
     RowsText result;
     result.kernel = finish("rows", std::move(text));
     result.ring_inputs = static_cast<int>(ring_.size());
@@ -101,10 +102,14 @@ class RowsWriter : UnitWriter {
     return constants_.ring > 0 && positions % (std::int64_t{32} * constants_.vector * constants_.pieces) == 0;
   }
 
-  // Whether channels end inside of chunks, and not inside of vectors.
-  bool whole_vectors() const {
+  // Whether every lane may be at a channel of its own: channels end inside of chunks and not inside of vectors, and
+  // nobody asks for their statistics.
+  bool lanes_apart() const {
     const std::int64_t positions = domain_[2] * domain_[3] * domain_[4];
-    return constants_.ring > 0 && !whole_chunks() && positions % constants_.vector == 0;
+    if (constants_.ring == 0 || whole_chunks() || positions % constants_.vector != 0) return false;
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i) && !of_unit(i)) return false;
+    return true;
   }
 
   // The steps of a sweep's program that its sinks take, each once: its results, in this order.

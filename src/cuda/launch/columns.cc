@@ -42,8 +42,8 @@ int step_registers(const ColumnsWork& work, int positions, int elements) {
 }
 
 // What a candidate costs for each element: the unit is one instruction of the program. Nothing where a thread or a block
-// cannot hold it. Less than 128 neighbouring bytes a row waste some of the memory's bandwidth; reading again takes what L2
-// gives. Says where gathered sums stay.
+// cannot hold it. Less than 128 neighbouring bytes that a warp reads of a row waste some of the memory's bandwidth;
+// reading again takes what L2 gives. Says where gathered sums stay.
 std::optional<double> cost_of(const Gpu& gpu, const ColumnsWork& work, ColumnsConstants& constants) {
   const int steps = columns_steps(constants, work.channels);
   const int slots = constants.lanes * constants.team;
@@ -85,8 +85,10 @@ std::optional<double> cost_of(const Gpu& gpu, const ColumnsWork& work, ColumnsCo
   const std::int64_t row =
       work.access == ColumnsAccess::kAlongPositions
           ? std::int64_t{32 / constants.lanes} * constants.vector
-          : std::min<std::int64_t>(std::int64_t{slots} * constants.vector, work.channels) *
-                (steps == 1 && constants.elements == constants.vector ? 32 / constants.lanes : 1);
+          : std::min<std::int64_t>(std::int64_t{constants.lanes} * constants.vector, work.channels) *
+                (steps == 1 && constants.team == 1 && constants.elements == constants.vector
+                     ? 32 / constants.lanes
+                     : 1);
   const double bytes = static_cast<double>(row) * work.smallest_bytes;
   const double narrow = bytes >= 128 ? 0 : bytes >= 64 ? 3 : bytes >= 32 ? 8 : 20;
   const double merge =

@@ -217,22 +217,11 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
 // The statistics of a warp's rows, of each slot one, into the block's list.
 template <class VectorSums, class Sums>
 __device__ inline void list_rows(const Place& place, VectorSums& sums, Sums* list) {
-  constexpr int kHalf = kWarpRows > 16  ? 16
-                        : kWarpRows > 8 ? 8
-                        : kWarpRows > 4 ? 4
-                        : kWarpRows > 2 ? 2
-                                        : kWarpRows - 1;
   sums.finish();
+  sums.template merge_rows<kWarpRows, kColumns>(place.warp_row);
+  if (!place.active || place.warp_row > 0) return;
 #pragma unroll
-  for (int v = 0; v < kVector; ++v) {
-    Sums total = sums.at(v);
-#pragma unroll
-    for (int distance = kHalf; distance > 0; distance /= 2) {
-      const Sums other = warp::shuffle_down(total, distance * kColumns);
-      if (place.warp_row + distance < kWarpRows) total.merge(other);
-    }
-    if (place.active && place.warp_row == 0) list[place.list * kSlots + place.column * kVector + v] = total;
-  }
+  for (int v = 0; v < kVector; ++v) list[place.list * kSlots + place.column * kVector + v] = sums.at(v);
 }
 
 // Where a team's blocks hand statistics over: for each channel those of every block, then the totals.

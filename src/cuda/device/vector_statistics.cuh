@@ -5,7 +5,16 @@
 //   add(values)    takes a position, a value for each channel
 //   took(count)    so many positions were added since this was called last
 //   finish()       behind the last position
+//   merge_rows<kRows, kApart>(row)  joins those of kRows threads, kApart lanes apart, in the first; `row` is this one's number
 //   at(v)          the statistic of a channel
+
+// The largest power of two below `count`.
+template <int kCount>
+constexpr int kHalfOf = kCount > 16  ? 16
+                        : kCount > 8 ? 8
+                        : kCount > 4 ? 4
+                        : kCount > 2 ? 2
+                                     : kCount - 1;
 
 template <class Statistic>
 struct OfVector {
@@ -25,6 +34,17 @@ struct OfVector {
   }
   __device__ void took(int /*count*/) {}
   __device__ void finish() {}
+  template <int kRows, int kApart>
+  __device__ void merge_rows(int row) {
+#pragma unroll
+    for (int distance = kHalfOf<kRows>; distance > 0; distance /= 2) {
+#pragma unroll
+      for (int v = 0; v < kVector; ++v) {
+        const Statistic other = warp::shuffle_down(of[v], distance * kApart);
+        if (row + distance < kRows) of[v].merge(other);
+      }
+    }
+  }
   __device__ Statistic at(int v) const { return of[v]; }
 };
 
@@ -78,6 +98,26 @@ struct OfVector<Moments<Number>> {
     }
     count += tile;
     tile = 0;
+  }
+  // By Chan's formula; what a row counts beside another is the same for all channels.
+  template <int kRows, int kApart>
+  __device__ void merge_rows(int row) {
+#pragma unroll
+    for (int distance = kHalfOf<kRows>; distance > 0; distance /= 2) {
+      const Number coming = __shfl_down_sync(0xffffffffu, count, distance * kApart);
+      const bool joins = row + distance < kRows && coming > 0;
+      const Number part = share(coming, count + coming);
+      const Number weight = count * part;
+#pragma unroll
+      for (int v = 0; v < kVector; ++v) {
+        const Number away = __shfl_down_sync(0xffffffffu, mean[v], distance * kApart) - mean[v];
+        const Number others = __shfl_down_sync(0xffffffffu, squares[v], distance * kApart);
+        if (!joins) continue;
+        squares[v] += others + away * away * weight;
+        mean[v] += away * part;
+      }
+      if (joins) count += coming;
+    }
   }
   __device__ Moments<Number> at(int v) const { return {mean[v], squares[v], count}; }
 };

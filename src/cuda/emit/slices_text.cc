@@ -180,6 +180,8 @@ class SlicesWriter : UnitWriter {
     each("__device__ void took(int count) {",
          [](const Sink& sink) { return sum_name(sink) + ".took(count);"; });
     each("__device__ void finish() {", [](const Sink& sink) { return sum_name(sink) + ".finish();"; });
+    each("template <int kRows, int kApart> __device__ void merge_rows(int row) {",
+         [](const Sink& sink) { return sum_name(sink) + ".template merge_rows<kRows, kApart>(row);"; });
     text.open("__device__ Sums" + name + " at(int v) const {");
     text.line("Sums" + name + " sums;");
     for (const Sink* sink : taken) text.line("sums." + sum_name(*sink) + " = " + sum_name(*sink) + ".at(v);");

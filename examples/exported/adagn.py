@@ -1,43 +1,39 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
 Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
-Block: group_norm = group_norm(x, 32, affine=false); add = add(scale, 1); mul = mul(group_norm, add); add2
-= add(mul, shift); silu = silu(add2); return silu, on f32[8,320,64,64], planned for sm_90a.
-Forward, 1 kernel:
+Block: group_norm = group_norm(x, 32, affine=false); add = add(scale, 1); mul = mul(group_norm, add); add2 =
+add(mul, shift); silu = silu(add2); return silu, on f32[8,320,64,64], for sm_90a.
+Forward, 1 kernel, rows: 132 blocks of 512 threads, 231 kB of shared memory each, units of 10 channels, 256 in
+      all, teams of 1 blocks, 132 of them at work, of 10 steps of a warp 10 stay in shared memory for later
+      sweeps
   1  finalise: add = scale + 1
   2  sweep over [n,320,h,w]: load x -> moments of x for each n,c
   3  finalise: rstd(x) = 1 / sqrt(squares(x) / 40960 + 1e-05)
       -> output saved.group_norm.mean, saved.group_norm.rstd
   4  sweep over [n,320,h,w]: load x; group_norm = (x - mean(x)) * rstd(x); mul = group_norm * add;
       add2 = mul + shift; silu = add2 * sigmoid(add2) -> output silu
-  kernel 1, rows: 132 blocks of 512 threads, 231 kB of shared memory each, units of 10 channels, 256 in all,
-        teams of 1 blocks, 132 of them at work, of 10 steps of a warp 10 stay in shared memory for later
-        sweeps
-Backward, 1 kernel:
-  1  finalise: add = scale + 1
-  2  sweep over [n,320,h,w]: load x, d_silu;
-      group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd; mul = group_norm * add;
-      add2 = mul + shift; d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))));
-      value2 = d_add2 * group_norm -> sum of d_add2 for each n,c; sum of value2 for each n,c
-  3  finalise: part19 = d_shift / 4096; part20 = part19 * add; mean = sum(part20) / 10;
-      part25 = d_scale / 4096; part26 = add * part25; mean2 = sum(part26) / 10 -> output d_scale, d_shift
-  4  sweep over [n,320,h,w]: load x, d_silu; group_norm, mul, add2, d_add2 as before;
-      d_group_norm = d_add2 * add; d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2)
-      -> output d_x
-  kernel 1, rows: 132 blocks of 512 threads, 200 kB of shared memory each, units of 10 channels, 256 in all,
-        teams of 1 blocks, 132 of them at work, of 10 steps of a warp 6 stay in shared memory for later
-        sweeps, the others are read again, from L2
-The kernels take any extents along n, h, w with h * w % 256 == 0 and 10 * h * w <= multiprocessors * 57344
-and 10 * h * w < 1000000000.
+Backward, 1 kernel, rows: 132 blocks of 512 threads, 200 kB of shared memory each, units of 10 channels, 256
+      in all, teams of 1 blocks, 132 of them at work, of 10 steps of a warp 6 stay in shared memory for later
+      sweeps, the others are read again, from L2
+  1  finalise: add as before
+  2  sweep over [n,320,h,w]: load x, d_silu; group_norm = (x - saved.group_norm.mean) * saved.group_norm.rstd;
+      mul, add2 as before; d_add2 = d_silu * (sigmoid(add2) + add2 * (sigmoid(add2) * (1 - sigmoid(add2))));
+      value2 = d_add2 * group_norm -> sums of d_add2, value2 for each n,c
+  3  finalise: mean = sum(d_shift / 4096 * add) / 10; mean2 = sum(add * (d_scale / 4096)) / 10
+      -> output d_scale, d_shift
+  4  sweep over [n,320,h,w]: load x, d_silu; group_norm to d_add2 as before; d_group_norm = d_add2 * add;
+      d_x = saved.group_norm.rstd * (d_group_norm - mean - group_norm * mean2) -> output d_x
+The kernels take any extents along n, h, w with h * w % 256 == 0 and 10 * h * w <= multiprocessors * 57344 and
+10 * h * w < 1000000000.
 
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
-over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
-the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
-or with less shared memory. Other layouts are copied first. Left as it was: self.proj (kept), getitem (no
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over
+what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the
+gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0 or
+with less shared memory. Other layouts are copied first. Left as it was: self.proj (kept), getitem (no
 operation of the notation), chunk (no operation of the notation), scale (an operand that is no tensor of a
-type that blocks have), shift (an operand that is no tensor of a type that blocks have), silu (a single
-call that PyTorch's operator does in one trip).
+type that blocks have), shift (an operand that is no tensor of a type that blocks have), silu (a single call
+that PyTorch's operator does in one trip).
 """
 
 import ctypes
@@ -769,6 +765,8 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
   }
 }
 
+// The sweeps of a unit: who takes which chunk, from the ring or from memory, and who lets go of it.
+
 // The inputs of a walk's next chunk from memory.
 template <class Sweep>
 __device__ inline Inputs read_next(const Arguments& a, const Walk<Sweep>& walk) {
@@ -1400,8 +1398,7 @@ class Block(torch.autograd.Function):
 
 def block(x, scale, shift):
     """The block `group_norm = group_norm(x, 32, affine=false); add = add(scale, 1); mul = mul(group_norm, add); add2 = add(mul, shift); silu = silu(add2); return silu`."""
-    by_kernels = takes(x, scale, shift)
-    return (Block.apply if by_kernels else by_pytorch)(x, scale, shift)
+    return (Block.apply if takes(x, scale, shift) else by_pytorch)(x, scale, shift)
 
 
 class ModelNew(nn.Module):

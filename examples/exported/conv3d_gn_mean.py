@@ -1,29 +1,26 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
 Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
-Block: group_norm(8) | mean(c,d,h,w), on f32[128,24,22,30,30], planned for sm_90a.
-Forward, 1 kernel:
+Block: group_norm(8) | mean(c,d,h,w), on f32[128,24,22,30,30], for sm_90a.
+Forward, 1 kernel, plain: 3072 blocks of 256 threads, units of 24 channels, 128 in all, 1 block a channel
   1  sweep over [n,24,d,h,w]: load x -> moments of x for each n,c
   2  finalise: rstd(x) = 1 / sqrt(squares(x) / 59400 + 1e-05);
-      part9 = (channel_mean(x) - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
-      mean = sum(part9) / 24 -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.x.mean
-  kernel 1, plain: 3072 blocks of 256 threads, units of 24 channels, 128 in all, 1 block a channel
-Backward, 1 kernel:
-  1  finalise: part8 = d_mean / 475200; part9 = part8 * group_norm.weight; mean2 = sum(part9) / 3;
-      part15 = (saved.x.mean - saved.group_norm.mean) * saved.group_norm.rstd; part16 = part9 * part15;
-      mean3 = sum(part16) / 3; part22 = part8 * part15; part26 = sum(part22) / 128;
-      d_group_norm.weight = part26 * 2534400; part31 = sum(part8) * 19800; d_group_norm.bias = part31
-      -> output d_group_norm.weight, d_group_norm.bias
+      mean = sum((channel_mean(x) - mean(x)) * (rstd(x) * weight) + bias) / 24
+      -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.x.mean
+Backward, 1 kernel, plain: 3072 blocks of 256 threads, units of 3 channels, 1024 in all, 1 block a channel
+  1  finalise: part8 = d_mean / 475200; part9 = part8 * weight; mean2 = sum(part9) / 3;
+      part15 = (saved.x.mean - saved.group_norm.mean) * saved.group_norm.rstd;
+      mean3 = sum(part9 * part15) / 3; d_weight = sum(part8 * part15) / 128 * 2534400;
+      d_bias = (sum(part8) * 19800) -> output d_weight, d_bias
   2  sweep over [n,24,d,h,w]: load x; group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd;
       d_x = saved.group_norm.rstd * (part9 - mean2 - group_norm_hat * mean3) -> output d_x
-  kernel 1, plain: 3072 blocks of 256 threads, units of 3 channels, 1024 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and d * h * w < 1000000000.
 
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
-over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
-the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
-or with less shared memory. Other layouts are copied first. Left as it was: self.conv (kept).
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over
+what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the
+gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0 or
+with less shared memory. Other layouts are copied first. Left as it was: self.conv (kept).
 """
 
 import ctypes
@@ -44,68 +41,64 @@ def get_init_inputs():
     return [3, 24, 3, 8]
 
 
-PLAIN = r"""
+CUDA = r"""
 constexpr int kThreads = 256;
 
-// Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
-template <int kSharers, int kInputs, class Program>
+// Takes the elements of a share, a channel of a sample, a part of one, or several, which a block or some of its threads have:
+// `program` gets those of the inputs at one place, and what it makes of them goes to `output`, unless that is null.
+template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
-  const int vectors = (int)((end - begin) / 4), thread = threadIdx.x % kSharers;
-  float in[kInputs];
-  for (int start = 0; start < vectors; start += kBatch * kSharers) {
+  const int vectors = (int)((end - begin) / 4), thread = threadIdx.x;
+  for (int start = 0; start < vectors; start += kBatch * kThreads) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = start + b * kSharers + thread;
+        const int at = start + b * kThreads + thread;
         const float4* from = (const float4*)(inputs[k] + begin) + at;
         if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kSharers + thread;
+      const int at = start + b * kThreads + thread;
       if (at >= vectors) break;
-      for (int i = 0; i < 4; ++i) {
-        for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
-        results[i] = program(in);
-      }
+      for (int i = 0; i < 4; ++i) program(loaded[b], i, results[i]);
       if (output) ((float4*)(output + begin))[at] = *(float4*)results;
     }
   }
 }
 
-// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
+// A sum over the lanes of a warp; the order of sums is fixed.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
-template <int kSharers>
+// Over the threads of a share.
 __device__ inline float share_sum(float x) {
   __shared__ float sums[kThreads / 32];
-  x = warp_sum(x);
+  const int lane = threadIdx.x % 32;
   __syncthreads();
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  sums[threadIdx.x / 32] = warp_sum(x);
   __syncthreads();
-  const float* own = sums + threadIdx.x / kSharers * (kSharers / 32);
-  x = own[0];
-  for (int i = 1; i < kSharers / 32; ++i) x += own[i];
-  return x;
+  return warp_sum(lane < kThreads / 32 ? sums[lane] : 0);
 }
+// Over the channels of a unit, which a norm takes together: each lane has one.
 template <int kChannels>
+__device__ inline float unit_sum(float x) {
+  return warp_sum(threadIdx.x % 32 < kChannels ? x : 0);
+}
+// Over each group of neighbouring channels.
 __device__ inline float group_sum(float x) {
   float sum = 0;
-  for (int i = 0; i < kChannels; ++i)
-    sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
+  for (int i = 0; i < 3; ++i) sum += __shfl_sync(~0u, x, threadIdx.x % 32 / 3 * 3 + i);
   return sum;
 }
-template <int kParts>
+// Over the blocks of a channel in all samples.
 __device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
-  for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
-    sum += blocks[i / kParts * channels * kParts + i % kParts];
+  for (int i = threadIdx.x % 32; i < samples; i += 32) sum += blocks[i * channels];
   return warp_sum(sum);
 }
 
@@ -143,92 +136,81 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
   __syncthreads();
   return last;
 }
-"""
 
-FORWARD = r"""
 __global__ void __launch_bounds__(kThreads, 6)
-    plain(const float* x, const float* group_norm_weight, const float* group_norm_bias, float* mean,
-          float* group_norm_mean, float* group_norm_rstd, float* x_mean, Moments* blocks_x,
-          unsigned int* arrived, long long positions) {
-  const int unit = blockIdx.x / 24, own = blockIdx.x % 24, n = unit, c = min((int)threadIdx.x % 32, 23);
+    forward(const float* x, const float* weight, const float* bias, float* mean, float* group_norm_mean,
+            float* group_norm_rstd, float* x_mean, Moments* blocks_x, unsigned int* arrived,
+            long long positions) {
+  const int unit = blockIdx.x / 24, own = blockIdx.x % 24, n = unit;
+  const int c = min((int)threadIdx.x % 32, 23);
   const long long begin = (unit * 24ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
-  sweep<kThreads>(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
-    const float x = in[0];
+  sweep(begin, end, {x}, nullptr, [&](auto& in, int i, float&) {
+    const float x = in[0][i];
     x_sums.add(x);
-    return 0.0f;
   });
-  blocks_x[blockIdx.x] = merged(x_sums, share_sum<kThreads>);
+  blocks_x[blockIdx.x] = merged(x_sums, share_sum);
   if (!arrive(arrived + unit, 24)) return;
   const Moments x_c = blocks_x[n * 24 + c];
-  const Moments group_x_c = merged(x_c, group_sum<3>);
+  const Moments group_x_c = merged(x_c, group_sum);
   const float rstd_x_c = rsqrtf(group_x_c.squares * (float)(1.0 / (3 * positions)) + 1e-05f);
   const float mean_c =
-      group_sum<24>((x_c.mean - group_x_c.mean) * (rstd_x_c * group_norm_weight[c]) + group_norm_bias[c]) *
-      0.041666668f;
-  if (threadIdx.x < 24) {
+      unit_sum<24>((x_c.mean - group_x_c.mean) * (rstd_x_c * weight[c]) + bias[c]) * 0.041666668f;
+  if (threadIdx.x == 0) {
     mean[n] = mean_c;
+  }
+  if (threadIdx.x < 24) {
     group_norm_mean[n * 8 + c / 3] = group_x_c.mean;
     group_norm_rstd[n * 8 + c / 3] = rstd_x_c;
     x_mean[n * 24 + c] = x_c.mean;
   }
 }
-"""
 
-BACKWARD = r"""
 __global__ void __launch_bounds__(kThreads, 6)
-    plain(const float* d_mean, const float* group_norm_weight, const float* x_mean,
-          const float* group_norm_mean, const float* group_norm_rstd, const float* x, float* d_x,
-          float* d_group_norm_weight, float* d_group_norm_bias, float* batch_part22, float* batch_part8,
-          unsigned int* arrived, long long samples, long long positions) {
+    backward(const float* d_mean, const float* weight, const float* x_mean, const float* group_norm_mean,
+             const float* group_norm_rstd, const float* x, float* d_x, float* d_weight, float* d_bias,
+             float* batch_part22, float* batch_part8, unsigned int* arrived, long long samples,
+             long long positions) {
   const int unit = blockIdx.x / 3, own = blockIdx.x % 3, n = unit / 8, first = unit % 8 * 3;
   const int c = first + min((int)threadIdx.x % 32, 2);
   const long long begin = (unit * 3ll + own) * positions, end = begin + positions;
   const float part8_c = d_mean[n] * (float)(1.0 / (24 * positions));
-  const float part9_c = part8_c * group_norm_weight[c];
-  const float mean2_c = group_sum<3>(part9_c) * 0.33333334f;
-  const float part15_c =
-      (x_mean[n * 24 + c] - group_norm_mean[n * 8 + c / 3]) * group_norm_rstd[n * 8 + c / 3];
-  const float mean3_c = group_sum<3>(part9_c * part15_c) * 0.33333334f;
+  const float part9_c = part8_c * weight[c];
+  const float mean2_c = unit_sum<3>(part9_c) * 0.33333334f;
+  const float part15_c = (x_mean[n * 24 + c] - group_norm_mean[unit]) * group_norm_rstd[unit];
+  const float mean3_c = unit_sum<3>(part9_c * part15_c) * 0.33333334f;
   if (blockIdx.x % 3 == 0 && threadIdx.x < 3) {
     batch_part22[n * 24 + c] = part8_c * part15_c;
     batch_part8[n * 24 + c] = part8_c;
   }
   // Sweep: load x -> output d_x
-  const float own_group_norm_mean = group_norm_mean[n * 8 + c / 3];
-  const float own_group_norm_rstd = group_norm_rstd[n * 8 + c / 3];
-  const float own_part9 = __shfl_sync(~0u, part9_c, own);
-  const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
-  const float own_mean3 = __shfl_sync(~0u, mean3_c, own);
-  sweep<kThreads>(begin, end, {x}, d_x, [&](const float(&in)[1]) {
-    const float x = in[0];
-    return own_group_norm_rstd *
-           (own_part9 - own_mean2 - (x - own_group_norm_mean) * own_group_norm_rstd * own_mean3);
+  const float own_group_norm_mean = group_norm_mean[unit];
+  const float own_group_norm_rstd = group_norm_rstd[unit], own_part9 = __shfl_sync(~0u, part9_c, own);
+  sweep(begin, end, {x}, d_x, [&](auto& in, int i, float& out) {
+    const float x = in[0][i];
+    out = own_group_norm_rstd *
+          (own_part9 - mean2_c - (x - own_group_norm_mean) * own_group_norm_rstd * mean3_c);
   });
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
   if (blockIdx.x % 3 == 0 && arrive(arrived + unit % 8, samples))
     for (int i = threadIdx.x / 32; i < 3; i += kThreads / 32) {
       const int c = first + i;
-      d_group_norm_weight[c] =
-          (batch_sum<1>(batch_part22 + c, samples, 24) / samples) * (samples * positions);
-      d_group_norm_bias[c] = (batch_sum<1>(batch_part8 + c, samples, 24) * positions);
+      d_weight[c] = (batch_sum(batch_part22 + c, samples, 24) / samples) * (samples * positions);
+      d_bias[c] = (batch_sum(batch_part8 + c, samples, 24) * positions);
     }
 }
-"""
 
-HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, long long* words, unsigned int blocks, cudaStream_t stream) {
-  const void* const kernels[] = {(const void*)forward::plain, (const void*)backward::plain};
+  const void* const kernels[] = {(const void*)forward, (const void*)backward};
   void* parameters[32];
   for (int i = 0; i < 32; ++i) parameters[i] = words + i;
   return cudaLaunchKernel(kernels[kernel], blocks, 256, parameters, 0, stream);
 }
 """
 
-KERNELS = {"forward": (PLAIN, FORWARD), "backward": (PLAIN, BACKWARD)}
-CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
+KERNELS = ("forward", "backward")
 
 
 def lay_out(tensor):
@@ -254,14 +236,14 @@ def launch(kernel, blocks, arguments):
     packed = (ctypes.c_int64 * len(words))(*words)
     with torch.cuda.device(arguments[0].device):
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        error = library().launch(list(KERNELS).index(kernel), packed, blocks, stream)
+        error = library().launch(KERNELS.index(kernel), packed, blocks, stream)
     if error != 0:
         raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
 
 
-def takes(x, group_norm_weight, group_norm_bias):
+def takes(x, weight, bias):
     """Whether the kernels take these tensors."""
-    tensors = (x, group_norm_weight, group_norm_bias)
+    tensors = (x, weight, bias)
     if not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
@@ -275,9 +257,9 @@ def takes(x, group_norm_weight, group_norm_bias):
     )
 
 
-def by_pytorch(x, group_norm_weight, group_norm_bias):
+def by_pytorch(x, weight, bias):
     """The block by PyTorch's operators."""
-    group_norm = F.group_norm(x, 8, weight=group_norm_weight, bias=group_norm_bias, eps=1e-05)
+    group_norm = F.group_norm(x, 8, weight=weight, bias=bias, eps=1e-05)
     return group_norm.mean(dim=[1, 2, 3, 4])
 
 
@@ -285,39 +267,37 @@ class Block(torch.autograd.Function):
     """The block and its gradients by the kernels."""
 
     @staticmethod
-    def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
+    def forward(ctx, x, weight, bias):
+        x, weight, bias = map(lay_out, (x, weight, bias))
         n, _, d, h, w = x.shape
         mean, group_norm_mean, group_norm_rstd, x_mean = map(x.new_empty, [(n,), (n, 8), (n, 8), (n, 24)])
         arrived = x.new_zeros(n, dtype=torch.int32)
         blocks_x = x.new_empty((n * 24, 4))
-        arguments = [x, group_norm_weight, group_norm_bias, mean, group_norm_mean, group_norm_rstd, x_mean]
-        arguments += [blocks_x, arrived, d * h * w]
+        arguments = [x, weight, bias, mean, group_norm_mean, group_norm_rstd, x_mean, blocks_x, arrived]
+        arguments += [d * h * w]
         launch("forward", n * 24, arguments)
-        ctx.save_for_backward(x, group_norm_weight, group_norm_mean, group_norm_rstd, x_mean)
+        ctx.save_for_backward(x, weight, group_norm_mean, group_norm_rstd, x_mean)
         return mean
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_mean):
-        x, group_norm_weight, group_norm_mean, group_norm_rstd, x_mean = ctx.saved_tensors
+        x, weight, group_norm_mean, group_norm_rstd, x_mean = ctx.saved_tensors
         d_mean = lay_out(d_mean)
         n, _, d, h, w = x.shape
         d_x = torch.empty_like(x)
-        d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(24,), (24,)])
+        d_weight, d_bias = map(x.new_empty, [(24,), (24,)])
         arrived = x.new_zeros(8, dtype=torch.int32)
         batch_part22, batch_part8 = x.new_empty((2, n * 24))
-        arguments = [d_mean, group_norm_weight, x_mean, group_norm_mean, group_norm_rstd, x, d_x]
-        arguments += [d_group_norm_weight, d_group_norm_bias, batch_part22, batch_part8, arrived, n]
-        arguments += [d * h * w]
+        arguments = [d_mean, weight, x_mean, group_norm_mean, group_norm_rstd, x, d_x, d_weight, d_bias]
+        arguments += [batch_part22, batch_part8, arrived, n, d * h * w]
         launch("backward", n * 24, arguments)
-        return d_x, d_group_norm_weight, d_group_norm_bias
+        return d_x, d_weight, d_bias
 
 
-def block(x, group_norm_weight, group_norm_bias):
+def block(x, weight, bias):
     """The block `group_norm(8) | mean(c,d,h,w)`."""
-    by_kernels = takes(x, group_norm_weight, group_norm_bias)
-    return (Block.apply if by_kernels else by_pytorch)(x, group_norm_weight, group_norm_bias)
+    return (Block.apply if takes(x, weight, bias) else by_pytorch)(x, weight, bias)
 
 
 class ModelNew(nn.Module):

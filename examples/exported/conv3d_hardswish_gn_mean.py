@@ -1,34 +1,29 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
 Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
-Block: hardswish | group_norm(4) | mean(d,h,w), on f32[1024,16,13,29,29], planned for sm_90a.
-Forward, 1 kernel:
+Block: hardswish | group_norm(4) | mean(d,h,w), on f32[1024,16,13,29,29], for sm_90a.
+Forward, 1 kernel, plain: 16384 blocks of 256 threads, units of 4 channels, 4096 in all, 1 block a channel
   1  sweep over [n,16,d,h,w]: load x; hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6))
       -> moments of hardswish for each n,c
   2  finalise: rstd(hardswish) = 1 / sqrt(squares(hardswish) / 43732 + 1e-05);
-      mean = (channel_mean(hardswish) - mean(hardswish)) * (rstd(hardswish) * group_norm.weight) +
-        group_norm.bias
+      mean = (channel_mean(hardswish) - mean(hardswish)) * (rstd(hardswish) * weight) + bias
       -> output mean, saved.group_norm.mean, saved.group_norm.rstd, saved.hardswish.mean
-  kernel 1, plain: 16384 blocks of 256 threads, units of 4 channels, 4096 in all, 1 block a channel
-Backward, 1 kernel:
-  1  finalise: part9 = d_mean / 10933; part10 = part9 * group_norm.weight; mean2 = sum(part10) / 4;
+Backward, 1 kernel, plain: 16384 blocks of 256 threads, units of 4 channels, 4096 in all, 1 block a channel
+  1  finalise: part9 = d_mean / 10933; part10 = part9 * weight; mean2 = sum(part10) / 4;
       part16 = (saved.hardswish.mean - saved.group_norm.mean) * saved.group_norm.rstd;
-      part17 = part10 * part16; mean3 = sum(part17) / 4; part23 = part9 * part16;
-      part27 = sum(part23) / 1024; d_group_norm.weight = part27 * 11195392;
-      d_group_norm.bias = sum(part9) * 10933 -> output d_group_norm.weight, d_group_norm.bias
-  2  sweep over [n,16,d,h,w]: load x;
-      hardswish = select(x <= -3, 0 * x, select(x >= 3, x, x * (x + 3) / 6));
+      mean3 = sum(part10 * part16) / 4; d_weight = sum(part9 * part16) / 1024 * 11195392;
+      d_bias = sum(part9) * 10933 -> output d_weight, d_bias
+  2  sweep over [n,16,d,h,w]: load x; hardswish as before;
       group_norm_hat = (hardswish - saved.group_norm.mean) * saved.group_norm.rstd;
       d_hardswish = saved.group_norm.rstd * (part10 - mean2 - group_norm_hat * mean3);
       d_x = select(x <= -3, 0, select(x >= 3, d_hardswish, d_hardswish * ((x + 3 + x) / 6))) -> output d_x
-  kernel 1, plain: 16384 blocks of 256 threads, units of 4 channels, 4096 in all, 1 block a channel
 The kernels take any extents along n, d, h, w with d * h * w < 1000000000.
 
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
-over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
-the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
-or with less shared memory. Other layouts are copied first. Left as it was: self.conv (kept).
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over
+what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the
+gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0 or
+with less shared memory. Other layouts are copied first. Left as it was: self.conv (kept).
 """
 
 import ctypes
@@ -49,75 +44,63 @@ def get_init_inputs():
     return [3, 16, 4]
 
 
-PLAIN = r"""
+CUDA = r"""
 constexpr int kThreads = 256;
 
-// Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
-template <int kSharers, int kInputs, class Program>
+// Takes the elements of a share, a channel of a sample, a part of one, or several, which a block or some of its threads have:
+// `program` gets those of the inputs at one place, and what it makes of them goes to `output`, unless that is null.
+template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   const long long first = min((begin + 3) / 4 * 4, end);
-  const int vectors = (int)((end - first) / 4), thread = threadIdx.x % kSharers;
-  float in[kInputs];
-  for (int start = 0; start < vectors; start += kBatch * kSharers) {
+  const int vectors = (int)((end - first) / 4), thread = threadIdx.x;
+  for (int start = 0; start < vectors; start += kBatch * kThreads) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = start + b * kSharers + thread;
+        const int at = start + b * kThreads + thread;
         const float4* from = (const float4*)(inputs[k] + first) + at;
         if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kSharers + thread;
+      const int at = start + b * kThreads + thread;
       if (at >= vectors) break;
-      for (int i = 0; i < 4; ++i) {
-        for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
-        results[i] = program(in);
-      }
+      for (int i = 0; i < 4; ++i) program(loaded[b], i, results[i]);
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
     }
   }
   // the elements around them one by one
   const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
+  float loaded[kInputs][1], result;
   if (edge >= end) return;
-  for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
-  const float result = program(in);
+  for (int k = 0; k < kInputs; ++k) loaded[k][0] = inputs[k][edge];
+  program(loaded, 0, result);
   if (output) output[edge] = result;
 }
 
-// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
+// A sum over the lanes of a warp; the order of sums is fixed.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
-template <int kSharers>
+// Over the threads of a share.
 __device__ inline float share_sum(float x) {
   __shared__ float sums[kThreads / 32];
-  x = warp_sum(x);
+  const int lane = threadIdx.x % 32;
   __syncthreads();
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  sums[threadIdx.x / 32] = warp_sum(x);
   __syncthreads();
-  const float* own = sums + threadIdx.x / kSharers * (kSharers / 32);
-  x = own[0];
-  for (int i = 1; i < kSharers / 32; ++i) x += own[i];
-  return x;
+  return warp_sum(lane < kThreads / 32 ? sums[lane] : 0);
 }
-template <int kChannels>
-__device__ inline float group_sum(float x) {
-  float sum = 0;
-  for (int i = 0; i < kChannels; ++i)
-    sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
-  return sum;
-}
-template <int kParts>
+// Over the channels of a unit, which a norm takes together: each lane has one.
+__device__ inline float unit_sum(float x) { return warp_sum(threadIdx.x % 32 < 4 ? x : 0); }
+// Over the blocks of a channel in all samples.
 __device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
-  for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
-    sum += blocks[i / kParts * channels * kParts + i % kParts];
+  for (int i = threadIdx.x % 32; i < samples; i += 32) sum += blocks[i * channels];
   return warp_sum(sum);
 }
 
@@ -155,96 +138,85 @@ __device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
   __syncthreads();
   return last;
 }
-"""
 
-FORWARD = r"""
 __global__ void __launch_bounds__(kThreads, 6)
-    plain(const float* x, const float* group_norm_weight, const float* group_norm_bias, float* mean,
-          float* group_norm_mean, float* group_norm_rstd, float* hardswish_mean, Moments* blocks_hardswish,
-          unsigned int* arrived, long long positions) {
+    forward(const float* x, const float* weight, const float* bias, float* mean, float* group_norm_mean,
+            float* group_norm_rstd, float* hardswish_mean, Moments* blocks_hardswish, unsigned int* arrived,
+            long long positions) {
   const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 4, first = unit % 4 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
   const long long begin = (unit * 4ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of hardswish for each n,c
   Moments hardswish_sums;
-  sweep<kThreads>(begin, end, {x}, nullptr, [&](const float(&in)[1]) {
-    const float x = in[0];
+  sweep(begin, end, {x}, nullptr, [&](auto& in, int i, float&) {
+    const float x = in[0][i];
     hardswish_sums.add(x <= (-3.0f) ? (0.0f * x) : (x >= 3.0f ? x : (x * (x + 3.0f) * 0.16666667f)));
-    return 0.0f;
   });
-  blocks_hardswish[blockIdx.x] = merged(hardswish_sums, share_sum<kThreads>);
+  blocks_hardswish[blockIdx.x] = merged(hardswish_sums, share_sum);
   if (!arrive(arrived + unit, 4)) return;
   const Moments hardswish_c = blocks_hardswish[n * 16 + c];
-  const Moments group_hardswish_c = merged(hardswish_c, group_sum<4>);
+  const Moments group_hardswish_c = merged(hardswish_c, unit_sum);
   const float rstd_hardswish_c = rsqrtf(group_hardswish_c.squares * (float)(1.0 / (4 * positions)) + 1e-05f);
+  if (threadIdx.x == 0) {
+    group_norm_mean[unit] = group_hardswish_c.mean;
+    group_norm_rstd[unit] = rstd_hardswish_c;
+  }
   if (threadIdx.x < 4) {
     mean[n * 16 + c] =
-        ((hardswish_c.mean - group_hardswish_c.mean) * (rstd_hardswish_c * group_norm_weight[c])) +
-        group_norm_bias[c];
-    group_norm_mean[n * 4 + c / 4] = group_hardswish_c.mean;
-    group_norm_rstd[n * 4 + c / 4] = rstd_hardswish_c;
+        ((hardswish_c.mean - group_hardswish_c.mean) * (rstd_hardswish_c * weight[c])) + bias[c];
     hardswish_mean[n * 16 + c] = hardswish_c.mean;
   }
 }
-"""
 
-BACKWARD = r"""
 __global__ void __launch_bounds__(kThreads, 6)
-    plain(const float* d_mean, const float* group_norm_weight, const float* hardswish_mean,
-          const float* group_norm_mean, const float* group_norm_rstd, const float* x, float* d_x,
-          float* d_group_norm_weight, float* d_group_norm_bias, float* batch_part23, float* batch_part9,
-          unsigned int* arrived, long long samples, long long positions) {
+    backward(const float* d_mean, const float* weight, const float* hardswish_mean,
+             const float* group_norm_mean, const float* group_norm_rstd, const float* x, float* d_x,
+             float* d_weight, float* d_bias, float* batch_part23, float* batch_part9, unsigned int* arrived,
+             long long samples, long long positions) {
   const int unit = blockIdx.x / 4, own = blockIdx.x % 4, n = unit / 4, first = unit % 4 * 4;
   const int c = first + min((int)threadIdx.x % 32, 3);
   const long long begin = (unit * 4ll + own) * positions, end = begin + positions;
   const float part9_c = d_mean[n * 16 + c] * (float)(1.0 / positions);
-  const float part10_c = part9_c * group_norm_weight[c];
-  const float mean2_c = group_sum<4>(part10_c) * 0.25f;
-  const float part16_c =
-      (hardswish_mean[n * 16 + c] - group_norm_mean[n * 4 + c / 4]) * group_norm_rstd[n * 4 + c / 4];
-  const float mean3_c = group_sum<4>(part10_c * part16_c) * 0.25f;
+  const float part10_c = part9_c * weight[c];
+  const float mean2_c = unit_sum(part10_c) * 0.25f;
+  const float part16_c = (hardswish_mean[n * 16 + c] - group_norm_mean[unit]) * group_norm_rstd[unit];
+  const float mean3_c = unit_sum(part10_c * part16_c) * 0.25f;
   if (blockIdx.x % 4 == 0 && threadIdx.x < 4) {
     batch_part23[n * 16 + c] = part9_c * part16_c;
     batch_part9[n * 16 + c] = part9_c;
   }
   // Sweep: load x -> output d_x
-  const float own_group_norm_mean = group_norm_mean[n * 4 + c / 4];
-  const float own_group_norm_rstd = group_norm_rstd[n * 4 + c / 4];
+  const float own_group_norm_mean = group_norm_mean[unit];
+  const float own_group_norm_rstd = group_norm_rstd[unit];
   const float own_part10 = __shfl_sync(~0u, part10_c, own);
-  const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
-  const float own_mean3 = __shfl_sync(~0u, mean3_c, own);
-  sweep<kThreads>(begin, end, {x}, d_x, [&](const float(&in)[1]) {
-    const float x = in[0];
+  sweep(begin, end, {x}, d_x, [&](auto& in, int i, float& out) {
+    const float x = in[0][i];
     const float t2 = x <= (-3.0f) ? 1 : 0;
     const float t6 = x >= 3.0f ? 1 : 0;
     const float t7 = x + 3.0f;
     const float t15 = (t2 != 0 ? (0.0f * x) : (t6 != 0 ? x : (x * t7 * 0.16666667f))) - own_group_norm_mean;
-    const float t23 = own_group_norm_rstd * (own_part10 - own_mean2 - t15 * own_group_norm_rstd * own_mean3);
-    return t2 != 0 ? 0.0f : (t6 != 0 ? t23 : (t23 * ((t7 + x) * 0.16666667f)));
+    const float t23 = own_group_norm_rstd * (own_part10 - mean2_c - t15 * own_group_norm_rstd * mean3_c);
+    out = t2 != 0 ? 0.0f : (t6 != 0 ? t23 : (t23 * ((t7 + x) * 0.16666667f)));
   });
   // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
   if (blockIdx.x % 4 == 0 && arrive(arrived + unit % 4, samples))
     for (int i = threadIdx.x / 32; i < 4; i += kThreads / 32) {
       const int c = first + i;
-      d_group_norm_weight[c] =
-          (batch_sum<1>(batch_part23 + c, samples, 16) / samples) * (samples * positions);
-      d_group_norm_bias[c] = batch_sum<1>(batch_part9 + c, samples, 16) * positions;
+      d_weight[c] = (batch_sum(batch_part23 + c, samples, 16) / samples) * (samples * positions);
+      d_bias[c] = batch_sum(batch_part9 + c, samples, 16) * positions;
     }
 }
-"""
 
-HOST = r"""
 // Launches one of the kernels; returns CUDA's error, 0 for none.
 extern "C" int launch(int kernel, long long* words, unsigned int blocks, cudaStream_t stream) {
-  const void* const kernels[] = {(const void*)forward::plain, (const void*)backward::plain};
+  const void* const kernels[] = {(const void*)forward, (const void*)backward};
   void* parameters[32];
   for (int i = 0; i < 32; ++i) parameters[i] = words + i;
   return cudaLaunchKernel(kernels[kernel], blocks, 256, parameters, 0, stream);
 }
 """
 
-KERNELS = {"forward": (PLAIN, FORWARD), "backward": (PLAIN, BACKWARD)}
-CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
+KERNELS = ("forward", "backward")
 
 
 def lay_out(tensor):
@@ -270,14 +242,14 @@ def launch(kernel, blocks, arguments):
     packed = (ctypes.c_int64 * len(words))(*words)
     with torch.cuda.device(arguments[0].device):
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        error = library().launch(list(KERNELS).index(kernel), packed, blocks, stream)
+        error = library().launch(KERNELS.index(kernel), packed, blocks, stream)
     if error != 0:
         raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
 
 
-def takes(x, group_norm_weight, group_norm_bias):
+def takes(x, weight, bias):
     """Whether the kernels take these tensors."""
-    tensors = (x, group_norm_weight, group_norm_bias)
+    tensors = (x, weight, bias)
     if not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
@@ -290,10 +262,10 @@ def takes(x, group_norm_weight, group_norm_bias):
     )
 
 
-def by_pytorch(x, group_norm_weight, group_norm_bias):
+def by_pytorch(x, weight, bias):
     """The block by PyTorch's operators."""
     hardswish = F.hardswish(x)
-    group_norm = F.group_norm(hardswish, 4, weight=group_norm_weight, bias=group_norm_bias, eps=1e-05)
+    group_norm = F.group_norm(hardswish, 4, weight=weight, bias=bias, eps=1e-05)
     return torch.mean(group_norm, dim=[2, 3, 4])
 
 
@@ -301,40 +273,38 @@ class Block(torch.autograd.Function):
     """The block and its gradients by the kernels."""
 
     @staticmethod
-    def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
+    def forward(ctx, x, weight, bias):
+        x, weight, bias = map(lay_out, (x, weight, bias))
         n, _, d, h, w = x.shape
         mean, group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 16), (n, 4), (n, 4)])
         hardswish_mean = x.new_empty((n, 16))
         arrived = x.new_zeros(n * 4, dtype=torch.int32)
         blocks_hardswish = x.new_empty((n * 16, 4))
-        arguments = [x, group_norm_weight, group_norm_bias, mean, group_norm_mean, group_norm_rstd]
-        arguments += [hardswish_mean, blocks_hardswish, arrived, d * h * w]
+        arguments = [x, weight, bias, mean, group_norm_mean, group_norm_rstd, hardswish_mean]
+        arguments += [blocks_hardswish, arrived, d * h * w]
         launch("forward", n * 16, arguments)
-        ctx.save_for_backward(x, group_norm_weight, group_norm_mean, group_norm_rstd, hardswish_mean)
+        ctx.save_for_backward(x, weight, group_norm_mean, group_norm_rstd, hardswish_mean)
         return mean
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_mean):
-        x, group_norm_weight, group_norm_mean, group_norm_rstd, hardswish_mean = ctx.saved_tensors
+        x, weight, group_norm_mean, group_norm_rstd, hardswish_mean = ctx.saved_tensors
         d_mean = lay_out(d_mean)
         n, _, d, h, w = x.shape
         d_x = torch.empty_like(x)
-        d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(16,), (16,)])
+        d_weight, d_bias = map(x.new_empty, [(16,), (16,)])
         arrived = x.new_zeros(4, dtype=torch.int32)
         batch_part23, batch_part9 = x.new_empty((2, n * 16))
-        arguments = [d_mean, group_norm_weight, hardswish_mean, group_norm_mean, group_norm_rstd, x, d_x]
-        arguments += [d_group_norm_weight, d_group_norm_bias, batch_part23, batch_part9, arrived, n]
-        arguments += [d * h * w]
+        arguments = [d_mean, weight, hardswish_mean, group_norm_mean, group_norm_rstd, x, d_x, d_weight]
+        arguments += [d_bias, batch_part23, batch_part9, arrived, n, d * h * w]
         launch("backward", n * 16, arguments)
-        return d_x, d_group_norm_weight, d_group_norm_bias
+        return d_x, d_weight, d_bias
 
 
-def block(x, group_norm_weight, group_norm_bias):
+def block(x, weight, bias):
     """The block `hardswish | group_norm(4) | mean(d,h,w)`."""
-    by_kernels = takes(x, group_norm_weight, group_norm_bias)
-    return (Block.apply if by_kernels else by_pytorch)(x, group_norm_weight, group_norm_bias)
+    return (Block.apply if takes(x, weight, bias) else by_pytorch)(x, weight, bias)
 
 
 class ModelNew(nn.Module):

@@ -1,37 +1,32 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
 Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
-Block: relu | group_norm(8), on f32[16,128,34,34,34], planned for sm_90a.
-Forward, 1 kernel:
+Block: relu | group_norm(8), on f32[16,128,34,34,34], for sm_90a.
+Forward, 1 kernel, plain: 528 blocks of 256 threads, 56 kB of shared memory each, units of 16 channels, 128 in
+      all, 3 blocks a channel, 11 units at a time, 100 % of them in shared memory for later sweeps
   1  sweep over [n,128,d,h,w]: load x; relu = select(x <= 0, 0, x) -> moments of relu for each n,c
   2  finalise: rstd(relu) = 1 / sqrt(squares(relu) / 628864 + 1e-05)
       -> output saved.group_norm.mean, saved.group_norm.rstd
   3  sweep over [n,128,d,h,w]: load x; relu as before;
-      group_norm = (relu - mean(relu)) * (rstd(relu) * group_norm.weight) + group_norm.bias
-      -> output group_norm
-  kernel 1, plain: 528 blocks of 256 threads, 56 kB of shared memory each, units of 16 channels, 128 in all,
-        3 blocks a channel, 11 units at a time, 100 % of them in shared memory for later sweeps
-Backward, 1 kernel:
-  1  sweep over [n,128,d,h,w]: load d_group_norm, x; relu = select(x <= 0, 0, x);
+      group_norm = (relu - mean(relu)) * (rstd(relu) * weight) + bias -> output group_norm
+Backward, 1 kernel, plain: 512 blocks of 256 threads, 56 kB of shared memory each, units of 16 channels, 128
+      in all, 4 blocks a channel, 8 units at a time, 71 % of them in shared memory for later sweeps
+  1  sweep over [n,128,d,h,w]: load d_group_norm, x; relu as before;
       group_norm_hat = (relu - saved.group_norm.mean) * saved.group_norm.rstd;
-      value4 = d_group_norm * group_norm_hat -> sum of d_group_norm for each n,c; sum of value4 for each n,c
-  2  finalise: part12 = channel_sum(d_group_norm) / 39304; part13 = part12 * group_norm.weight;
-      mean = sum(part13) / 16; part21 = channel_sum(value4) / 39304; part22 = group_norm.weight * part21;
-      mean2 = sum(part22) / 16 -> output d_group_norm.weight, d_group_norm.bias
+      value4 = d_group_norm * group_norm_hat -> sums of d_group_norm, value4 for each n,c
+  2  finalise: mean = sum(channel_sum(d_group_norm) / 39304 * weight) / 16;
+      mean2 = sum(weight * (channel_sum(value4) / 39304)) / 16 -> output d_weight, d_bias
   3  sweep over [n,128,d,h,w]: load x, d_group_norm; relu, group_norm_hat as before;
-      value = d_group_norm * group_norm.weight;
-      d_relu = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2);
+      d_relu = saved.group_norm.rstd * (d_group_norm * weight - mean - group_norm_hat * mean2);
       d_x = select(x <= 0, 0, d_relu) -> output d_x
-  kernel 1, plain: 512 blocks of 256 threads, 56 kB of shared memory each, units of 16 channels, 128 in all,
-        4 blocks a channel, 8 units at a time, 71 % of them in shared memory for later sweeps
-The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and multiprocessors * 4 >= 64 and 16
-<= d * h * w < 1000000000.
+The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and multiprocessors * 4 >= 64 and 16 <=
+d * h * w < 1000000000.
 
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
-over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
-the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
-or with less shared memory. Other layouts are copied first. Left as it was: self.conv_transpose (kept).
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over
+what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the
+gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0 or
+with less shared memory. Other layouts are copied first. Left as it was: self.conv_transpose (kept).
 """
 
 import ctypes
@@ -52,11 +47,8 @@ def get_init_inputs():
     return [64, 128, 3, 8, False]
 
 
-PLAIN = r"""
+CUDA = r"""
 constexpr int kThreads = 256, kKept = 3520;
-
-// A share is a channel of a sample, or a part of one, for a block or kSharers of its threads. Those of a unit, the channels that
-// a norm takes together, are a team. Between sweeps each lane has one of the unit's channels. Sums have a fixed order.
 
 // A vector on its way to shared memory.
 __device__ inline void copy(float4* to, const float* from) {
@@ -64,34 +56,30 @@ __device__ inline void copy(float4* to, const float* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
 }
 
-// Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
-template <int kSharers, int kInputs, class Program>
+// Takes the elements of a share, a channel of a sample, a part of one, or several, which a block or some of its threads have:
+// `program` gets those of the inputs at one place, and what it makes of them goes to `output`, unless that is null.
+template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, float4* kept, long long next, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
-  const int vectors = (int)((end - begin) / 4), thread = threadIdx.x % kSharers;
-  float in[kInputs];
+  const int vectors = (int)((end - begin) / 4), thread = threadIdx.x;
   asm volatile("cp.async.wait_all;" ::: "memory");
-  for (int start = 0; start < vectors; start += kBatch * kSharers) {
+  for (int start = 0; start < vectors; start += kBatch * kThreads) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
     for (int b = 0; b < kBatch; ++b)
       for (int k = 0; k < kInputs; ++k) {
-        const int at = start + b * kSharers + thread;
+        const int at = start + b * kThreads + thread;
         const float4* from = (const float4*)(inputs[k] + begin) + at;
         if (at < kKept / kInputs) from = kept + k * (kKept / kInputs) + at;
         if (at < vectors) *(float4*)loaded[b][k] = *from;
       }
     __syncwarp();  // all loads have begun before the first is used
     for (int b = 0; b < kBatch; ++b) {
-      const int at = start + b * kSharers + thread;
+      const int at = start + b * kThreads + thread;
       if (at >= vectors) break;
-      for (int i = 0; i < 4; ++i) {
-        for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
-        results[i] = program(in);
-      }
+      for (int i = 0; i < 4; ++i) program(loaded[b], i, results[i]);
       if (output) ((float4*)(output + begin))[at] = *(float4*)results;
-      if (next >= 0 && at < kKept / kInputs)
+      if (next >= 0 && at < kKept / kInputs)  // room for the next share's
         for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + next + 4 * at);
     }
   }
@@ -104,43 +92,28 @@ __device__ inline void keep(long long begin, long long end, const float* const (
     for (int k = 0; k < kInputs; ++k) copy(to + k * (kKept / kInputs) + at, from[k] + begin + 4 * at);
 }
 
-// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
+// A sum over the lanes of a warp; the order of sums is fixed.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
-template <int kSharers>
+// Over the threads of a share.
 __device__ inline float share_sum(float x) {
   __shared__ float sums[kThreads / 32];
-  x = warp_sum(x);
+  const int lane = threadIdx.x % 32;
   __syncthreads();
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  sums[threadIdx.x / 32] = warp_sum(x);
   __syncthreads();
-  const float* own = sums + threadIdx.x / kSharers * (kSharers / 32);
-  x = own[0];
-  for (int i = 1; i < kSharers / 32; ++i) x += own[i];
-  return x;
+  return warp_sum(lane < kThreads / 32 ? sums[lane] : 0);
 }
-template <int kChannels>
-__device__ inline float group_sum(float x) {
-  float sum = 0;
-  for (int i = 0; i < kChannels; ++i)
-    sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
-  return sum;
-}
-template <int kParts>
+// Over the channels of a unit, which a norm takes together: each lane has one.
+__device__ inline float unit_sum(float x) { return warp_sum(threadIdx.x % 32 < 16 ? x : 0); }
+// Over the blocks of a channel.
 __device__ inline float channel_sum(const float* blocks) {
   float sum = 0;
-  for (int i = 0; i < kParts; ++i) sum += blocks[i];
+  for (int i = 0; i < 4; ++i) sum += blocks[i];
   return sum;
-}
-template <int kParts>
-__device__ inline double batch_sum(const float* blocks, int samples, int channels) {
-  double sum = 0;
-  for (int i = threadIdx.x % 32; i < samples * kParts; i += 32)
-    sum += blocks[i / kParts * channels * kParts + i % kParts];
-  return warp_sum(sum);
 }
 
 // Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
@@ -165,27 +138,22 @@ __device__ inline Moments merged(const Moments& own, Sum sum) {
   return {mean, 0, sum(own.squares - own.rest * shift + own.count * distance * distance), count};
 }
 
-// Counts the blocks that come here; true in the last of them, which sees what the others have written.
-__device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
-  __shared__ bool last;
+// Waits until `count` blocks have come here; all see then what the others have written.
+__device__ inline void meet(unsigned int* arrived, unsigned int count) {
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
-    last = atomicAdd(arrived, 1u) == count - 1;
-    // those who wait go on when the last has come
-    while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
+    atomicAdd(arrived, 1u);
+    while (*(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
-  return last;
 }
-"""
 
-FORWARD = r"""
 __global__ void __launch_bounds__(kThreads, 4)
-    plain(const float* group_norm_weight, const float* group_norm_bias, const float* x,
-          float* group_norm_mean, float* group_norm_rstd, float* group_norm, Moments* blocks_relu,
-          unsigned int* arrived, long long positions, long long units) {
+    forward(const float* weight, const float* bias, const float* x, float* group_norm_mean,
+            float* group_norm_rstd, float* group_norm, Moments* blocks_relu, unsigned int* arrived,
+            long long positions, long long units) {
   extern __shared__ float4 kept[];
   const int own = blockIdx.x % 48 / 3, part = blockIdx.x % 3, teams = gridDim.x / 48;
   const long long from = part * positions / 4 / 3 * 4, size = (part + 1) * positions / 4 / 3 * 4 - from;
@@ -193,42 +161,36 @@ __global__ void __launch_bounds__(kThreads, 4)
   __nanosleep(4 * blockIdx.x / gridDim.x * 3750);  // some teams read while others wait
   keep(begin, begin + size, {x}, kept);
   for (int unit = blockIdx.x / 48; unit < units; unit += teams, begin += stride) {
-    const int n = unit / 8, first = unit % 8 * 16, c = first + min((int)threadIdx.x % 32, 15);
+    const int first = unit % 8 * 16;
     const long long end = begin + size, next = unit + teams < units ? begin + stride : -1;
-    const float own_group_norm_weight = group_norm_weight[first + own];
-    const float own_group_norm_bias = group_norm_bias[first + own];
+    const float own_weight = weight[first + own], own_bias = bias[first + own];
     // Sweep: load x -> moments of relu for each n,c
     Moments relu_sums;
-    sweep<kThreads>(begin, end, {x}, nullptr, kept, -1, [&](const float(&in)[1]) {
-      const float x = in[0];
+    sweep(begin, end, {x}, nullptr, kept, -1, [&](auto& in, int i, float&) {
+      const float x = in[0][i];
       relu_sums.add(x <= 0.0f ? 0.0f : x);
-      return 0.0f;
     });
-    blocks_relu[unit * 48 + blockIdx.x % 48] = merged(relu_sums, share_sum<kThreads>);
-    arrive(arrived + unit, 48, true);
+    blocks_relu[unit * 48 + blockIdx.x % 48] = merged(relu_sums, share_sum);
+    meet(arrived + unit, 48);
     const Moments group_relu =
-        merged(threadIdx.x < 48 ? blocks_relu[unit * 48 + threadIdx.x] : Moments(), share_sum<kThreads>);
+        merged(threadIdx.x < 48 ? blocks_relu[unit * 48 + threadIdx.x] : Moments(), share_sum);
     const float rstd_relu_c = rsqrtf(group_relu.squares * (float)(1.0 / (16 * positions)) + 1e-05f);
-    if (blockIdx.x % 48 == 0 && threadIdx.x < 16) {
-      group_norm_mean[n * 8 + c / 16] = group_relu.mean;
-      group_norm_rstd[n * 8 + c / 16] = rstd_relu_c;
+    if (blockIdx.x % 48 == 0 && threadIdx.x == 0) {
+      group_norm_mean[unit] = group_relu.mean;
+      group_norm_rstd[unit] = rstd_relu_c;
     }
     // Sweep: load x -> output group_norm
-    sweep<kThreads>(begin, end, {x}, group_norm, kept, next, [&](const float(&in)[1]) {
-      const float x = in[0];
-      return (((x <= 0.0f ? 0.0f : x) - group_relu.mean) * (rstd_relu_c * own_group_norm_weight)) +
-             own_group_norm_bias;
+    sweep(begin, end, {x}, group_norm, kept, next, [&](auto& in, int i, float& out) {
+      const float x = in[0][i];
+      out = ((x <= 0.0f ? 0.0f : x) - group_relu.mean) * (rstd_relu_c * own_weight) + own_bias;
     });
   }
 }
-"""
 
-BACKWARD = r"""
 __global__ void __launch_bounds__(kThreads, 4)
-    plain(const float* group_norm_weight, const float* group_norm_mean, const float* group_norm_rstd,
-          const float* d_group_norm, const float* x, float* d_x, float* d_group_norm_weight,
-          float* d_group_norm_bias, float* blocks_d_group_norm, float* blocks_value4, unsigned int* arrived,
-          long long units, long long samples, long long positions) {
+    backward(const float* weight, const float* group_norm_mean, const float* group_norm_rstd,
+             const float* d_group_norm, const float* x, float* d_x, float* blocks_d_group_norm,
+             float* blocks_value4, unsigned int* arrived, long long positions, long long units) {
   extern __shared__ float4 kept[];
   const int own = blockIdx.x % 64 / 4, part = blockIdx.x % 4, teams = gridDim.x / 64;
   const long long from = part * positions / 4 / 4 * 4, size = (part + 1) * positions / 4 / 4 * 4 - from;
@@ -238,62 +200,46 @@ __global__ void __launch_bounds__(kThreads, 4)
   for (int unit = blockIdx.x / 64; unit < units; unit += teams, begin += stride) {
     const int n = unit / 8, first = unit % 8 * 16, c = first + min((int)threadIdx.x % 32, 15);
     const long long end = begin + size, next = unit + teams < units ? begin + stride : -1;
-    const float own_group_norm_weight = group_norm_weight[first + own];
+    const float own_weight = weight[first + own];
     // Sweep: load d_group_norm, x -> sum of d_group_norm for each n,c; sum of value4 for each n,c
-    const float own_group_norm_mean = group_norm_mean[n * 8 + c / 16];
-    const float own_group_norm_rstd = group_norm_rstd[n * 8 + c / 16];
+    const float own_group_norm_mean = group_norm_mean[unit];
+    const float own_group_norm_rstd = group_norm_rstd[unit];
     float sum_d_group_norm = 0, sum_value4 = 0;
-    sweep<kThreads>(begin, end, {d_group_norm, x}, nullptr, kept, -1, [&](const float(&in)[2]) {
-      const float d_group_norm = in[0], x = in[1];
+    sweep(begin, end, {d_group_norm, x}, nullptr, kept, -1, [&](auto& in, int i, float&) {
+      const float d_group_norm = in[0][i], x = in[1][i];
       const float t9 = d_group_norm * (((x <= 0.0f ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd);
       sum_d_group_norm += d_group_norm;
       sum_value4 += t9;
-      return 0.0f;
     });
-    blocks_d_group_norm[unit * 64 + blockIdx.x % 64] = share_sum<kThreads>(sum_d_group_norm);
-    blocks_value4[unit * 64 + blockIdx.x % 64] = share_sum<kThreads>(sum_value4);
-    arrive(arrived + unit, 64, true);
-    const float sum_d_group_norm_c = channel_sum<4>(blocks_d_group_norm + (n * 128 + c) * 4);
-    const float sum_value4_c = channel_sum<4>(blocks_value4 + (n * 128 + c) * 4);
-    const float mean_c =
-        group_sum<16>((sum_d_group_norm_c * (float)(1.0 / positions)) * group_norm_weight[c]) * 0.0625f;
-    const float mean2_c =
-        group_sum<16>(group_norm_weight[c] * (sum_value4_c * (float)(1.0 / positions))) * 0.0625f;
+    blocks_d_group_norm[unit * 64 + blockIdx.x % 64] = share_sum(sum_d_group_norm);
+    blocks_value4[unit * 64 + blockIdx.x % 64] = share_sum(sum_value4);
+    meet(arrived + unit, 64);
+    const float sum_d_group_norm_c = channel_sum(blocks_d_group_norm + (n * 128 + c) * 4);
+    const float sum_value4_c = channel_sum(blocks_value4 + (n * 128 + c) * 4);
+    const float mean_c = unit_sum((sum_d_group_norm_c * (float)(1.0 / positions)) * weight[c]) * 0.0625f;
+    const float mean2_c = unit_sum(weight[c] * (sum_value4_c * (float)(1.0 / positions))) * 0.0625f;
     // Sweep: load x, d_group_norm -> output d_x
-    const float own_mean = __shfl_sync(~0u, mean_c, own);
-    const float own_mean2 = __shfl_sync(~0u, mean2_c, own);
-    sweep<kThreads>(begin, end, {d_group_norm, x}, d_x, kept, next, [&](const float(&in)[2]) {
-      const float d_group_norm = in[0], x = in[1];
+    sweep(begin, end, {d_group_norm, x}, d_x, kept, next, [&](auto& in, int i, float& out) {
+      const float d_group_norm = in[0][i], x = in[1][i];
       const float t4 = x <= 0.0f ? 1 : 0;
-      const float t14 = ((t4 != 0 ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd * own_mean2;
-      return t4 != 0 ? 0.0f : (own_group_norm_rstd * (d_group_norm * own_group_norm_weight - own_mean - t14));
+      const float t14 = ((t4 != 0 ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd * mean2_c;
+      out = t4 != 0 ? 0.0f : (own_group_norm_rstd * (d_group_norm * own_weight - mean_c - t14));
     });
-    // Sums over the batch, by the last block that has statistics of these channels: a warp a channel.
-    if (blockIdx.x % 64 == 0 && arrive(arrived + units + unit % 8, samples, false))
-      for (int i = threadIdx.x / 32; i < 16; i += kThreads / 32) {
-        const int c = first + i;
-        d_group_norm_weight[c] = batch_sum<4>(blocks_value4 + c * 4, samples, 128);
-        d_group_norm_bias[c] = batch_sum<4>(blocks_d_group_norm + c * 4, samples, 128);
-      }
   }
 }
-"""
 
-HOST = r"""
 // Launches one of the kernels; returns CUDA's error. Blocks with shared memory wait for each other.
 extern "C" int launch(int kernel, long long* words, unsigned int blocks, int bytes, cudaStream_t stream) {
-  const void* const kernels[] = {(const void*)forward::plain, (const void*)backward::plain};
-  const void* entry = kernels[kernel];
+  const void* const kernels[] = {(const void*)forward, (const void*)backward};
   void* parameters[32];
   for (int i = 0; i < 32; ++i) parameters[i] = words + i;
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(entry, attribute, bytes)) return error;
-  return cudaLaunchCooperativeKernel(entry, blocks, 256, parameters, bytes, stream);
+  if (const cudaError_t error = cudaFuncSetAttribute(kernels[kernel], attribute, bytes)) return error;
+  return cudaLaunchCooperativeKernel(kernels[kernel], blocks, 256, parameters, bytes, stream);
 }
 """
 
-KERNELS = {"forward": (PLAIN, FORWARD), "backward": (PLAIN, BACKWARD)}
-CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
+KERNELS = ("forward", "backward")
 
 
 def lay_out(tensor):
@@ -319,14 +265,14 @@ def launch(kernel, blocks, shared_bytes, arguments):
     packed = (ctypes.c_int64 * len(words))(*words)
     with torch.cuda.device(arguments[0].device):
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        error = library().launch(list(KERNELS).index(kernel), packed, blocks, shared_bytes, stream)
+        error = library().launch(KERNELS.index(kernel), packed, blocks, shared_bytes, stream)
     if error != 0:
         raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
 
 
-def takes(x, group_norm_weight, group_norm_bias):
+def takes(x, weight, bias):
     """Whether the kernels take these tensors."""
-    tensors = (x, group_norm_weight, group_norm_bias)
+    tensors = (x, weight, bias)
     if not x.is_cuda or x.dim() != 5 or torch.is_autocast_enabled() or torch.compiler.is_compiling():
         return False
     n, _, d, h, w = x.shape
@@ -343,52 +289,50 @@ def takes(x, group_norm_weight, group_norm_bias):
     )
 
 
-def by_pytorch(x, group_norm_weight, group_norm_bias):
+def by_pytorch(x, weight, bias):
     """The block by PyTorch's operators."""
     relu = F.relu(x)
-    return F.group_norm(relu, 8, weight=group_norm_weight, bias=group_norm_bias, eps=1e-05)
+    return F.group_norm(relu, 8, weight=weight, bias=bias, eps=1e-05)
 
 
 class Block(torch.autograd.Function):
     """The block and its gradients by the kernels."""
 
     @staticmethod
-    def forward(ctx, x, group_norm_weight, group_norm_bias):
-        x, group_norm_weight, group_norm_bias = map(lay_out, (x, group_norm_weight, group_norm_bias))
+    def forward(ctx, x, weight, bias):
+        x, weight, bias = map(lay_out, (x, weight, bias))
         n, _, d, h, w = x.shape
         group_norm = torch.empty_like(x)
         group_norm_mean, group_norm_rstd = map(x.new_empty, [(n, 8), (n, 8)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         arrived = x.new_zeros(n * 8, dtype=torch.int32)
         blocks_relu = x.new_empty((n * 384, 4))
-        arguments = [group_norm_weight, group_norm_bias, x, group_norm_mean, group_norm_rstd, group_norm]
-        arguments += [blocks_relu, arrived, d * h * w, n * 8]
+        arguments = [weight, bias, x, group_norm_mean, group_norm_rstd, group_norm, blocks_relu, arrived]
+        arguments += [d * h * w, n * 8]
         launch("forward", min(multiprocessors * 4 // 48, n * 8) * 48, 56320, arguments)
-        ctx.save_for_backward(x, group_norm_weight, group_norm_mean, group_norm_rstd)
+        ctx.save_for_backward(x, weight, group_norm_mean, group_norm_rstd)
         return group_norm
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_group_norm):
-        x, group_norm_weight, group_norm_mean, group_norm_rstd = ctx.saved_tensors
+        x, weight, group_norm_mean, group_norm_rstd = ctx.saved_tensors
         d_group_norm = lay_out(d_group_norm)
         n, _, d, h, w = x.shape
         d_x = torch.empty_like(x)
-        d_group_norm_weight, d_group_norm_bias = map(x.new_empty, [(128,), (128,)])
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        arrived = x.new_zeros(n * 8 + 8, dtype=torch.int32)
-        blocks_d_group_norm, blocks_value4 = x.new_empty((2, n * 512))
-        arguments = [group_norm_weight, group_norm_mean, group_norm_rstd, d_group_norm, x, d_x]
-        arguments += [d_group_norm_weight, d_group_norm_bias, blocks_d_group_norm, blocks_value4, arrived]
-        arguments += [n * 8, n, d * h * w]
+        arrived = x.new_zeros(n * 8, dtype=torch.int32)
+        blocks_value4, blocks_d_group_norm = sums = x.new_empty((2, n, 128, 4))
+        arguments = [weight, group_norm_mean, group_norm_rstd, d_group_norm, x, d_x, blocks_d_group_norm]
+        arguments += [blocks_value4, arrived, d * h * w, n * 8]
         launch("backward", min(multiprocessors * 4 // 64, n * 8) * 64, 56320, arguments)
-        return d_x, d_group_norm_weight, d_group_norm_bias
+        d_weight, d_bias = sums.sum((1, 3))  # over the batch
+        return d_x, d_weight, d_bias
 
 
-def block(x, group_norm_weight, group_norm_bias):
+def block(x, weight, bias):
     """The block `relu | group_norm(8)`."""
-    by_kernels = takes(x, group_norm_weight, group_norm_bias)
-    return (Block.apply if by_kernels else by_pytorch)(x, group_norm_weight, group_norm_bias)
+    return (Block.apply if takes(x, weight, bias) else by_pytorch)(x, weight, bias)
 
 
 class ModelNew(nn.Module):

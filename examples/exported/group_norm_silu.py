@@ -1,40 +1,40 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
 Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
-Block: group_norm(32, eps=1e-06) | silu, on f32[1,512,256,256], planned for sm_90a.
-Forward, 1 kernel:
+Block: group_norm(32, eps=1e-06) | silu, on f32[1,512,256,256], for sm_90a.
+Forward, 1 kernel, rows: 128 blocks of 512 threads, 231 kB of shared memory each, units of 16 channels, 32 in
+      all, teams of 32 blocks, 4 of them at work, of 4 steps of a warp 4 stay in shared memory for later
+      sweeps
   1  sweep over [n,512,h,w]: load x -> moments of x for each n,c
   2  finalise: rstd(x) = 1 / sqrt(squares(x) / 1048576 + 1e-06)
       -> output saved.group_norm.mean, saved.group_norm.rstd
   3  sweep over [n,512,h,w]: load x;
       group_norm = (x - mean(x)) * (rstd(x) * group_norm.weight) + group_norm.bias;
       silu = group_norm * sigmoid(group_norm) -> output silu
-  kernel 1, rows: 128 blocks of 512 threads, 231 kB of shared memory each, units of 16 channels, 32 in all,
-        teams of 32 blocks, 4 of them at work, of 4 steps of a warp 4 stay in shared memory for later sweeps
-Backward, 1 kernel:
+Backward, 1 kernel, rows: 129 blocks of 512 threads, 202 kB of shared memory each, units of 16 channels, 32 in
+      all, teams of 43 blocks, 3 of them at work, of 6 steps of a warp 6 stay in shared memory for later
+      sweeps
   1  sweep over [n,512,h,w]: load x, d_silu;
       group_norm = (x - saved.group_norm.mean) * (saved.group_norm.rstd * group_norm.weight) +
         group_norm.bias;
       d_group_norm = d_silu * (sigmoid(group_norm) + group_norm * (sigmoid(group_norm) * (1 -
         sigmoid(group_norm))));
       group_norm_hat = (x - saved.group_norm.mean) * saved.group_norm.rstd;
-      value4 = d_group_norm * group_norm_hat -> sum of d_group_norm for each n,c; sum of value4 for each n,c
-  2  finalise: part14 = channel_sum(d_group_norm) / 65536; part15 = part14 * group_norm.weight;
-      mean = sum(part15) / 16; part23 = channel_sum(value4) / 65536; part24 = group_norm.weight * part23;
-      mean2 = sum(part24) / 16 -> output d_group_norm.weight, d_group_norm.bias
+      value4 = d_group_norm * group_norm_hat -> sums of d_group_norm, value4 for each n,c
+  2  finalise: mean = sum(channel_sum(d_group_norm) / 65536 * group_norm.weight) / 16;
+      mean2 = sum(group_norm.weight * (channel_sum(value4) / 65536)) / 16
+      -> output d_group_norm.weight, d_group_norm.bias
   3  sweep over [n,512,h,w]: load x, d_silu; group_norm, d_group_norm, group_norm_hat as before;
-      value = d_group_norm * group_norm.weight;
-      d_x = saved.group_norm.rstd * (value - mean - group_norm_hat * mean2) -> output d_x
-  kernel 1, rows: 129 blocks of 512 threads, 202 kB of shared memory each, units of 16 channels, 32 in all,
-        teams of 43 blocks, 3 of them at work, of 6 steps of a warp 6 stay in shared memory for later sweeps
-The kernels take any extents along n, h, w with h * w % 512 == 0 and 16 * h * w <= multiprocessors * 57344
-and h * w % 256 == 0 and 16 * h * w <= multiprocessors * 24576 and 16 * h * w < 1000000000.
+      d_x = saved.group_norm.rstd * (d_group_norm * group_norm.weight - mean - group_norm_hat * mean2)
+      -> output d_x
+The kernels take any extents along n, h, w with h * w % 512 == 0 and 16 * h * w <= multiprocessors * 57344 and
+h * w % 256 == 0 and 16 * h * w <= multiprocessors * 24576 and 16 * h * w < 1000000000.
 
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
-over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
-the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
-or with less shared memory. Other layouts are copied first.
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over
+what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the
+gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0 or
+with less shared memory. Other layouts are copied first.
 """
 
 import ctypes
@@ -771,6 +771,8 @@ __device__ inline void visit(const Arguments& a, const Shares& shares, Walk<Swee
   }
 }
 
+// The sweeps of a unit: who takes which chunk, from the ring or from memory, and who lets go of it.
+
 // A chunk that came into the ring: the first sweep of its unit takes it when its copy has ended.
 __device__ inline Inputs take_visited(Ring& ring) {
   thread::copy_wait(--ring.pending);
@@ -1401,8 +1403,8 @@ class Block(torch.autograd.Function):
 
 def block(x, group_norm_weight, group_norm_bias):
     """The block `group_norm(32, eps=1e-06) | silu`."""
-    by_kernels = takes(x, group_norm_weight, group_norm_bias)
-    return (Block.apply if by_kernels else by_pytorch)(x, group_norm_weight, group_norm_bias)
+    function = Block.apply if takes(x, group_norm_weight, group_norm_bias) else by_pytorch
+    return function(x, group_norm_weight, group_norm_bias)
 
 
 class ModelNew(nn.Module):

@@ -1,41 +1,36 @@
 """Model with its blocks as CUDA kernels: `ModelNew`, in place of `Model`.
 
 Written by `python -m fuseblock.export`; it needs PyTorch alone. Compiled at the first call on a GPU.
-Block: l2_normalize(c) | mul(9.797958971132712) | mul(gamma) | silu, on f32[1,96,4,240,416], planned for
-sm_90a.
-Forward, 1 kernel:
+Block: l2_normalize(c) | mul(9.797958971132712) | mul(gamma) | silu, on f32[1,96,4,240,416], for sm_90a.
+Forward, 1 kernel, columns: 3120 blocks of 256 threads, 54 kB of shared memory each, tiles of 128 positions
+      with all 96 channels, 3120 in all, 8 threads a position, each with 4 positions and 4 channels in each of
+      3 steps, what is read stays in shared memory for later sweeps
   1  sweep over [n,96,d,h,w]: load x; part2 = x * x -> sum of part2 over c
       -> output saved.l2_normalize.square_sum
-  2  sweep over [n,96,d,h,w]: load x; part5 = select(sqrt(sum(part2)) < 1e-12, 1e-12, sqrt(sum(part2)));
-      l2_normalize = x / part5; mul = l2_normalize * 9.797958971132712; mul2 = mul * gamma;
-      silu = mul2 * sigmoid(mul2) -> output silu
-  kernel 1, columns: 3120 blocks of 256 threads, 54 kB of shared memory each, tiles of 128 positions with
-        all 96 channels, 3120 in all, 8 threads a position, each with 4 positions and 4 channels in each of
-        3 steps, what is read stays in shared memory for later sweeps
-Backward, 1 kernel:
+  2  sweep over [n,96,d,h,w]: load x;
+      l2_normalize = x / (select(sqrt(sum(part2)) < 1e-12, 1e-12, sqrt(sum(part2))));
+      mul = l2_normalize * 9.797958971132712; mul2 = mul * gamma; silu = mul2 * sigmoid(mul2) -> output silu
+Backward, 1 kernel, columns: 260 blocks of 256 threads, 58 kB of shared memory each, tiles of 64 positions
+      with all 96 channels, 6240 in all, 16 threads a position, each with 4 positions and 2 channels in each
+      of 3 steps, what is read stays in shared memory for later sweeps, 1 sum of each channel kept in shared
+      memory over 24 tiles, then merged by bundles of 17 blocks
   1  sweep over [n,96,d,h,w]: load x, d_silu;
-      part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12,
-        sqrt(saved.l2_normalize.square_sum));
-      l2_normalize = x / part4; mul = l2_normalize * 9.797958971132712; mul2 = mul * gamma;
+      part4 = select(sqrt(saved.l2_normalize.square_sum) < 1e-12, 1e-12, sqrt(saved.l2_normalize.square_sum));
+      l2_normalize = x / part4; mul, mul2 as before;
       d_mul2 = d_silu * (sigmoid(mul2) + mul2 * (sigmoid(mul2) * (1 - sigmoid(mul2))));
       d_mul = d_mul2 * gamma; value2 = d_mul2 * mul; d_l2_normalize = d_mul * 9.797958971132712;
       value5 = d_l2_normalize * l2_normalize -> sum of value2 for each n,c; sum of value5 over c
   2  finalise: -> output d_gamma
-  3  sweep over [n,96,d,h,w]: load x, d_silu;
-      part4, l2_normalize, mul, mul2, d_mul2, d_mul, d_l2_normalize as before;
+  3  sweep over [n,96,d,h,w]: load x, d_silu; part4 to d_l2_normalize as before;
       value3 = sqrt(saved.l2_normalize.square_sum); value4 = select(value3 < 1e-12, 1e-12, value3);
       d_x = d_l2_normalize / value4 - select(value3 < 1e-12, 0, x / value3 * (sum4 / value4)) -> output d_x
-  kernel 1, columns: 260 blocks of 256 threads, 58 kB of shared memory each, tiles of 64 positions with all
-        96 channels, 6240 in all, 16 threads a position, each with 4 positions and 2 channels in each of 3
-        steps, what is read stays in shared memory for later sweeps, 1 sum of each channel kept in shared
-        memory over 24 tiles, then merged by bundles of 17 blocks
 The kernels take any extents along n, d, h, w with d * h * w % 4 == 0 and n * d * h * w < 1000000000.
 
-Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v
-over what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is
-the gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
-By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0
-or with less shared memory. Other layouts are copied first.
+Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over
+what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the
+gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0 or
+with less shared memory. Other layouts are copied first.
 """
 
 import ctypes
@@ -1363,8 +1358,7 @@ class Block(torch.autograd.Function):
 
 def block(x, gamma):
     """The block `l2_normalize(c) | mul(9.797958971132712) | mul(gamma) | silu`."""
-    by_kernels = takes(x, gamma)
-    return (Block.apply if by_kernels else by_pytorch)(x, gamma)
+    return (Block.apply if takes(x, gamma) else by_pytorch)(x, gamma)
 
 
 class ModelNew(nn.Module):

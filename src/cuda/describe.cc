@@ -46,6 +46,7 @@ Json slot_json(const Schedule& schedule, const Slot& slot, DType stored) {
   const Layout layout = type != nullptr ? type->layout : slot.layout;
   return {{"kind", kind_name(slot.kind)},
           {"number", slot.number},
+          {"part", slot.part},
           {"dtype", std::string(to_string(dtype))},
           {"extents", slot.extents},
           {"strides", dense_strides(slot.extents, layout)}};
@@ -76,6 +77,13 @@ Json named_json(const std::vector<LaunchDescription::Named>& list) {
   return result;
 }
 
+Json sums_json(const std::vector<LaunchDescription::BatchSum>& sums) {
+  Json result = Json::array();
+  for (const auto& [list, output, channels, parts] : sums)
+    result.push_back({{"list", list}, {"output", output}, {"channels", channels}, {"parts", parts}});
+  return result;
+}
+
 Json launch_json(const LaunchDescription& launch) {
   return {{"name", launch.source.name},
           {"entry", launch.source.entry},
@@ -93,6 +101,7 @@ Json launch_json(const LaunchDescription& launch) {
           {"scalars", named_json(launch.scalars)},
           {"counters", named_json(launch.counters)},
           {"scratch", named_json(launch.scratch)},
+          {"batch_sums", sums_json(launch.batch_sums)},
           {"conditions", launch.conditions}};
 }
 

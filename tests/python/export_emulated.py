@@ -29,6 +29,13 @@ _MOST_SHARED_BYTES = 8
 TOLERANCE = 2e-5
 
 
+def device_texts(exported: Any) -> dict[str, str]:
+    """The device code of each kernel of a file, by their names; all of it where they are one text."""
+    if isinstance(exported.KERNELS, dict):
+        return {name: "".join(parts) for name, parts in exported.KERNELS.items()}
+    return dict.fromkeys(exported.KERNELS, exported.CUDA.partition("// Launches one of the kernels")[0])
+
+
 class _Attribute(ctypes.Structure):
     _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16))
 
@@ -57,16 +64,15 @@ class Emulated:
         self.check(self.driver.cuCtxSetCurrent(context))
         self.kernels: list[tuple[str, ctypes.c_void_p, int]] = []
         self.threads = (
-            int(found[1]) if (found := re.search(r"blocks, (\d+), parameters", exported.HOST)) else 0
+            int(found[1]) if (found := re.search(r"blocks, (\d+), parameters", exported.CUDA)) else 0
         )
         self.launched: list[str] = []
-        for name, parts in exported.KERNELS.items():
-            device = "".join(parts)
+        for name, device in device_texts(exported).items():
             cluster = re.search(r"__cluster_dims__\((\d+)\) ", device)
             device = device.replace(cluster.group(), "") if cluster else device
-            entry = re.search(r"__global__ void (?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", device)
-            assert entry is not None, device[-500:]
-            self.kernels.append((name, self.kernel(device, entry[1]), int(cluster[1]) if cluster else 1))
+            entries = re.findall(r"__global__ void (?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", device)
+            entry = name if name in entries else entries[0]
+            self.kernels.append((name, self.kernel(device, entry), int(cluster[1]) if cluster else 1))
 
     def check(self, error: int) -> None:
         """Raises RuntimeError for an error of the driver."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
-import json
 import math
 import re
 import sys
@@ -33,7 +32,8 @@ __all__ = ["DEVICES", "MODES", "export_module", "export_text", "plan_model"]
 
 MODES = ("auto", "tf32", "strict")
 # The device of the planner's table that stands for an architecture.
-_MOST_NEVER = 100  # letters of the line of what is never written
+_MOST_AGAIN = 3  # names of values that are computed again; of more the first and the last
+_MOST_INSIDE = 80  # letters of a value that stands where it is used
 _PLAIN_POSITIONS = 8192  # of a channel, which are worth a block
 _PLAIN_SAMPLES = 8
 DEVICES = {"sm_80": "a100", "sm_89": "l4", "sm_90a": "h200", "sm_100a": "b200", "sm_120": "rtx5090"}
@@ -208,6 +208,11 @@ def _planned_with(block: CapturedBlock, device: str, plain: bool) -> PlannedBloc
         _rename_saved([one.plan for one in (forward, backward) if one is not None])
     own_plans, example_plans = plans(tuple(free.items())), plans(tuple(example_extents.items()))
     explanation = _explanation(own_plans, example_plans, axes, x.extents["c"])
+    both = [one.plan for one in (forward, backward) if one is not None]
+    if all(launch["addresses"] for one in both for launch in one["launches"]):
+        if backward is not None:
+            explanation = _join_saved(forward.plan, backward.plan, len(block.outputs), explanation)
+        explanation = _rename_parameters(both, explanation)
     return PlannedBlock(block, forward, backward, explanation, axes)
 
 
@@ -221,6 +226,41 @@ def _rename_saved(plans: Sequence[dict[str, Any]]) -> None:
             tensor["name"] = name
 
 
+def _join_saved(
+    forward: dict[str, Any], backward: dict[str, Any], own: int, explanation: Sequence[str]
+) -> list[str]:
+    """What forward saves and returns, too, is saved as it is returned: the first outputs are its own."""
+    parts = {slot["number"]: slot["part"] for slot in forward["slots"] if slot["kind"] == "output"}
+    for i, saved in enumerate(forward["outputs"][own:], own):
+        for k, returned in enumerate(forward["outputs"][:own]):
+            if parts[i] == parts[k] and saved["type"] == returned["type"]:
+                for tensor in backward["inputs"]:
+                    if tensor["name"] == saved["name"]:
+                        tensor["name"] = returned["name"]
+                saved["name"] = saved["copy_of"] = returned["name"]
+                text = "\n".join(explanation).replace(
+                    f"{saved['name']}, saved.{saved['name']}", saved["name"]
+                )
+                explanation = re.sub(rf"\bsaved\.{saved['name']}\b", saved["name"], text).split("\n")
+                break
+    return list(explanation)
+
+
+def _rename_parameters(plans: Sequence[dict[str, Any]], explanation: Sequence[str]) -> list[str]:
+    """Parameters of the only layer that has some are `weight` and `bias`; the explanation with that."""
+    tensors = [tensor for plan in plans for kind in ("inputs", "outputs") for tensor in plan[kind]]
+    parameter = re.compile(r"(?<![\w.])(d_|)(\w+)\.(weight|bias)\b")
+    found = [match for tensor in tensors if (match := parameter.fullmatch(tensor["name"]))]
+    layers = {match[2] for match in found}
+    taken = {tensor["name"] for tensor in tensors} & {match[1] + match[3] for match in found}
+    if len(layers) != 1 or taken:
+        return list(explanation)
+    for tensor in tensors:
+        if match := parameter.fullmatch(tensor["name"]):
+            tensor["notation"], tensor["name"] = tensor["name"], match[1] + match[3]
+    return [parameter.sub(lambda match: match[1] + match[3], line) for line in explanation]
+
+
 def _varies(block: CapturedBlock, name: str) -> bool:
     """Whether an extra input of a batch of one has an element for each sample: it is no parameter."""
     return block.arguments[name].op != "get_attr"
@@ -232,19 +272,21 @@ def _explanation(
     """The sweeps of the plans with their formulas, and how the example's work is divided."""
     over = ",".join(str(channels) if axis == "c" else axis for axis in axes)
     lines = []
+    seen: set[str] = set()
     for title, plan, of_example in zip(("Forward", "Backward"), plans, example_plans, strict=True):
         if plan is None or of_example is None:
             lines.append(f"{title}: no kernels; PyTorch's operators run where gradients are needed.")
             continue
-        kernels = json.loads(of_example.explain_json())["kernels"]
-        lines.append(f"{title}, {len(kernels)} kernel{'s' if len(kernels) > 1 else ''}:")
-        steps = [re.sub(r"sweep over \[.*\]", f"sweep over [{over}]", line) for line in _steps(plan)]
-        lines += [*steps, *_divisions(of_example)]
+        divisions = _divisions(of_example)
+        count = f"{len(divisions)} kernel{'s' if len(divisions) > 1 else ''}"
+        divisions[0] = f"{title}, {count}, {divisions[0].strip()}"
+        lines += [*(f"{line};" for line in divisions[:-1]), divisions[-1]]
+        lines += [re.sub(r"sweep over \[.*?\]", f"sweep over [{over}]", line) for line in _steps(plan, seen)]
     return lines
 
 
-def _steps(plan: Plan) -> list[str]:
-    """The steps of a plan without their estimates, and what is never written."""
+def _steps(plan: Plan, seen: set[str]) -> list[str]:
+    """The steps of a plan without their estimates; `seen` has the formulas that stand before them."""
     text = plan.explain().partition("\nplan for ")[2].partition("\n\n")[0]
     steps: list[str] = []
     for line in text.splitlines()[1:]:
@@ -272,12 +314,31 @@ def _steps(plan: Plan) -> list[str]:
             steps[-1] += f", {found[1]}"
             continue
         steps.append(line)
-    return _once(line for line in steps if line.strip())
+    return _once((line for line in _with_parts(steps) if line.strip()), seen)
 
 
-def _once(lines: Iterable[str]) -> list[str]:
+def _with_parts(lines: Sequence[str]) -> list[str]:
+    """The lines with values that have no name of their own, and one use, where they are used."""
+    kept = list(lines)
+    for name in re.findall(r"^ +(?:-> )?((?:part|value)\d*) = ", "\n".join(kept), re.MULTILINE):
+        word = re.compile(rf"\b{name}\b")
+        places = [i for i, line in enumerate(kept) if word.search(line)]
+        if sum(len(word.findall(kept[i])) for i in places) != 2 or len(places) != 2:
+            continue
+        made, user = places
+        value = kept[made].partition(" = ")[2]
+        if " = " not in kept[user] or len(value) > _MOST_INSIDE:
+            continue
+        argument = f"({name})" in kept[user]
+        product = " + " not in value and " - " not in value
+        bare = argument or (product and re.search(rf"[=(] ?{name} [-+*] ", kept[user]) is not None)
+        kept[user] = word.sub(value if bare else f"({value})", kept[user])
+        del kept[made]
+    return kept
+
+
+def _once(lines: Iterable[str], seen: set[str]) -> list[str]:
     """The lines of a plan's steps with each formula where it stands first, and no step that says nothing."""
-    seen: set[str] = set()
     kept: list[str] = []
     again: list[str] = []  # names of values that are computed again
     for line in [*lines, ""]:
@@ -286,7 +347,8 @@ def _once(lines: Iterable[str]) -> list[str]:
             again.append(formula.partition(" = ")[0])
             continue
         if again:
-            kept.append(f"       -> {', '.join(again)} as before")
+            names = ", ".join(again) if len(again) <= _MOST_AGAIN else f"{again[0]} to {again[-1]}"
+            kept.append(f"       -> {names} as before")
             again = []
             if " = " in formula:
                 line = line.replace("-> ", "   ")
@@ -313,11 +375,9 @@ def _joined(lines: Iterable[str]) -> list[str]:
             joint = ": " if start else " " if text.startswith("->") else "; "
             joined[-1] = f"{before}{joint}{text}".replace("; ->", " ->")
         else:
-            line = line.partition(";")[0] if line.startswith("  never written") else line
-            while len(line) > _MOST_NEVER and ", " in line:  # the first ones say enough
-                line = f"{line.rpartition(', ')[0]} ..."
             joined.append(line)
-    return joined
+    alike = re.compile(r"sum of (\w+) for each ([\w,]+); sum of (\w+) for each \2")
+    return [alike.sub(r"sums of \1, \3 for each \2", line) for line in joined]
 
 
 def _divisions(plan: Plan) -> list[str]:
@@ -329,7 +389,7 @@ def _divisions(plan: Plan) -> list[str]:
             break
         line = re.sub(r"; [\d.]+ \w+ read, .*", "", line)
         if match := re.match(r"  (\d+)  (\w+): .*?((?:[\d.]+) blocks? .*)", line):
-            kept.append(f"  kernel {match[1]}, {match[2]}: {match[3]}")
+            kept.append(f"  {match[2]}: {match[3]}")
         else:
             kept[-1] += f", {line.strip()}".replace(" of a sample", "").replace("; ", ", ")
     return kept

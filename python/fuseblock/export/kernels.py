@@ -8,7 +8,7 @@ the constants of each.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ __all__ = ["Kernels", "tensor_name"]
 AXES = "ncdhw"
 _WIDTH = 110
 _MOST_PARAMETERS = 32
+_CONSTANTS = "constants"  # the name of what stands in front of all device files
 DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
@@ -49,26 +50,31 @@ class Kernels:
         """Empty."""
         self.kernels: list[_Kernel] = []
         self.functions: set[str] = set()  # of fuseblock.export.divide that launches call
+        self.one_text = False  # see _join_constants
         self._files: dict[str, device_text.Piece] = {}
         self._plans: dict[str, tuple[General, list[_Kernel]]] = {}
 
     def add_plan(self, name: str, general: General) -> None:
         """Adds a plan's kernels."""
         kernels = []
-        for launch in general.plan["launches"]:
+        count = len(general.plan["launches"])
+        for i, launch in enumerate(general.plan["launches"]):
             base = f"{name}_{launch['name']}"
-            if launch["addresses"] and len(general.plan["launches"]) == 1:
-                base = name
+            if launch["addresses"]:
+                base = f"{name}_{i + 1}" if count > 1 else name
             namespace, number = base, 2
             while namespace in {kernel.namespace for kernel in self.kernels}:
                 namespace, number = f"{base}{number}", number + 1
-            kernels.append(self._kernel(namespace, launch, general))
+            unread = _unread(general.plan, launch)
+            kernels.append(self._kernel(namespace, launch, general, unread))
             self.functions.update(
                 found for value in launch["values"] for found in re.findall(r"\bdivide_\w+", value["text"])
             )
         self._plans[name] = (general, kernels)
 
-    def _kernel(self, namespace: str, launch: Mapping[str, Any], general: General) -> _Kernel:
+    def _kernel(
+        self, namespace: str, launch: Mapping[str, Any], general: General, unread: Collection[str]
+    ) -> _Kernel:
         numbers: list[Term] = []
 
         def member(_: int, term: Term) -> str:
@@ -87,7 +93,7 @@ class Kernels:
                 bounds = f"__cluster_dims__({launch['cluster']}) __launch_bounds__"
                 text = text.replace("__launch_bounds__", bounds)
                 file = file.replace(".cu", f"_cluster{launch['cluster']}.cu")
-            texts.append((file, text))
+            texts.append((file, text if file else _without_stores(text, unread)))
         for kernel in self.kernels:
             if (kernel.texts, kernel.numbers) == (texts, numbers):
                 return kernel
@@ -95,7 +101,20 @@ class Kernels:
         return self.kernels[-1]
 
     def _join_constants(self) -> None:
-        """Constants that all kernels of a device file have stand in front of it."""
+        """Constants that all kernels of a device file have stand in front of it.
+
+        Where no two kernels have different ones, and tensors are addresses, all kernels are one text, which
+        begins with the constants: `self.one_text`.
+        """
+        if self.all_addresses():
+            heads = [kernel.texts[0][1].splitlines() for kernel in self.kernels]
+            lines = list(dict.fromkeys(line for head in heads for line in head if line))
+            names = [line.partition(" = ")[0] for line in lines]
+            self.one_text = len(set(names)) == len(names)
+            if self.one_text:
+                for kernel in self.kernels:
+                    kernel.texts[0] = (_CONSTANTS, "\n".join(lines) + "\n")
+                return
         for file in dict.fromkeys(
             kernel.texts[1][0] for kernel in self.kernels if kernel.launch["addresses"]
         ):
@@ -136,7 +155,7 @@ class Kernels:
             files = {file: self._files[file].whole(kept) for file in files}
             for k, i in emitted:
                 emitted[k, i] = self.kernels[k].pieces[i].whole(self.kernels[k].kept)
-            texts = tidy.tidied([*files.values(), *emitted.values()])
+            texts = tidy.tidied([*files.values(), *emitted.values()], self.all_addresses())
             files = dict(zip(files, texts, strict=False))
             emitted = dict(zip(emitted, texts[len(files) :], strict=True))
             if before == (files, emitted):
@@ -214,8 +233,24 @@ class Kernels:
             namespaces.append((kernel.namespace, parts))
         return files, namespaces
 
+    def text(self) -> str:
+        """All kernels as one text: each behind the device files that it is the first to need."""
+        kept = set().union(*(kernel.kept for kernel in self.kernels))
+        parts: dict[str, str] = {}
+        for kernel in self.kernels:
+            for piece in kernel.pieces:
+                if piece.file:
+                    parts.setdefault(piece.file, device_text.format_cpp(piece.text(kept)))
+                    continue
+                text = _with_parameters(piece.text(kernel.kept), kernel.parameters)
+                text = re.sub(rf"\b{kernel.launch['entry']}(?=\()", kernel.namespace, text)
+                parts[f"{kernel.namespace}:"] = device_text.format_cpp(text)
+        return "\n".join(part.strip("\n") + "\n" for part in parts.values() if part.strip())
+
     def device(self) -> str:
         """The device code as the compiler is given it."""
+        if self.one_text:
+            return self.text()
         files, namespaces = self.sections()
         result = ""
         for name, parts in namespaces:
@@ -243,7 +278,8 @@ class Kernels:
 
     def _plain_host(self) -> str:
         entries = ", ".join(
-            f"(const void*){kernel.namespace}::{kernel.launch['entry']}" for kernel in self.kernels
+            f"(const void*){kernel.namespace}{'' if self.one_text else '::' + kernel.launch['entry']}"
+            for kernel in self.kernels
         )
         threads = {kernel.launch["threads"] for kernel in self.kernels}
         assert len(threads) == 1, threads
@@ -284,13 +320,12 @@ _PLAIN_LAUNCH_KEEPING = """
 // Launches one of the kernels; returns CUDA's error. Blocks with shared memory wait for each other.
 extern "C" int launch(int kernel, long long* words, unsigned int blocks, int bytes, cudaStream_t stream) {
   const void* const kernels[] = {ENTRIES};
-  const void* entry = kernels[kernel];
   void* parameters[32];
   for (int i = 0; i < 32; ++i) parameters[i] = words + i;
-  if (bytes == 0) return cudaLaunchKernel(entry, blocks, THREADS, parameters, 0, stream);
+  if (bytes == 0) return cudaLaunchKernel(kernels[kernel], blocks, THREADS, parameters, 0, stream);
   const auto attribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (const cudaError_t error = cudaFuncSetAttribute(entry, attribute, bytes)) return error;
-  return cudaLaunchCooperativeKernel(entry, blocks, THREADS, parameters, bytes, stream);
+  if (const cudaError_t error = cudaFuncSetAttribute(kernels[kernel], attribute, bytes)) return error;
+  return cudaLaunchCooperativeKernel(kernels[kernel], blocks, THREADS, parameters, bytes, stream);
 }
 """
 
@@ -455,7 +490,11 @@ def _launch(
             _, count = _of_bytes(local(each["text"]))
             lines.append(f"{each['name']} = x.new_zeros({count}, dtype=torch.int32)")
         lists: dict[str, list[str]] = {}
+        lines += _batch_lists(launch, local)
+        summed = {each["list"] for each in launch["batch_sums"]}
         for each in launch["scratch"]:
+            if each["name"] in summed:
+                continue
             size, count = _of_bytes(local(each["text"]))
             lists.setdefault(count if size == 4 else f"{count}, {size // 4}", []).append(each["name"])
         for shape, own in lists.items():
@@ -481,9 +520,13 @@ def _launch(
         else:
             numbers.append(local(scalars[name]) or (name if name in memory else "0"))
     if launch["addresses"]:
-        lines += _list("arguments", numbers)
         shared = f"{launch['shared_bytes']}, " if keeps else ""
-        return [*lines, f'launch("{kernel.namespace}", {local(launch["blocks"])}, {shared}arguments)']
+        call = f'launch("{kernel.namespace}", {local(launch["blocks"])}, {shared}'
+        if len(given := f"        {call}[{', '.join(numbers)}])") <= _WIDTH:
+            lines.append(given.strip())
+        else:
+            lines += [*_list("arguments", numbers), f"{call}arguments)"]
+        return [*lines, *_batch_sums(launch, general.plan)]
     lines += _list("tensors", tensors)
     lines += _list("numbers", numbers)
     lines.append(f'axes = "{" ".join(axes_of)}"')
@@ -492,6 +535,61 @@ def _launch(
         f"{launch['shared_bytes']}, {local(launch['cooperative'])}, tensors, axes, numbers)"
     )
     return lines
+
+
+def _batch_lists(launch: Mapping[str, Any], local: Callable[[str], str]) -> list[str]:
+    """The line that allocates lists of what is to be summed over the batch."""
+    sums = launch["batch_sums"]
+    if not sums:
+        return []
+    extents = [str(len(sums)), local("n"), str(sums[0]["channels"])]
+    extents += [str(sums[0]["parts"])] if sums[0]["parts"] > 1 else []
+    names = ", ".join(each["list"] for each in sums) + ("," if len(sums) == 1 else "")
+    return [f"{names} = sums = x.new_empty(({', '.join(extents)}))"]
+
+
+def _batch_sums(launch: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+    """The line that sums them."""
+    sums = launch["batch_sums"]
+    if not sums:
+        return []
+    outputs = [plan["outputs"][plan["slots"][each["output"]]["number"]] for each in sums]
+    names = ", ".join(tensor_name(each["name"]) for each in outputs) + ("," if len(sums) == 1 else "")
+    axes = "(1, 3)" if sums[0]["parts"] > 1 else "1"
+    return [f"{names} = sums.sum({axes})  # over the batch"]
+
+
+def summed_outputs(plan: Mapping[str, Any]) -> set[str]:
+    """The names of outputs that are sums over the batch, made by PyTorch."""
+    return {
+        plan["outputs"][plan["slots"][each["output"]]["number"]]["name"]
+        for launch in plan["launches"]
+        for each in launch["batch_sums"]
+    }
+
+
+def _unread(plan: Mapping[str, Any], launch: Mapping[str, Any]) -> set[str]:
+    """What a launch writes that nobody reads: statistics that others take as they are saved, and copies."""
+    if not launch["addresses"]:
+        return set()
+    names = _members([piece["text"] for piece in launch["pieces"]])
+    users = [number for each in plan["launches"] for number in each["tensors"]]
+    found = set()
+    for name, number in zip(names, launch["tensors"], strict=False):
+        slot = plan["slots"][number]
+        unread = slot["kind"] in ("statistic", "stored") and users.count(number) == 1
+        copied = slot["kind"] == "output" and "copy_of" in plan["outputs"][slot["number"]]
+        if unread or copied:
+            found.add(name)
+    return found
+
+
+def _without_stores(text: str, names: Collection[str]) -> str:
+    """A kernel's text that does not write to these."""
+    for name in names:
+        text = re.sub(rf"^[ \t]*a\.{name}\[[^\]]*\] = [^=;]*;\n", "", text, flags=re.MULTILINE)
+        text = re.sub(rf"\ba\.{name}\[[^\]]*\] = ", "", text)
+    return re.sub(r"^[ \t]*if \([^\n]*\) \{\n[ \t]*\}\n", "", text, flags=re.MULTILINE)
 
 
 def _of_bytes(text: str) -> tuple[int, str]:

@@ -381,10 +381,66 @@ def _something(match: re.Match[str]) -> str:
     return match[1] + own + match[4] if re.search(r"\w+;|\];", own) else match.group()
 
 
-def tidied(texts: Iterable[str]) -> list[str]:
-    """The texts of all kernels of a file, in any order, without what nothing takes."""
+_TEMPLATE = re.compile(r"template <int (k\w+)(>\n|, )(?=[^;{]*?\b(\w+)\()")
+# What is left of numbers that are one, or of threads where all of a block's are meant.
+_TRIVIAL = (r" [*/] 1\b(?!\.)", r" \+ \w+ % 1\b", r"threadIdx\.x / kThreads \* \(kThreads / 32\) \+ ")
+
+
+def _without_choices(texts: list[str]) -> bool:
+    """A number of a template that all callers give alike is that number."""
+    for number, text in enumerate(texts):
+        for match in _TEMPLATE.finditer(without_comments(text)):
+            name = match[3]
+            uses = re.compile(rf"\b{name}<([^<>,()]*)(>|, )")
+            codes = [without_comments(each) for each in texts]
+            given = {found[1] for code in codes for found in uses.finditer(code)}
+            defined = sum(len(re.findall(rf"inline [\w ]+ {name}\(", code)) for code in codes)
+            if len(given) != 1 or defined != 1:
+                continue
+            value = given.pop()
+            begin = text.index("{", match.end())
+            end = _closing(without_comments(text), begin)
+            body = re.sub(rf"\b{match[1]}\b", value, text[begin:end])
+            for trivial in _TRIVIAL:
+                body = re.sub(trivial, "", body)
+            body = body.replace("threadIdx.x % kThreads", "threadIdx.x")
+            front = "" if match[2].startswith(">") else "template <"
+            texts[number] = text[: match.start()] + front + text[match.end() : begin] + body + text[end:]
+            texts[:] = [each.replace(f"{name}<{value}>", name) for each in texts]
+            texts[:] = [each.replace(f"{name}<{value}, ", f"{name}<") for each in texts]
+            return True
+    return False
+
+
+_NAMES = re.compile(r"^([ \t]*const (?:int|long long) )(\w+ = [^;{}]*);\n", re.MULTILINE)
+
+
+def _without_names(texts: list[str]) -> bool:
+    """Takes away those of several names in a line that nothing takes."""
+    for number, text in enumerate(texts):
+        code = without_comments(text)
+        for match in _NAMES.finditer(code):
+            parts = [match[2][begin:end].strip() for begin, end in _split(match[2])]
+            behind = code[match.end() : block_end(code, match.end())]
+            for i, part in enumerate(parts):
+                if re.search(rf"\b{part.split()[0]}\b", " ".join(parts[i + 1 :]) + behind):
+                    continue
+                rest = ", ".join(parts[:i] + parts[i + 1 :])
+                line = f"{match[1]}{rest};\n" if rest else ""
+                texts[number] = text[: match.start()] + line + text[match.end() :]
+                return True
+    return False
+
+
+def tidied(texts: Iterable[str], plain: bool = False) -> list[str]:
+    """The texts of all kernels of a file, in any order, without what nothing takes.
+
+    `plain`: of kernels whose templates are functions' alone; these have no numbers that are always the same.
+    """
     result = [_without_loops(_without_constants(text)) for text in texts]
     _without_members(result)
+    while plain and (_without_choices(result) or _without_names(result)):
+        pass
     while _without_masks(result):
         pass
     while _without_locals(result) or _without_fields(result) or _without_parameters(result):

@@ -15,14 +15,14 @@ import torch.fx
 from fuseblock.export import divide, graph_text
 from fuseblock.export.capture import CapturedBlock, CapturedModel
 from fuseblock.export.device_text import format_python
-from fuseblock.export.kernels import DTYPES, Kernels, in_domain, tensor_name
+from fuseblock.export.kernels import DTYPES, Kernels, in_domain, summed_outputs, tensor_name
 from fuseblock.export.shapes import General, Term
 from fuseblock.export.source import ModelSource
 
 __all__ = ["PlannedBlock", "by_pytorch_text", "write_file"]
 
 _MOST_ALLOCATED = 84  # letters of names and shapes that are allocated by one line
-_HEAD_WIDTH = 108
+_HEAD_WIDTH = 110
 _MODES = {"tf32": True, "strict": False}
 
 
@@ -49,7 +49,7 @@ class PlannedBlock:
 
     def identifiers(self) -> dict[str, str]:
         """The Python names of forward's arguments, by their names in the notation."""
-        return {each["name"]: tensor_name(each["name"]) for each in self.inputs}
+        return {each.get("notation", each["name"]): tensor_name(each["name"]) for each in self.inputs}
 
     def capability(self) -> int:
         """The least compute capability, by its first number: 9 has clusters."""
@@ -137,7 +137,7 @@ def _quoted(name: str, text: str) -> str:
     return f'{name} = r"""\n{text.strip(chr(10))}\n"""\n'
 
 
-def _wrapped(text: str, width: int = 106) -> str:
+def _wrapped(text: str, width: int = _HEAD_WIDTH) -> str:
     """The text in lines; products stay whole."""
     whole = text.replace(" * ", "\0*\0")
     lines = textwrap.wrap(whole, width, break_long_words=False, break_on_hyphens=False)
@@ -177,7 +177,7 @@ def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, comm
     for each in planned:
         plan = each.forward.plan
         title = f"Block {each.number}" if each.number else "Block"
-        planned_for = f"on {each.block.input_type}, planned for {plan['architecture']}"
+        planned_for = f"on {each.block.input_type}, for {plan['architecture']}"
         lines.append(_wrapped(f"{title}: {plan['block']}, {planned_for}."))
         lines += [_wrapped_line(line) for line in each.explanation]
         fixed = each.fixed()
@@ -348,7 +348,8 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
     ]
     lines += _laid_out(forward["inputs"])
     dtype = each.inputs[0]["dtype"]
-    run = _allocated(forward["outputs"], dtype, each.inputs[0])
+    made_here = [t for t in forward["outputs"] if "copy_of" not in t]
+    run = _allocated(made_here, dtype, each.inputs[0])
     run += kernels.lines(each.name("forward"))
     lines += [*_unpack(each, run), *(f"        {line}" for line in run)]
     result = ", ".join(outputs[:own])
@@ -356,7 +357,9 @@ def _function_class(each: PlannedBlock, kernels: Kernels) -> str:
         return "\n".join([*lines, f"        return {result}"]) + "\n"
     backward = each.backward.plan
     known = set(names) | set(outputs)
-    run = _allocated(backward["outputs"], dtype, each.inputs[0])
+    summed = summed_outputs(backward)
+    made_here = [t for t in backward["outputs"] if t["name"] not in summed]
+    run = _allocated(made_here, dtype, each.inputs[0])
     run += kernels.lines(each.name("backward"))
     used = set(re.findall(r"\w+", " ".join(run)))
     saved = [tensor_name(t["name"]) for t in backward["inputs"] if tensor_name(t["name"]) in known & used]
@@ -417,11 +420,13 @@ def by_pytorch_text(each: PlannedBlock) -> str:
 
 def _block_function(each: PlannedBlock) -> str:
     names = ", ".join(each.identifiers().values())
+    chosen = f"{each.name('Block')}.apply if {each.name('takes')}({names}) else {each.name('by_pytorch')}"
+    lines = [f"    return ({chosen})({names})"]
+    if len(lines[0]) > _HEAD_WIDTH:
+        lines = [f"    function = {chosen}", f"    return function({names})"]
     return (
         f"def {each.name('block')}({names}):\n"
-        f'    """The block `{each.forward.plan["block"]}`."""\n'
-        f"    by_kernels = {each.name('takes')}({names})\n"
-        f"    return ({each.name('Block')}.apply if by_kernels else {each.name('by_pytorch')})({names})\n"
+        f'    """The block `{each.forward.plan["block"]}`."""\n' + "\n".join(lines) + "\n"
     )
 
 
@@ -460,6 +465,32 @@ def _division(name: str) -> str:
     return re.sub(r"  # type: .*", "", inspect.getsource(getattr(divide, name)))
 
 
+def _kernel_texts(kernels: Kernels) -> str:
+    """CUDA, all the source, and KERNELS, by whose order a launch numbers them."""
+    if kernels.one_text:
+        names = [f'"{kernel.namespace}"' for kernel in kernels.kernels]
+        table = f"KERNELS = ({', '.join(names)}{',' if len(names) == 1 else ''})\n"
+        return _quoted("CUDA", kernels.text() + "\n" + kernels.host().strip("\n")) + "\n" + table
+    files, namespaces = kernels.sections()
+    texts = [_quoted(name, text) for name, text in files.items()]
+    rows = []
+    for namespace, pieces in namespaces:
+        listed = []
+        number = 0
+        own_count = sum(not constant for constant, _ in pieces)
+        for constant, text in pieces:
+            if not constant:
+                number += 1
+                constant = namespace.upper() + (f"_{number}" if own_count > 1 else "")
+                texts.append(_quoted(constant, text))
+            listed.append(constant)
+        only = "," if len(listed) == 1 else ""
+        rows.append(f'"{namespace}": ({", ".join(listed)}{only})')
+    texts.append(_quoted("HOST", kernels.host()))
+    texts.append(f"KERNELS = {{{', '.join(rows)}}}\n" + _ASSEMBLY)
+    return "\n".join(texts)
+
+
 def write_file(
     model: CapturedModel,
     planned: Sequence[PlannedBlock],
@@ -472,7 +503,6 @@ def write_file(
     mode: str,
 ) -> str:
     """The whole text; see docs/export.md for its parts."""
-    files, namespaces = kernels.sections()
     own = [each for each in planned if each.owner is None]
     parts = [_head(model, own, model_class.__name__, command)]
     imports = [
@@ -500,23 +530,7 @@ def write_file(
         "# Device code that all kernels have in common; each is compiled with its own constants in front.\n"
     )
     parts.append("" if kernels.all_addresses() else shared)
-    texts = [_quoted(name, text) for name, text in files.items()]
-    table = []
-    for namespace, pieces in namespaces:
-        listed = []
-        number = 0
-        own_count = sum(not constant for constant, _ in pieces)
-        for constant, text in pieces:
-            if not constant:
-                number += 1
-                constant = namespace.upper() + (f"_{number}" if own_count > 1 else "")
-                texts.append(_quoted(constant, text))
-            listed.append(constant)
-        only = "," if len(listed) == 1 else ""
-        table.append(f'"{namespace}": ({", ".join(listed)}{only})')
-    texts.append(_quoted("HOST", kernels.host()))
-    texts.append(f"KERNELS = {{{', '.join(table)}}}\n" + _ASSEMBLY)
-    parts[-1] += "\n".join(texts)
+    parts[-1] += _kernel_texts(kernels)
     mixed = any(", True)" in text for text in body)
     parts.append((_LAY_OUT if mixed else _LAY_OUT_DENSE).strip("\n") + "\n")
     if any(re.search(r"\bzeros\(", text) for text in body):
@@ -528,6 +542,8 @@ def write_file(
         if kernels.has_numbers():
             packed = 'struct.pack("".join("d" if isinstance(word, float) else "q" for word in words), *words)'
             launch = launch.replace("(ctypes.c_int64 * len(words))(*words)", packed)
+        if kernels.one_text:
+            launch = launch.replace("list(KERNELS)", "KERNELS")
         runtime += launch if kernels.keeps() else launch.replace("shared_bytes, ", "")
     parts.append(runtime)
     parts += [_division(name) for name in sorted(kernels.functions)]

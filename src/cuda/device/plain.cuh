@@ -1,21 +1,17 @@
-// A share is a channel of a sample, or a part of one, for a block or kSharers of its threads. Those of a unit, the channels that
-// a norm takes together, are a team. Between sweeps each lane has one of the unit's channels. Sums have a fixed order.
-
 // A vector on its way to shared memory.
 __device__ inline void copy(float4* to, const float* from) {
   const unsigned int place = (unsigned int)__cvta_generic_to_shared(to);
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
 }
 
-// Takes the elements of a share: `program` gets those of the inputs at one place, and what it returns goes to `output`,
-// unless that is null. Vectors of four, several on the way at once; those that a thread keeps make room for the `next` share's.
+// Takes the elements of a share, a channel of a sample, a part of one, or several, which a block or some of its threads have:
+// `program` gets those of the inputs at one place, and what it makes of them goes to `output`, unless that is null.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, float4* kept, long long next, Program program) {
   constexpr int kBatch = kInputs == 1 ? 4 : 2;
   const long long first = kEdges ? min((begin + 3) / 4 * 4, end) : begin;
   const int vectors = (int)((end - first) / 4), thread = threadIdx.x % kSharers;
-  float in[kInputs];
   if (kKept > 0) asm volatile("cp.async.wait_all;" ::: "memory");
   for (int start = 0; start < vectors; start += kBatch * kSharers) {
     alignas(16) float loaded[kBatch][kInputs][4], results[4];
@@ -30,20 +26,18 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
     for (int b = 0; b < kBatch; ++b) {
       const int at = start + b * kSharers + thread;
       if (at >= vectors) break;
-      for (int i = 0; i < 4; ++i) {
-        for (int k = 0; k < kInputs; ++k) in[k] = loaded[b][k][i];
-        results[i] = program(in);
-      }
+      for (int i = 0; i < 4; ++i) program(loaded[b], i, results[i]);
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
-      if (kKept > 0 && kEdges == 0 && next >= 0 && at < kKept / kInputs)
+      if (kKept > 0 && kEdges == 0 && next >= 0 && at < kKept / kInputs)  // room for the next share's
         for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + next + 4 * at);
     }
   }
   if (kEdges) {  // the elements around them one by one
     const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
+    float loaded[kInputs][1], result;
     if (edge >= end) return;
-    for (int k = 0; k < kInputs; ++k) in[k] = inputs[k][edge];
-    const float result = program(in);
+    for (int k = 0; k < kInputs; ++k) loaded[k][0] = inputs[k][edge];
+    program(loaded, 0, result);
     if (output) output[edge] = result;
   }
 }
@@ -56,24 +50,28 @@ __device__ inline void keep(long long begin, long long end, const float* const (
     for (int k = 0; k < kInputs; ++k) copy(to + k * (kKept / kInputs) + at, from[k] + first + 4 * at);
 }
 
-// Sums over lanes, the threads of a share, neighbouring channels (lanes), the blocks of a channel, and these of all samples.
+// A sum over the lanes of a warp; the order of sums is fixed.
 template <class Number>
 __device__ inline Number warp_sum(Number x) {
   for (int distance = 1; distance < 32; distance *= 2) x += __shfl_xor_sync(~0u, x, distance);
   return x;
 }
+// Over the threads of a share.
 template <int kSharers>
 __device__ inline float share_sum(float x) {
   __shared__ float sums[kThreads / 32];
-  x = warp_sum(x);
+  const int lane = threadIdx.x % 32;
   __syncthreads();
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  sums[threadIdx.x / 32] = warp_sum(x);
   __syncthreads();
-  const float* own = sums + threadIdx.x / kSharers * (kSharers / 32);
-  x = own[0];
-  for (int i = 1; i < kSharers / 32; ++i) x += own[i];
-  return x;
+  return warp_sum(lane < kSharers / 32 ? sums[threadIdx.x / kSharers * (kSharers / 32) + lane] : 0);
 }
+// Over the channels of a unit, which a norm takes together: each lane has one.
+template <int kChannels>
+__device__ inline float unit_sum(float x) {
+  return warp_sum(threadIdx.x % 32 < kChannels ? x : 0);
+}
+// Over each group of neighbouring channels.
 template <int kChannels>
 __device__ inline float group_sum(float x) {
   float sum = 0;
@@ -81,12 +79,14 @@ __device__ inline float group_sum(float x) {
     sum += __shfl_sync(~0u, x, threadIdx.x % 32 / kChannels * kChannels + i);
   return sum;
 }
+// Over the blocks of a channel.
 template <int kParts>
 __device__ inline float channel_sum(const float* blocks) {
   float sum = 0;
   for (int i = 0; i < kParts; ++i) sum += blocks[i];
   return sum;
 }
+// Over the blocks of a channel in all samples.
 template <int kParts>
 __device__ inline double batch_sum(const float* blocks, int samples, int channels) {
   double sum = 0;
@@ -129,15 +129,25 @@ __device__ inline Moments channel_moments(const Moments* blocks) {
   return all;
 }
 
+// Waits until `count` blocks have come here; all see then what the others have written.
+__device__ inline void meet(unsigned int* arrived, unsigned int count) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(arrived, 1u);
+    while (*(volatile unsigned int*)arrived < count) __nanosleep(64);
+    __threadfence();
+  }
+  __syncthreads();
+}
+
 // Counts the blocks that come here; true in the last of them, which sees what the others have written.
-__device__ inline bool arrive(unsigned int* arrived, unsigned int count, bool wait) {
+__device__ inline bool arrive(unsigned int* arrived, unsigned int count) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     last = atomicAdd(arrived, 1u) == count - 1;
-    if (kKept > 0)  // those who wait go on when the last has come
-      while (wait && *(volatile unsigned int*)arrived < count) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();

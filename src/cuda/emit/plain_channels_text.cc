@@ -1,6 +1,7 @@
 #include "cuda/emit/plain_channels_text.h"
 
 #include <algorithm>
+#include <map>
 
 #include "cuda/emit/plain_values.h"
 #include "cuda/emit/rounded_products.h"
@@ -14,7 +15,9 @@ std::string number_text(std::int64_t number) { return std::to_string(number); }
 class PlainChannelsWriter : public PlainValues {
  public:
   PlainChannelsWriter(const Schedule& schedule, const KernelCut& cut, const PlainChannelsConstants& constants)
-      : PlainValues(schedule, cut), constants_(constants) {}
+      : PlainValues(schedule, cut), constants_(constants) {
+    by_units_ = false;
+  }
 
   bool takes_reduction() const {
     const Sweep& which = sweep(0);
@@ -43,7 +46,7 @@ class PlainChannelsWriter : public PlainValues {
     if (needs_functions(program)) text += "constexpr int k16Bit = 0;\n";
     text += "\n" + device_file("plain_channels.cuh");
     if (needs_functions(program)) text += "\n" + device_file("functions.cuh");
-    text += "\n" + addresses_struct(written_) + "\n" + channel_struct() + with_functions(program);
+    text += "\n" + addresses_struct(written_) + "\n" + with_functions(program);
     return finish("plain_channels", std::move(text));
   }
 
@@ -65,63 +68,109 @@ class PlainChannelsWriter : public PlainValues {
 
   // What the program takes that does not vary over positions, in shared memory.
   void write_parameters(Text& text) {
+    std::string members;
     std::string values;
     for (int k : channel_inputs(0)) {
       const int input = sweep(0).inputs[at(k)];
-      if (std::find(parameters_.begin(), parameters_.end(), input) != parameters_.end()) continue;
-      parameters_.push_back(input);
-      values += (values.empty() ? "" : ", ") + element(input, "c");
+      const int from = saved_like(input);
+      if (parameters_.contains(input)) continue;
+      parameters_[input] = names_[at(from)];
+      members += (members.empty() ? "" : ", ") + names_[at(from)];
+      values += (values.empty() ? "" : ", ") + element(from, "c");
     }
     if (parameters_.empty()) return;
+    text.open("struct Channel {");
+    text.line("float " + members + ";");
+    text.close("};");
     text.line("__shared__ Channel channels[kChannels];");
     text.line("for (int c = threadIdx.x; c < kChannels; c += kThreads)");
     text.line("  channels[c] = {" + values + "};");
     text.line("__syncthreads();");
   }
-  std::string channel_struct() const {
-    std::string members;
-    for (int input : parameters_) members += (members.empty() ? "" : ", ") + names_[at(input)];
-    return members.empty() ? ""
-                           : "// What the program takes of a channel.\nstruct Channel {\n  float " + members +
-                                 ";\n};\n\n";
+  // The tensor with the same numbers that an earlier step has saved for backward; a statistic itself where there is none.
+  int saved_like(int input) const {
+    if (slot(input).kind != SlotKind::kStatistic) return input;
+    for (int i = 0; i < cut_.first; ++i)
+      for (int output : step(i).operands)
+        if (step(i).kind == StepKind::kFinalise && slot(output).kind == SlotKind::kOutput &&
+            is_small(output) && is_f32(output) && value_of(output) == value_of(input))
+          return output;
+    return input;
+  }
+  // What a statistic's slot has: a part, at channels or their groups, and a component of it.
+  std::pair<int, int> value_of(int number) const {
+    std::pair<int, int> value = {slot(number).part, slot(number).component};
+    for (;;) {
+      const Part& which = part(value.first);
+      if (which.kind == PartKind::kComponent) value.second = which.component;
+      if (which.kind != PartKind::kComponent && which.kind != PartKind::kRegroup) return value;
+      value.first = which.operands[0];
+    }
   }
 
   std::string sums_name() { return value_name(sweep(0).sinks[0].part) + "_sums"; }
 
+  // The loop over the channels: the elements of several are on the way at once.
   void write_sweep(Text& text) {
     const Sweep& which = sweep(0);
     const Sink& sink = which.sinks[0];
     const std::vector<int> inputs = position_inputs(0);
+    const bool vectors = constants_.width > 1;
+    const bool behind = domain_[1] % constants_.batch != 0;
+    std::string arrays;
+    std::string named;
+    for (int input : inputs) {
+      arrays += names_[at(input)] + "s[kBatch][kWidth], ";
+      named +=
+          (named.empty() ? "const float " : ", ") + names_[at(input)] + " = " + names_[at(input)] + "s[b][i]";
+    }
     text.line("// Sweep: " + narrator_.source(which) + " -> " + narrator_.sink(sink));
     text.line("const long long begin = n * " + number_text(domain_[1]) + " * a.positions + position;");
     text.line("ExpSum " + sums_name() + "[kWidth];");
-    std::string from;
-    std::string named;
-    for (std::size_t k = 0; k < inputs.size(); ++k) {
-      from += (k == 0 ? "" : ", ") + tensor(inputs[k]) + " + begin";
-      named += (k == 0 ? "const float " : ", ") + names_[at(inputs[k])] + " = in[" + std::to_string(k) + "]";
+    text.open("for (int first = 0; first < kChannels; first += kBatch) {");
+    text.line("alignas(16) float " + arrays + "values[kWidth][kBatch];");
+    const std::string each_channel =
+        std::string("for (int b = 0; b < kBatch") + (behind ? " && first + b < kChannels" : "") + "; ++b)";
+    text.open(each_channel + (inputs.size() > 1 ? " {" : ""));
+    for (int input : inputs) {
+      const std::string from = tensor(input) + " + begin + (first + b) * a.positions";
+      text.line(vectors ? "*(float4*)" + names_[at(input)] + "s[b] = *(const float4*)(" + from + ");"
+                        : names_[at(input)] + "s[b][0] = *(" + from + ");");
     }
-    text.open("sweep_channels({" + from + "}, a.positions, " + sums_name() +
-              ", [&](int c, const float (&in)[" + std::to_string(inputs.size()) + "]) {");
+    if (inputs.size() > 1)
+      text.close();
+    else
+      text.dedent();
+    text.line("__syncwarp();  // all loads have begun before the first is used");
+    text.open("for (int b = 0; b < kBatch; ++b)");
+    text.open("for (int i = 0; i < kWidth; ++i) {");
+    if (behind) {
+      text.line("values[i][b] = -__int_as_float(0x7f800000);  // behind the last channel");
+      text.line("if (first + b >= kChannels) continue;");
+    }
     text.line(named + ";");
+    if (!parameters_.empty()) text.line("const Channel& channel = channels[first + b];");
     Text statements;
     std::string value =
         write_nested(statements, which.steps,
                      [&](int input) {
                        const int slot = which.inputs[at(input)];
-                       return in_ring(slot) ? names_[at(slot)] : "channels[c]." + names_[at(slot)];
+                       return in_ring(slot) ? names_[at(slot)] : "channel." + parameters_.at(slot);
                      },
                      "float", true, {sink.step}, {rounded_products(schedule_, which), true})[at(sink.step)];
     nest(statements, value, text);
-    text.line("return " + value + ";");
-    text.close("});");
+    text.line("values[i][b] = " + value + ";");
+    text.close();
+    text.dedent();
+    text.line("for (int i = 0; i < kWidth; ++i) " + sums_name() + "[i].add(values[i]);");
+    text.close();
   }
 
   void write_epilogue(Text& text) {
     const Epilogue& epilogue = sweep(0).epilogue;
     for (const std::string& line : narrator_.epilogue(sweep(0))) text.line("// " + line);
     text.open("for (int i = 0; i < kWidth; ++i) {");
-    text.line("const long long at = n * a.positions + position + i;");
+    text.line("const float largest = " + sums_name() + "[i].largest, sum = " + sums_name() + "[i].sum;");
     std::vector<std::int32_t> wanted;
     for (const Sink& sink : epilogue.sinks)
       if (std::find(wanted.begin(), wanted.end(), sink.step) == wanted.end()) wanted.push_back(sink.step);
@@ -129,14 +178,14 @@ class PlainChannelsWriter : public PlainValues {
         text, epilogue.steps,
         [&](int input) {
           const bool largest = slot(epilogue.inputs[at(input)]).component == 0;
-          return sums_name() + "[i]." + (largest ? "largest" : "sum");
+          return std::string(largest ? "largest" : "sum");
         },
         "float", true, wanted);
     for (std::int32_t step : wanted) {
       std::string to;
       for (const Sink& sink : epilogue.sinks) {
         if (sink.step != step) continue;
-        to += tensor(sink.slots[0]) + "[at] = ";
+        to += tensor(sink.slots[0]) + "[n * a.positions + position + i] = ";
         written_.push_back(sink.slots[0]);
       }
       text.line(to + values[at(step)] + ";");
@@ -145,8 +194,8 @@ class PlainChannelsWriter : public PlainValues {
   }
 
   PlainChannelsConstants constants_;
-  std::vector<int> written_;     // slots
-  std::vector<int> parameters_;  // inputs that do not vary over positions, slots
+  std::vector<int> written_;               // slots
+  std::map<int, std::string> parameters_;  // names of inputs that do not vary over positions, by slots
 };
 
 // The sums of units are no part of it.

@@ -22,6 +22,8 @@ class PlainWriter : public PlainValues {
     result_.sweeps = sweep_count();
     result_.whole = has_common();
     result_.together = sweep_count() > 1 && !result_.whole;
+    result_.joins = sweep_count() == 1 && !result_.whole && of_unit(0) && !has_channels(0) &&
+                    cut.remaining.empty() && cut.unit_channels > 1;
     for (int i = 0; i < sweep_count(); ++i)
       result_.inputs = std::max(result_.inputs, static_cast<int>(position_inputs(i).size()));
   }
@@ -55,9 +57,9 @@ class PlainWriter : public PlainValues {
         const std::string value = value_name(number);
         const std::int64_t channels = group_size(number);
         const std::string own = value + "_c";
+        const std::string sum = merges_unit(number) ? "unit_sum<" : "group_sum<";
         text.line("const Moments group_" + own + " = " +
-                  (channels == 1 ? own : "merged(" + own + ", group_sum<" + number_text(channels) + ">)") +
-                  ";");
+                  (channels == 1 ? own : "merged(" + own + ", " + sum + number_text(channels) + ">)") + ";");
       }
       if (which.kind != PartKind::kPointwise) continue;
       const auto steps = which.formula.steps();
@@ -69,7 +71,7 @@ class PlainWriter : public PlainValues {
               {static_cast<std::int32_t>(steps.size()) - 1}, {}, name + "_")
               .back();
       nest(statements, value, text);
-      if (value.size() <= kMostInside && uses(number) == 1 && value.find("group_sum<") == std::string::npos) {
+      if (value.size() <= kMostInside && uses(number) == 1 && !sums_lanes(value)) {
         inside_[number] = value;
         continue;
       }
@@ -102,57 +104,39 @@ class PlainWriter : public PlainValues {
     }
     write_stores(text, stores, batch_values);
   }
-  // Whether a step behind this kernel takes a component of a statistic. What joins the statistic takes all of them.
-  bool is_read_later(int number, int component) const {
-    const auto takes = [&](int other) {
-      return other == number || (part(other).kind == PartKind::kComponent &&
-                                 part(other).operands[0] == number && part(other).component == component);
-    };
-    const auto reads = [&](int input) {
-      return input >= 0 && (slot(input).part == number ? slot(input).component == component
-                                                       : slot(input).part >= 0 && takes(slot(input).part));
-    };
-    for (int i = cut_.last + 1; i < static_cast<int>(schedule_.steps.size()); ++i) {
-      const ScheduleStep& later = step(i);
-      for (const std::vector<int>* slots :
-           {&later.sweep.inputs, &later.sweep.epilogue.inputs, &later.operands})
-        if (std::any_of(slots->begin(), slots->end(), reads)) return true;
-      for (const Prologue& staged : later.sweep.staged)
-        if (std::any_of(staged.inputs.begin(), staged.inputs.end(), reads)) return true;
-      if (later.kind != StepKind::kFinalise) continue;
-      for (int each : later.parts)
-        if (std::any_of(part(each).operands.begin(), part(each).operands.end(), takes)) return true;
-    }
-    return false;
-  }
   // Where one block of a unit does it for all.
   std::string chosen_block() const {
-    return alone_ || result_.whole ? "" : "blockIdx.x % " + team_text() + " == 0 && ";
+    return alone_ || result_.whole || constants_.joined ? "" : "blockIdx.x % " + team_text() + " == 0 && ";
   }
   void write_stores(Text& text, const std::vector<std::pair<int, std::string>>& stores,
                     const std::vector<int>& batch_values = {}) {
-    if (stores.empty() && batch_values.empty()) return;
-    // Sums over lanes are for all of them.
-    std::vector<std::string> values;
+    // By one thread what is one for all channels, by a thread for each channel what others need of it.
+    std::vector<std::string> of_unit;
+    std::vector<std::string> of_channels;
     for (const auto& [to, value] : stores) {
-      values.push_back(value);
-      if (value.find("group_sum<") == std::string::npos) continue;
-      values.back() = names_[at(to)] + "_c";
-      text.line("const float " + values.back() + " = " + value + ";");
-    }
-    text.open("if (" + chosen_block() + "threadIdx.x < " + number_text(cut_.unit_channels) + ") {");
-    for (std::size_t k = 0; k < stores.size(); ++k) {
-      const int to = stores[k].first;
-      const std::string place = tensor(to) + "[" + index(to, "c") + "]";
+      std::string stored = bare(value);
+      if (sums_lanes(value)) {  // all of them
+        stored = names_[at(to)] + "_c";
+        text.line("const float " + stored + " = " + value + ";");
+      }
+      const std::string place = index(to, "c");
       written_.push_back(to);
-      text.line(place + " = " + bare(values[k]) + ";");
+      (place == "unit" || place == "n" ? of_unit : of_channels)
+          .push_back(tensor(to) + "[" + place + "] = " + stored + ";");
     }
     for (int number : batch_values) {
       const std::string list = "batch_" + value_name(number);
-      text.line(scalar("float*", list) + "[n * " + number_text(domain_[1]) +
-                " + c] = " + bare(at_lane(number)) + ";");
+      of_channels.push_back(scalar("float*", list) + "[n * " + number_text(domain_[1]) +
+                            " + c] = " + bare(at_lane(number)) + ";");
       result_.lists.emplace_back(list, 4);
     }
+    write_lines_if(text, "threadIdx.x == 0", of_unit);
+    write_lines_if(text, "threadIdx.x < " + number_text(cut_.unit_channels), of_channels);
+  }
+  void write_lines_if(Text& text, const std::string& condition, const std::vector<std::string>& lines) const {
+    if (lines.empty()) return;
+    text.open("if (" + chosen_block() + condition + ") {");
+    for (const std::string& line : lines) text.line(line);
     text.close();
   }
 
@@ -162,22 +146,21 @@ class PlainWriter : public PlainValues {
     std::string sinks;
     for (const Sink& sink : which.sinks) sinks += (sinks.empty() ? "" : "; ") + narrator_.sink(sink);
     text.line("// Sweep: " + narrator_.source(which) + " -> " + sinks);
+    std::vector<std::string> own_values;
     for (int k : channel_inputs(i)) {
       const int input = which.inputs[at(k)];
       if (channel_names_.contains(input)) continue;
       channel_names_[input] = channel_name(input);
       const std::string value = lane_value(input);
       // What is the same in all lanes needs no name of its own where it has one.
-      if (is_of_unit(slot(input).part)) {
-        const bool named = value.find_first_of(" [(") == std::string::npos;
-        if (named)
-          channel_names_[input] = value;
-        else
-          text.line("const float " + channel_names_[input] + " = " + value + ";");
-        continue;
-      }
-      text.line("const float " + channel_names_[input] + " = __shfl_sync(~0u, " + value + ", own);");
+      const bool of_unit = is_of_unit(slot(input).part);
+      if (of_unit && value.find_first_of(" [(") == std::string::npos)
+        channel_names_[input] = value;
+      else
+        own_values.push_back(channel_names_[input] + " = " +
+                             (of_unit ? value : "__shfl_sync(~0u, " + value + ", own)"));
     }
+    write_floats(text, own_values);
     std::string sums;
     std::string output = "nullptr";
     std::int32_t stored = -1;
@@ -196,12 +179,12 @@ class PlainWriter : public PlainValues {
     }
     if (!sums.empty()) text.line(sums + ";");
     text.open("sweep<" + sharers() + ">(begin, end, {" + inputs_text(i) + "}, " + output + ", " +
-              (result_.together ? "kept, " + next_text(i) : "nullptr, -1") + ", [&](const float (&in)[" +
-              number_text(static_cast<int>(position_inputs(i).size())) + "]) {");
+              (result_.together ? "kept, " + next_text(i) : "nullptr, -1") + ", [&](auto& in, int i, float&" +
+              (stored >= 0 ? " out" : "") + ") {");
     std::string named;
     for (int k = 0; k < static_cast<int>(position_inputs(i).size()); ++k)
       named += (k == 0 ? "const float " : ", ") + names_[at(position_inputs(i)[at(k)])] + " = in[" +
-               number_text(k) + "]";
+               number_text(k) + "][i]";
     text.line(named + ";");
     Text statements;
     const std::vector<std::string> names =
@@ -228,11 +211,11 @@ class PlainWriter : public PlainValues {
       else
         lines.push_back(sum_name(sink) + " += " + values[sink.step] + ";");
     }
-    std::string returned = stored >= 0 ? values[stored] : "0.0f";
+    std::string returned = stored >= 0 ? values[stored] : "";
     std::string nothing;
     nest(statements, lines.size() == 1 && stored < 0 ? lines[0] : lines.empty() ? returned : nothing, text);
     for (const std::string& line : lines) text.line(line);
-    text.line("return " + returned + ";");
+    if (stored >= 0) text.line("out = " + returned + ";");
     text.close("});");
   }
   std::string inputs_text(int i) {
@@ -255,18 +238,6 @@ class PlainWriter : public PlainValues {
   }
   std::string sum_name(const Sink& sink) { return "sum_" + value_name(sink.part); }
 
-  // Whether a statistic is one for all channels of the unit, and in all lanes: sums of groups are in those of channels alone.
-  bool is_of_unit(int number) const {
-    const Part& which = part(number);
-    if (which.kind == PartKind::kArgument) return which.extents[1] == 1;
-    if (which.kind == PartKind::kRegroup)
-      return which.extents[1] / std::max<std::int64_t>(part(which.operands[0]).extents[1], 1) ==
-             cut_.unit_channels;
-    if (which.kind == PartKind::kMerge) return unit_sum(number) >= 0;
-    if (which.kind != PartKind::kPointwise && which.kind != PartKind::kComponent) return false;
-    return in_unit(number) && std::all_of(which.operands.begin(), which.operands.end(),
-                                          [&](int operand) { return is_of_unit(operand); });
-  }
   // A statistic that this kernel makes, at a lane's channel.
   std::string lane_value(int input) { return at_lane(slot(input).part, slot(input).component); }
   // A name for an input of sweeps that does not vary over positions.
@@ -281,13 +252,15 @@ class PlainWriter : public PlainValues {
   }
   // The parameters of all sweeps, which are on the way while the first begins.
   void write_parameters(Text& text) {
+    std::vector<std::string> names;
     for (int i = 0; i < sweep_count(); ++i)
       for (int k : channel_inputs(i)) {
         const int input = sweep(i).inputs[at(k)];
         if (made_here(input) || channel_names_.contains(input)) continue;
         channel_names_[input] = channel_name(input);
-        text.line("const float " + channel_names_[input] + " = " + element(input, first_text("own")) + ";");
+        names.push_back(channel_names_[input] + " = " + element(input, first_text("own")));
       }
+    write_floats(text, names);
   }
   std::string first_text(const std::string& channel) const {
     return cut_.unit_channels == domain_[1] ? channel : "first + " + channel;
@@ -306,16 +279,23 @@ class PlainWriter : public PlainValues {
                                                             scalar("long long", "units"));
     ++result_.waits;
     if (last)
-      text.line("if (!arrive(" + counter + ", " + team_text() + ", false)) " +
+      text.line("if (!arrive(" + counter + ", " + team_text() + ")) " +
                 (result_.together ? "continue;" : "return;"));
     else
-      text.line("arrive(" + counter + ", " + team_text() + ", true);");
+      text.line("meet(" + counter + ", " + team_text() + ");");
     alone_ = last;
   }
 
   // The statistics of all blocks of the team, at each lane's channel.
   void write_exchange(Text& text, int i) {
     if (!has_statistics(i)) return;
+    if (constants_.joined) {
+      for (const Sink& sink : sweep(i).sinks)
+        if (sink.kind == SinkKind::kStatistic)
+          text.line("const Moments group_" + value_name(sink.part) + " = merged(" + value_name(sink.part) +
+                    "_sums, share_sum<kThreads>);");
+      return;
+    }
     const std::string place = "n * " + number_text(domain_[1]) + " + c";
     for (const Sink& sink : sweep(i).sinks) {
       if (sink.kind != SinkKind::kStatistic) continue;
@@ -338,11 +318,13 @@ class PlainWriter : public PlainValues {
                   list + "[unit * " + team + " + threadIdx.x] : Moments(), share_sum<kThreads>);");
         continue;
       }
+      const std::string value = constants_.parts > 1
+                                    ? (moments ? "channel_moments" : "channel_sum") + parts_text() + list +
+                                          " + (" + place + ") * " + number_text(constants_.parts) + ")"
+                                    : list + "[" + place + "]";
       text.line(std::string("const ") +
-                (moments ? "Moments " + value_name(sink.part) : "float " + sum_name(sink)) + "_c = " +
-                (constants_.parts > 1 ? (moments ? "channel_moments" : "channel_sum") + parts_text() + list +
-                                            " + (" + place + ") * " + number_text(constants_.parts) + ");"
-                                      : list + "[" + place + "];"));
+                (moments ? "Moments " + value_name(sink.part) : "float " + sum_name(sink)) + "_c = " + value +
+                ";");
     }
     std::vector<std::pair<int, std::string>> stores;
     for (const Sink& sink : sweep(i).sinks)
@@ -402,9 +384,26 @@ class PlainWriter : public PlainValues {
       return std::find(operands.begin(), operands.end(), number) != operands.end();
     });
   }
+  // The sweep's statistic whose sum over the batch a part is; -1 for others.
+  int summed(int number) const {
+    const Part& which = part(number);
+    if (which.kind == PartKind::kComponent) return summed(which.operands[0]);
+    const bool sums = which.kind == PartKind::kMerge && which.statistic == Statistic::kSum;
+    return sums && sweep_of(which.operands[0]) >= 0 ? which.operands[0] : -1;
+  }
+  // Whether all that is left for the whole batch are such sums.
+  bool are_sums(const std::vector<int>& outputs) const {
+    return std::all_of(cut_.remaining.begin(), cut_.remaining.end(), [&](int i) { return summed(i) >= 0; }) &&
+           std::all_of(outputs.begin(), outputs.end(), [&](int i) { return summed(slot(i).part) >= 0; });
+  }
   void write_batch(Text& text) {
     const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
     if (cut_.remaining.empty() && outputs.empty()) return;
+    if (constants_.batch_apart && are_sums(outputs)) {
+      for (int output : outputs)
+        result_.batch_sums.emplace_back("blocks_" + value_name(summed(slot(output).part)), output);
+      return;
+    }
     result_.finishes = true;
     const std::int64_t units = domain_[1] / cut_.unit_channels;
     text.line(
@@ -414,8 +413,7 @@ class PlainWriter : public PlainValues {
       counter += " + " + std::string(result_.waits == 1 ? "" : number_text(result_.waits) + " * ") +
                  scalar("long long", "units");
     if (units > 1) counter += " + unit % " + number_text(units);
-    text.line("if (" + chosen_block() + "arrive(" + counter + ", " + scalar("long long", "samples") +
-              ", false))");
+    text.line("if (" + chosen_block() + "arrive(" + counter + ", " + scalar("long long", "samples") + "))");
     text.open("  for (int i = threadIdx.x / 32; i < " + number_text(cut_.unit_channels) +
               "; i += kThreads / 32) {");
     text.line("const int c = " + first_text("i") + ";");
@@ -465,9 +463,9 @@ class PlainWriter : public PlainValues {
               ") plain(const Arguments a) {");
     scalar("long long", "samples");
     if (result_.together)
-      open_units(text);
+      open_units(text, steps.str());
     else
-      write_share(text);
+      write_share(text, steps.str());
     for (const std::string& line : split_lines(steps.str())) text.line(line);
     if (result_.together) text.close();
     text.close();
@@ -481,42 +479,48 @@ class PlainWriter : public PlainValues {
     return part + " * a.positions" + (constants_.edges ? " / " + parts : " / 4 / " + parts + " * 4");
   }
   // The sample, the channels and the lane's own one.
-  void write_channels(Text& text, const std::string& places) {
+  std::vector<Name> channel_names() const {
     const std::int64_t units = domain_[1] / cut_.unit_channels;
-    const std::string lane = "min((int)threadIdx.x % 32, " + number_text(cut_.unit_channels - 1) + ")";
-    if (units == 1) {
-      text.line("const int " + places + "n = unit, c = " + lane + ";");
-      return;
-    }
-    text.line("const int " + places + "n = unit / " + number_text(units) + ", first = unit % " +
-              number_text(units) + " * " + number_text(cut_.unit_channels) +
-              (places.empty() ? ", c = first + " + lane : "") + ";");
-    if (!places.empty()) text.line("const int c = first + " + lane + ";");
+    const std::string of_sample = number_text(units);
+    const std::string last = number_text(cut_.unit_channels - 1);
+    std::vector<Name> names = {{"n", units == 1 ? "unit" : "unit / " + of_sample}};
+    if (units > 1)
+      names.push_back({"first", "unit % " + of_sample + " * " + number_text(cut_.unit_channels)});
+    names.push_back({"c", first_text("min((int)threadIdx.x % 32, " + last + ")")});
+    return names;
   }
   // A block's only share.
-  void write_share(Text& text) {
+  void write_share(Text& text, const std::string& steps) {
     const std::string positions = scalar("long long", "positions");
     const std::string team = team_text();
+    std::vector<Name> names = {{"unit", "blockIdx.x"}};
     if (result_.whole)
-      write_channels(text, "unit = blockIdx.x, own = threadIdx.x / " + sharers() + ", ");
-    else
-      write_channels(text,
-                     "unit = blockIdx.x / " + team + ", own = blockIdx.x % " + team + per_part() + ", ");
+      names.push_back({"own", "threadIdx.x / " + sharers()});
+    else if (!constants_.joined)
+      names = {{"unit", "blockIdx.x / " + team}, {"own", "blockIdx.x % " + team + per_part()}};
+    for (const Name& name : channel_names()) names.push_back(name);
+    Text share;
     if (constants_.parts > 1) {
-      text.line("const long long base = " + per_unit("unit") + ", part = blockIdx.x % " +
-                number_text(constants_.parts) + ";");
-      text.line("const long long begin = base + " + part_begin("part") + ", end = base + " +
-                part_begin("(part + 1)") + ";");
+      share.line("const long long base = " + per_unit("unit") + ", part = blockIdx.x % " +
+                 number_text(constants_.parts) + ";");
+      share.line("const long long begin = base + " + part_begin("part") + ", end = base + " +
+                 part_begin("(part + 1)") + ";");
+    } else if (constants_.joined) {
+      const std::string channels = number_text(cut_.unit_channels);
+      share.line("const long long begin = unit * " + channels + "ll * " + positions + ", end = begin + " +
+                 channels + " * " + positions + ";");
     } else {
-      text.line("const long long begin = " + per_unit("unit") + ", end = begin + " + positions + ";");
+      share.line("const long long begin = " + per_unit("unit") + ", end = begin + " + positions + ";");
     }
     if (result_.whole)
-      text.line("const long long before = begin - n * " + positions +
-                ";  // of what is one for all channels");
+      share.line("const long long before = begin - n * " + positions +
+                 ";  // of what is one for all channels");
+    write_names(text, names, share.str() + steps);
+    for (const std::string& line : split_lines(share.str())) text.line(line);
   }
   std::string per_part() const { return constants_.parts == 1 ? "" : " / " + number_text(constants_.parts); }
   // The units of a team, one after the other: while the last sweep stores, what is kept of the next comes.
-  void open_units(Text& text) {
+  void open_units(Text& text, const std::string& steps) {
     const std::string positions = scalar("long long", "positions");
     const std::string units = scalar("long long", "units");
     const std::string team = team_text();
@@ -540,7 +544,7 @@ class PlainWriter : public PlainValues {
     if (!constants_.edges) text.line("keep(begin, begin + " + size + ", " + inputs + ", kept);");
     text.open("for (int unit = blockIdx.x / " + team + "; unit < " + units +
               "; unit += teams, begin += stride) {");
-    write_channels(text, "");
+    write_names(text, channel_names(), steps);
     if (constants_.edges) {
       text.line("const long long end = begin + " + size + ";");
       text.line("keep(begin, end, " + inputs + ", kept);");

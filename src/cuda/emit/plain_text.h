@@ -8,10 +8,12 @@ namespace fuseblock::cuda {
 
 struct PlainConstants {
   int threads = 256;
-  int blocks = 1;     // a multiprocessor
-  int kept = 0;       // vectors that a block keeps in shared memory from the first sweep to the last
-  int parts = 1;      // blocks that share a channel
-  bool edges = true;  // channels do not consist of whole vectors
+  int blocks = 1;            // a multiprocessor
+  int kept = 0;              // vectors that a block keeps in shared memory from the first sweep to the last
+  int parts = 1;             // blocks that share a channel
+  bool edges = true;         // channels do not consist of whole vectors
+  bool joined = false;       // a block has all channels of a unit as one share; see PlainText::joins
+  bool batch_apart = false;  // sums over the batch are left to others, where they are nothing but sums
 };
 
 struct PlainText {
@@ -24,6 +26,10 @@ struct PlainText {
   bool finishes = false;  // behind them one for each unit of a sample
   bool together = false;  // blocks wait for each other: all of the grid run at the same time
   bool whole = false;     // a block has a unit, its warps shared out among the channels
+  bool joins =
+      false;  // the channels of a unit can be one share: all that is taken of them is one for the unit
+  // Sums over the batch that are left to others: outputs, as slots, by the names of the lists to be summed.
+  std::vector<std::pair<std::string, int>> batch_sums = {};
 };
 
 // Whether a kernel's steps can be written so: sweeps of f32 tensors whose elements lie one behind the other, sums and

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
+#include <set>
 
 namespace fuseblock::cuda {
 namespace {
@@ -14,6 +16,25 @@ constexpr std::size_t kMostLetters = 130;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+// Letters of a line of names.
+constexpr std::size_t kMostNames = 88;
+
+bool is_letter(const std::string& text, std::size_t i) {
+  return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '_');
+}
+
+bool has_word(const std::string& text, const std::string& word) {
+  for (std::size_t i = text.find(word); i != std::string::npos; i = text.find(word, i + 1))
+    if (!is_letter(text, i - 1) && !is_letter(text, i + word.size())) return true;
+  return false;
+}
+
+std::string without_comments(const std::string& lines) {
+  std::string result;
+  for (const std::string& line : split_lines(lines)) result += line.substr(0, line.find("//")) + "\n";
+  return result;
+}
 
 // Replaces a word, and what follows it, wherever it stands.
 void replace_all(std::string& text, const std::string& from, const std::string& to) {
@@ -43,6 +64,10 @@ bool needs_functions(const std::string& program) {
   return false;
 }
 
+bool sums_lanes(const std::string& value) {
+  return value.find("group_sum<") != std::string::npos || value.find("unit_sum<") != std::string::npos;
+}
+
 std::vector<std::string> split_lines(const std::string& lines) {
   std::vector<std::string> result;
   for (std::size_t begin = 0; begin < lines.size();) {
@@ -60,9 +85,19 @@ PlainValues::PlainValues(const Schedule& schedule, const KernelCut& cut) : UnitW
   const auto rename = [&](std::string& name, const std::string& other) {
     if (std::find(names_.begin(), names_.end(), other) == names_.end()) name = other;
   };
+  // Parameters of the only layer that has some need not say whose they are.
+  std::set<std::string> layers;
+  for (const std::string& name : names_)
+    for (const char* ending : {"_weight", "_bias"})
+      if (name.ends_with(ending) && !name.starts_with("d_"))
+        layers.insert(name.substr(0, name.size() - std::strlen(ending)));
   for (std::size_t i = 0; i < names_.size(); ++i) {
     std::string& name = names_[i];
     const Slot& which = schedule.slots[i];
+    for (const char* parameter : {"weight", "bias"})
+      for (const std::string before : {"", "d_"})
+        if (layers.size() == 1 && name == before + *layers.begin() + "_" + parameter)
+          rename(name, before + parameter);
     if (name.starts_with("saved_")) rename(name, name.substr(6));
     if (which.kind == SlotKind::kStatistic && name.starts_with(kMomentsOfGroups))
       rename(name, (which.component == 0 ? "group_mean_" : "group_squares_") + value_name(which.part));
@@ -185,6 +220,8 @@ std::string PlainValues::value_name(int number) {
 
 std::string PlainValues::index(int number, const std::string& channel) const {
   const Extents& extents = slot(number).extents;
+  if (by_units_ && extents[0] != 1 && extents[1] != 1 && domain_[1] / extents[1] == cut_.unit_channels)
+    return "unit";
   std::string result;
   if (extents[0] != 1) result = extents[1] == 1 ? "n" : "n * " + number_text(extents[1]);
   if (extents[1] != 1) {
@@ -237,10 +274,16 @@ std::int64_t PlainValues::group_size(int number) const {
   return which.axes.contains(Axis::kC) && channels != 1 ? channels / which.groups : 1;
 }
 
+bool PlainValues::merges_unit(int number) const {
+  return group_size(number) == cut_.unit_channels && cut_.unit_channels > 1;
+}
+
 std::string PlainValues::group_sum_text(int number) {
   const std::string value = at_lane(part(number).operands[0]);
   const std::int64_t channels = group_size(number);
-  return channels == 1 ? value : "group_sum<" + number_text(channels) + ">(" + bare(value) + ")";
+  if (channels == 1) return value;
+  return (merges_unit(number) ? "unit_sum<" : "group_sum<") + number_text(channels) + ">(" + bare(value) +
+         ")";
 }
 
 int PlainValues::uses(int number) const {
@@ -262,6 +305,41 @@ int PlainValues::uses(int number) const {
       count += static_cast<int>(std::count_if(step(i).operands.begin(), step(i).operands.end(), takes));
   }
   return count + (cut_.later[at(number)] ? 2 : 0);
+}
+
+bool PlainValues::is_read_later(int number, int component) const {
+  const auto takes = [&](int other) {
+    return other == number || (part(other).kind == PartKind::kComponent &&
+                               part(other).operands[0] == number && part(other).component == component);
+  };
+  const auto reads = [&](int input) {
+    return input >= 0 && (slot(input).part == number ? slot(input).component == component
+                                                     : slot(input).part >= 0 && takes(slot(input).part));
+  };
+  for (int i = cut_.last + 1; i < static_cast<int>(schedule_.steps.size()); ++i) {
+    const ScheduleStep& later = step(i);
+    for (const std::vector<int>* slots : {&later.sweep.inputs, &later.sweep.epilogue.inputs, &later.operands})
+      if (std::any_of(slots->begin(), slots->end(), reads)) return true;
+    for (const Prologue& staged : later.sweep.staged)
+      if (std::any_of(staged.inputs.begin(), staged.inputs.end(), reads)) return true;
+    if (later.kind != StepKind::kFinalise) continue;
+    for (int each : later.parts)
+      if (std::any_of(part(each).operands.begin(), part(each).operands.end(), takes)) return true;
+  }
+  return false;
+}
+
+bool PlainValues::is_of_unit(int number) const {
+  const Part& which = part(number);
+  if (which.kind == PartKind::kArgument) return which.extents[1] == 1;
+  if (which.kind == PartKind::kRegroup)
+    return which.extents[1] / std::max<std::int64_t>(part(which.operands[0]).extents[1], 1) ==
+           cut_.unit_channels;
+  if (which.kind == PartKind::kMerge || which.kind == PartKind::kReduce)
+    return unit_sum(number) >= 0 || (in_unit(number) && sweep_of(number) < 0 && merges_unit(number));
+  if (which.kind != PartKind::kPointwise && which.kind != PartKind::kComponent) return false;
+  return in_unit(number) && std::all_of(which.operands.begin(), which.operands.end(),
+                                        [&](int operand) { return is_of_unit(operand); });
 }
 
 std::string PlainValues::addresses_struct(const std::vector<int>& written) const {
@@ -309,6 +387,33 @@ void nest(const Text& statements, std::string& use, Text& text) {
     lines.pop_back();
   }
   for (const std::string& line : lines) text.line(line);
+}
+
+void write_names(Text& text, const std::vector<Name>& names, const std::string& steps) {
+  std::string taken = without_comments(steps);
+  std::vector<std::string> kept;
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {
+    if (!has_word(taken, name->name)) continue;
+    taken += name->value + "\n";
+    kept.insert(kept.begin(), name->name + " = " + name->value);
+  }
+  std::string line;
+  for (const std::string& each : kept) {
+    if (!line.empty() && line.size() + each.size() > kMostNames) {
+      text.line("const int " + line + ";");
+      line.clear();
+    }
+    line += (line.empty() ? "" : ", ") + each;
+  }
+  if (!line.empty()) text.line("const int " + line + ";");
+}
+
+void write_floats(Text& text, const std::vector<std::string>& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool two = i + 1 < values.size() && values[i].size() + values[i + 1].size() <= kMostNames;
+    text.line("const float " + values[i] + (two ? ", " + values[i + 1] : "") + ";");
+    i += two ? 1 : 0;
+  }
 }
 
 }  // namespace fuseblock::cuda

@@ -14,11 +14,23 @@ constexpr std::size_t kMostInside = 120;
 std::string with_own_functions(std::string text);
 // Whether it calls others of that file.
 bool needs_functions(const std::string& program);
+// Whether a value is a sum over lanes, which all of them must take part in.
+bool sums_lanes(const std::string& value);
 std::vector<std::string> split_lines(const std::string& lines);
 // A value without the brackets around all of it.
 std::string bare(const std::string& value);
 // Writes statements; the last ones stand in `use` where that is short enough and takes each of them once.
 void nest(const Text& statements, std::string& use, Text& text);
+
+// A whole number of a kernel.
+struct Name {
+  std::string name;
+  std::string value;
+};
+// Writes the names that the steps take, or others of them do, in as few lines as hold them.
+void write_names(Text& text, const std::vector<Name>& names, const std::string& steps);
+// Writes values with their names, `x = 1`, two in a line that holds them.
+void write_floats(Text& text, const std::vector<std::string>& values);
 
 class PlainValues : public UnitWriter {
  public:
@@ -49,14 +61,22 @@ class PlainValues : public UnitWriter {
   std::string at_lane(int number, int component = 0);
   std::string regrouped(int number);
   std::int64_t group_size(int number) const;
+  // Whether a merge is one over all channels of the unit.
+  bool merges_unit(int number) const;
   std::string group_sum_text(int number);
   // How often the value of a formula is taken: by parts, outputs, sums over the batch and sweeps, which count twice.
   int uses(int number) const;
+
+  // Whether a step behind this kernel takes a component of a statistic. What joins the statistic takes all of them.
+  bool is_read_later(int number, int component) const;
+  // Whether a statistic is one for all channels of the unit, and in all lanes: sums of groups are in those of channels alone.
+  bool is_of_unit(int number) const;
 
   // Arguments with the addresses of tensors, of which the slots `written` can be written to, and the scalars.
   std::string addresses_struct(const std::vector<int>& written) const;
 
   std::map<int, std::string> inside_;  // values that stand where they are taken, by parts
+  bool by_units_ = true;               // whether the kernel has a number `unit`
 
  private:
   bool takes_sweep(int i) const;

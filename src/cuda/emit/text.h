@@ -22,6 +22,8 @@ class Text {
     --depth_;
     line(text);
   }
+  // Ends what a line without a bracket opened.
+  void dedent() { --depth_; }
   // Lines that have their own indentation.
   void append(std::string_view lines) { text_ += lines; }
 

@@ -81,6 +81,12 @@ struct LaunchDescription {
     std::string name;
     std::string text;
   };
+  // A list of numbers for samples, channels and parts of them, whose sums over the batch are an output.
+  struct BatchSum {
+    std::string list;
+    int output;  // slot
+    std::int64_t channels, parts;
+  };
   jit::KernelSource source;
   std::vector<int> tensors = {};  // slots, in the order of Arguments
   bool addresses = false;         // whether Arguments have tensors' addresses alone, without strides
@@ -96,6 +102,7 @@ struct LaunchDescription {
   std::vector<Named> scalars = {};
   std::vector<Named> counters = {};          // bytes of memory that are zero when the launch begins
   std::vector<Named> scratch = {};           // and of other memory
+  std::vector<BatchSum> batch_sums = {};     // left to whoever launches
   std::vector<std::string> conditions = {};  // without which the kernel's constants do not hold
 };
 

@@ -25,6 +25,9 @@ constexpr double kWorthUnits = 0.45;
 // Positions that are worth a block's threads.
 constexpr std::int64_t kWorthPositions = 256;
 constexpr double kAgainTime = 0.4;
+// Units for each block of a GPU that runs at once, for which a block has all channels of a unit: with few of them some
+// blocks would be at work long after others.
+constexpr std::int64_t kJoinedRounds = 2;
 // Elements that are worth a block of their own.
 constexpr std::int64_t kLeastShare = 4096;
 
@@ -71,9 +74,10 @@ class PlainLaunch : public KernelLaunch {
     kernel.shared_bytes = shared_bytes();
     kernel.numbers = {
         {"unit_channels", cut_.unit_channels}, {"units", units_}, {"parts", parts_}, {"team", team()}};
-    kernel.division = {"units of " + std::to_string(cut_.unit_channels) + " channels of a sample, " +
-                       std::to_string(units_) + " in all, " +
-                       (text_.whole ? "a block each" : counted(parts_, "block") + " a channel")};
+    kernel.division = {
+        "units of " + std::to_string(cut_.unit_channels) + " channels of a sample, " +
+        std::to_string(units_) + " in all, " +
+        (text_.whole || constants_.joined ? "a block each" : counted(parts_, "block") + " a channel")};
     kernel.chosen = chosen();
     if (schedule_.choices.plain == PlainKernels::kByCost)
       kernel.division.push_back("in place of rows: " + kernel.chosen);
@@ -110,7 +114,8 @@ class PlainLaunch : public KernelLaunch {
 
   LaunchDescription describe(const KernelLaunch* like) const override {
     const auto* other = dynamic_cast<const PlainLaunch*>(like);
-    const PlainConstants constants = (other != nullptr ? *other : *this).constants_;
+    PlainConstants constants = (other != nullptr ? *other : *this).constants_;
+    constants.batch_apart = true;
     const PlainText text = plain_text(schedule_, cut_, constants);
     auto number = [](std::int64_t value) { return std::to_string(value); };
     const std::string units_of_sample = number(domain_[1] / cut_.unit_channels);
@@ -118,11 +123,12 @@ class PlainLaunch : public KernelLaunch {
     const std::string blocks = "multiprocessors * " + number(constants.blocks);
     const std::string team = number(cut_.unit_channels * constants.parts);
     const std::string shares = "n * " + number(domain_[1] * constants.parts);
+    const bool unit_a_block = text.whole || constants.joined;
     LaunchDescription result = {.source = source_of(text.kernel, schedule_),
                                 .tensors = text.kernel.tensors,
                                 .addresses = true,
                                 .domain = domain_,
-                                .blocks = text.whole ? units
+                                .blocks = unit_a_block ? units
                                           : text.together
                                               ? "min(" + blocks + " // " + team + ", " + units + ") * " + team
                                               : shares,
@@ -140,6 +146,8 @@ class PlainLaunch : public KernelLaunch {
     if (!arrived.empty()) result.counters.push_back({"arrived", "4 * (" + arrived + ")"});
     for (const auto& [name, bytes] : text.lists)
       result.scratch.push_back({name, number(bytes) + " * (" + shares + ")"});
+    for (const auto& [list, output] : text.batch_sums)
+      result.batch_sums.push_back({list, output, domain_[1], constants.parts});
     if (text.together) result.conditions.push_back(team + " <= " + blocks);
     if (constants.parts > 1) result.conditions.push_back("d * h * w >= " + number(4 * constants.parts));
     if (!constants.edges) result.conditions.emplace_back("d * h * w % 4 == 0");
@@ -189,7 +197,7 @@ class PlainLaunch : public KernelLaunch {
   std::int64_t blocks_at_once() const { return std::int64_t{gpu_.multiprocessors} * constants_.blocks; }
   std::int64_t team() const { return cut_.unit_channels * parts_; }
   std::int64_t grid() const {
-    if (text_.whole) return units_;
+    if (text_.whole || constants_.joined) return units_;
     return text_.together ? std::max<std::int64_t>(std::min(blocks_at_once() / team(), units_), 1) * team()
                           : units_ * team();
   }
@@ -206,6 +214,7 @@ class PlainLaunch : public KernelLaunch {
       const std::int64_t blocks = std::int64_t{gpu_.multiprocessors} * once.blocks;
       const std::int64_t channels = std::max<std::int64_t>(units_ * cut_.unit_channels, 1);
       once.parts = static_cast<int>(std::max<std::int64_t>(std::min(blocks / channels, worth), 1));
+      once.joined = text_.joins && units_ >= kJoinedRounds * blocks;
       return once;
     }
     PlainConstants constants = {.blocks = kTogetherBlocks};

@@ -55,8 +55,8 @@ def get_init_inputs():
 CUDA = r"""
 constexpr int kThreads = 256, kWidth = 4, kBatch = 4, kChannels = 64;
 
-// Takes the elements of a share, a channel of a sample, a part of one, or several, which a block or some of its threads have:
-// `program` gets those of the inputs at one place, and what it makes of them goes to `output`, unless that is null.
+// Takes the elements of a share, which a block or some threads of it have: a channel, a part of one, or more.
+// `program` gets those of the inputs at one place; what it makes of them goes to `output`, if there is one.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
@@ -99,8 +99,8 @@ __device__ inline float share_sum(float x) {
 // Over the channels of a unit, which a norm takes together: each lane has one.
 __device__ inline float unit_sum(float x) { return warp_sum(threadIdx.x % 32 < 4 ? x : 0); }
 
-// Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
-// adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
+// Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers.
+// A thread's `mean` is its first element; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
   __device__ void add(float value) {
@@ -112,7 +112,7 @@ struct Moments {
   }
 };
 
-// Those of all parts, of which each thread has one and `sum` adds up what they have: the deviations of means count, too.
+// Those of all parts, of which each thread has one and `sum` is over all: deviations of means count, too.
 template <class Sum>
 __device__ inline Moments merged(const Moments& own, Sum sum) {
   const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;
@@ -139,8 +139,8 @@ __global__ void __launch_bounds__(kThreads, 6)
   }
 }
 
-// The largest of the values at a position, and the sum of exp(value - largest). A thread has kWidth neighbouring positions and
-// takes kBatch of their channels at a time.
+// The largest of the values at a position, and the sum of exp(value - largest).
+// A thread has kWidth neighbouring positions and takes kBatch of their channels at a time.
 struct ExpSum {
   // The least number: nothing else is below it but what counts for nothing.
   float largest = -3.4028235e38f, sum = 0;

@@ -56,8 +56,8 @@ __device__ inline void copy(float4* to, const float* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
 }
 
-// Takes the elements of a share, a channel of a sample, a part of one, or several, which a block or some of its threads have:
-// `program` gets those of the inputs at one place, and what it makes of them goes to `output`, unless that is null.
+// Takes the elements of a share, which a block or some threads of it have: a channel, a part of one, or more.
+// `program` gets those of the inputs at one place; what it makes of them goes to `output`, if there is one.
 template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, float4* kept, long long next, Program program) {
@@ -85,7 +85,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
 }
 
-// Begins to bring the first vectors of a share to shared memory, kKept of all inputs together; each thread has its own.
+// Begins to bring the first kKept vectors of a share, of all inputs, to shared memory; each thread its own.
 template <int kInputs>
 __device__ inline void keep(long long begin, long long end, const float* const (&from)[kInputs], float4* to) {
   for (int at = threadIdx.x; at < min((int)((end - begin) / 4), kKept / kInputs); at += kThreads)
@@ -116,8 +116,8 @@ __device__ inline float channel_sum(const float* blocks) {
   return sum;
 }
 
-// Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers. While a thread
-// adds elements `mean` is the first of them; where that is far from the mean, so is the variance large.
+// Sums of deviations from `mean` and of their squares: a variance is never a difference of two large numbers.
+// A thread's `mean` is its first element; where that is far from the mean, so is the variance large.
 struct Moments {
   float mean = 0, rest = 0, squares = 0, count = 0;
   __device__ void add(float value) {
@@ -129,7 +129,7 @@ struct Moments {
   }
 };
 
-// Those of all parts, of which each thread has one and `sum` adds up what they have: the deviations of means count, too.
+// Those of all parts, of which each thread has one and `sum` is over all: deviations of means count, too.
 template <class Sum>
 __device__ inline Moments merged(const Moments& own, Sum sum) {
   const float shift = own.count == 0 ? 0 : own.rest / own.count, near = own.mean + shift;

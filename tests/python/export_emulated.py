@@ -18,7 +18,7 @@ import types
 from typing import Any
 
 import torch
-from export_support import CHECKOUT, EXAMPLES, PROBLEMS, load_file
+from export_support import CHECKOUT, EXAMPLES, PROBLEMS, device_texts, load_file
 from torch import Tensor, nn
 
 EMULATOR = CHECKOUT / os.environ.get("FUSEBLOCK_BUILD", "build") / "tests" / "emulator" / "libcuda.so.1"
@@ -27,13 +27,6 @@ _COOPERATIVE = 2
 _CLUSTER = 4
 _MOST_SHARED_BYTES = 8
 TOLERANCE = 2e-5
-
-
-def device_texts(exported: Any) -> dict[str, str]:
-    """The device code of each kernel of a file, by their names; all of it where they are one text."""
-    if isinstance(exported.KERNELS, dict):
-        return {name: "".join(parts) for name, parts in exported.KERNELS.items()}
-    return dict.fromkeys(exported.KERNELS, exported.CUDA.partition("// Launches one of the kernels")[0])
 
 
 class _Attribute(ctypes.Structure):

@@ -30,6 +30,13 @@ def load_file(path: Path) -> Any:
     return module
 
 
+def device_texts(exported: Any) -> dict[str, str]:
+    """The device code of each kernel of a file, by their names; all of it where they are one text."""
+    if isinstance(exported.KERNELS, dict):
+        return {name: "".join(parts) for name, parts in exported.KERNELS.items()}
+    return dict.fromkeys(exported.KERNELS, exported.CUDA.partition("// Launches one of the kernels")[0])
+
+
 @functools.cache
 def nvrtc() -> ctypes.CDLL:
     """The run-time compiler of the wheels beside torch."""

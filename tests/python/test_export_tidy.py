@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from export_support import EXAMPLES, PROBLEMS, load_file
+from export_support import EXAMPLES, PROBLEMS, device_texts, load_file
 from fuseblock.export import tidy
 from fuseblock.export.device_text import parse, pruned
 from fuseblock.export.fold import fold, without_comments
@@ -96,6 +96,44 @@ def test_tidied(text: str, expected: str | None) -> None:
     assert squeezed(tidy.tidied([text])[0]) == squeezed(text if expected is None else expected)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Numbers of templates that are always the same.
+        (
+            "template <int kParts>\n__device__ inline float f(float* x, int i) { return x[i / kParts]; }\n"
+            "__device__ inline float g(float* x) { return f<4>(x, 1) + f<4>(x, 2); }\n",
+            "__device__ inline float f(float* x, int i) { return x[i / 4]; }\n"
+            "__device__ inline float g(float* x) { return f(x, 1) + f(x, 2); }\n",
+        ),
+        (
+            "template <int kParts, class T>\n__device__ inline T f(T* x, int i) { return x[i * kParts]; }\n"
+            "__device__ inline float g(float* x) { return f<1>(x, 1); }\n",
+            "template <class T>\n__device__ inline T f(T* x, int i) { return x[i]; }\n"
+            "__device__ inline float g(float* x) { return f(x, 1); }\n",
+        ),
+        (
+            "template <int kSharers>\n__device__ inline int f() { return threadIdx.x % kSharers; }\n"
+            "__device__ inline int g() { return f<kThreads>(); }\n",
+            "__device__ inline int f() { return threadIdx.x; }\n__device__ inline int g() { return f(); }\n",
+        ),
+        (
+            "template <int kParts>\n__device__ inline int f(int i) { return i / kParts; }\n"
+            "__device__ inline int g() { return f<4>(1) + f<2>(1); }\n",
+            None,
+        ),
+        # Names beside others.
+        (
+            "__device__ void f(int* x) {\n  const int a = 1, b = 2, c = a + 1;\n  x[b] = 1;\n}\n",
+            "__device__ void f(int* x) {\n  const int b = 2;\n  x[b] = 1;\n}\n",
+        ),
+    ],
+)
+def test_tidied_plain(text: str, expected: str | None) -> None:
+    """Of kernels whose tensors are addresses alone."""
+    assert squeezed(tidy.tidied([text], plain=True)[0]) == squeezed(text if expected is None else expected)
+
+
 def test_texts_are_looked_at_together() -> None:
     texts = [
         "__device__ int f(int a, int b) { return b; }\n",
@@ -135,7 +173,10 @@ def test_conditions_that_all_kernels_decide_alike() -> None:
 def test_examples_have_no_more_than_they_need(problem: str) -> None:
     """Every function is called, every parameter used by some function of its name; no line is too long."""
     exported = load_file(EXAMPLES / f"{problem}.py")
-    texts = list(dict.fromkeys(text for parts in exported.KERNELS.values() for text in parts))
+    whole = set(device_texts(exported).values())
+    if isinstance(exported.KERNELS, dict):
+        whole = {text for parts in exported.KERNELS.values() for text in parts}
+    texts = sorted(whole)
     code = without_comments("\n".join(texts))
     named = re.findall(r"\w+", code)
     functions = set(re.findall(r"__device__ [^;{}()]*?\b(\w+)\([^;{}]*\)(?: const)? \{", code))

@@ -1,5 +1,5 @@
-// The largest of the values at a position, and the sum of exp(value - largest). A thread has kWidth neighbouring positions and
-// takes kBatch of their channels at a time.
+// The largest of the values at a position, and the sum of exp(value - largest).
+// A thread has kWidth neighbouring positions and takes kBatch of their channels at a time.
 struct ExpSum {
   // The least number: nothing else is below it but what counts for nothing.
   float largest = -3.4028235e38f, sum = 0;

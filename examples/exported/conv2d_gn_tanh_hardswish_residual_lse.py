@@ -56,7 +56,7 @@ CUDA = r"""
 constexpr int kThreads = 256, kWidth = 4, kBatch = 4, kChannels = 64;
 
 // Takes the elements of a share, which a block or some threads of it have: a channel, a part of one, or more.
-// `program` gets those of the inputs at one place; what it makes of them goes to `output`, if there is one.
+// `program` gets those of the inputs at one place, 4 apart; what it makes of them goes to `output`, if any.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
@@ -74,7 +74,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
     for (int b = 0; b < kBatch; ++b) {
       const int at = start + b * kSharers + thread;
       if (at >= vectors) break;
-      for (int i = 0; i < 4; ++i) program(loaded[b], i, results[i]);
+      for (int i = 0; i < 4; ++i) program(loaded[b][0] + i, results[i]);
       if (output) ((float4*)(output + begin))[at] = *(float4*)results;
     }
   }
@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(kThreads, 6)
   const long long begin = unit * 4ll * positions, end = begin + 4 * positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
-  sweep<kThreads>(begin, end, {x}, nullptr, [&](auto& in, int i, float&) {
-    const float x = in[0][i];
+  sweep<kThreads>(begin, end, {x}, nullptr, [&](const float* in, float&) {
+    const float x = in[0];
     x_sums.add(x);
   });
   const Moments group_x = merged(x_sums, share_sum<kThreads>);
@@ -206,8 +206,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   const float own_group_norm_mean = group_norm_mean[unit];
   const float own_group_norm_rstd = group_norm_rstd[unit];
   float sum_d_group_norm = 0, sum_value4 = 0;
-  sweep<64>(begin, end, {x, d_logsumexp - before, logsumexp - before}, nullptr, [&](auto& in, int i, float&) {
-    const float x = in[0][i], d_logsumexp = in[1][i], logsumexp = in[2][i];
+  sweep<64>(begin, end, {x, d_logsumexp - before, logsumexp - before}, nullptr, [&](const float* in, float&) {
+    const float x = in[0], d_logsumexp = in[4], logsumexp = in[8];
     const float t6 = x - own_group_norm_mean;
     const float t10 = tanhf(t6 * (own_group_norm_rstd * own_weight) + own_bias);
     const float t12 = t10 + 3.0f;
@@ -225,8 +225,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   const float mean_c = unit_sum((sum_d_group_norm_c * (float)(1.0 / positions)) * weight[c]) * 0.25f;
   const float mean2_c = unit_sum(weight[c] * (sum_value4_c * (float)(1.0 / positions))) * 0.25f;
   // Sweep: load x -> output d_x
-  sweep<64>(begin, end, {x, d_logsumexp - before, logsumexp - before}, d_x, [&](auto& in, int i, float& out) {
-    const float x = in[0][i], d_logsumexp = in[1][i], logsumexp = in[2][i];
+  sweep<64>(begin, end, {x, d_logsumexp - before, logsumexp - before}, d_x, [&](const float* in, float& out) {
+    const float x = in[0], d_logsumexp = in[4], logsumexp = in[8];
     const float t6 = x - own_group_norm_mean;
     const float t10 = tanhf(t6 * (own_group_norm_rstd * own_weight) + own_bias);
     const float t12 = t10 + 3.0f;

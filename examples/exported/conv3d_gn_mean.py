@@ -45,7 +45,7 @@ CUDA = r"""
 constexpr int kThreads = 256;
 
 // Takes the elements of a share, which a block or some threads of it have: a channel, a part of one, or more.
-// `program` gets those of the inputs at one place; what it makes of them goes to `output`, if there is one.
+// `program` gets those of the inputs at one place, 4 apart; what it makes of them goes to `output`, if any.
 template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
@@ -63,7 +63,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
     for (int b = 0; b < kBatch; ++b) {
       const int at = start + b * kThreads + thread;
       if (at >= vectors) break;
-      for (int i = 0; i < 4; ++i) program(loaded[b], i, results[i]);
+      for (int i = 0; i < 4; ++i) program(loaded[b][0] + i, results[i]);
       if (output) ((float4*)(output + begin))[at] = *(float4*)results;
     }
   }
@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(kThreads, 6)
   const long long begin = (unit * 24ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
-  sweep(begin, end, {x}, nullptr, [&](auto& in, int i, float&) {
-    const float x = in[0][i];
+  sweep(begin, end, {x}, nullptr, [&](const float* in, float&) {
+    const float x = in[0];
     x_sums.add(x);
   });
   blocks_x[blockIdx.x] = merged(x_sums, share_sum);
@@ -187,8 +187,8 @@ __global__ void __launch_bounds__(kThreads, 6)
   // Sweep: load x -> output d_x
   const float own_group_norm_mean = group_norm_mean[unit];
   const float own_group_norm_rstd = group_norm_rstd[unit], own_part9 = __shfl_sync(~0u, part9_c, own);
-  sweep(begin, end, {x}, d_x, [&](auto& in, int i, float& out) {
-    const float x = in[0][i];
+  sweep(begin, end, {x}, d_x, [&](const float* in, float& out) {
+    const float x = in[0];
     out = own_group_norm_rstd *
           (own_part9 - mean2_c - (x - own_group_norm_mean) * own_group_norm_rstd * mean3_c);
   });

@@ -48,7 +48,7 @@ CUDA = r"""
 constexpr int kThreads = 256;
 
 // Takes the elements of a share, which a block or some threads of it have: a channel, a part of one, or more.
-// `program` gets those of the inputs at one place; what it makes of them goes to `output`, if there is one.
+// `program` gets those of the inputs at one place, 4 apart; what it makes of them goes to `output`, if any.
 template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, Program program) {
@@ -67,16 +67,16 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
     for (int b = 0; b < kBatch; ++b) {
       const int at = start + b * kThreads + thread;
       if (at >= vectors) break;
-      for (int i = 0; i < 4; ++i) program(loaded[b], i, results[i]);
+      for (int i = 0; i < 4; ++i) program(loaded[b][0] + i, results[i]);
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
     }
   }
   // the elements around them one by one
   const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
-  float loaded[kInputs][1], result;
+  float loaded[kInputs][4], result;
   if (edge >= end) return;
   for (int k = 0; k < kInputs; ++k) loaded[k][0] = inputs[k][edge];
-  program(loaded, 0, result);
+  program(loaded[0], result);
   if (output) output[edge] = result;
 }
 
@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(kThreads, 6)
   const long long begin = (unit * 4ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of hardswish for each n,c
   Moments hardswish_sums;
-  sweep(begin, end, {x}, nullptr, [&](auto& in, int i, float&) {
-    const float x = in[0][i];
+  sweep(begin, end, {x}, nullptr, [&](const float* in, float&) {
+    const float x = in[0];
     hardswish_sums.add(x <= (-3.0f) ? (0.0f * x) : (x >= 3.0f ? x : (x * (x + 3.0f) * 0.16666667f)));
   });
   blocks_hardswish[blockIdx.x] = merged(hardswish_sums, share_sum);
@@ -189,8 +189,8 @@ __global__ void __launch_bounds__(kThreads, 6)
   const float own_group_norm_mean = group_norm_mean[unit];
   const float own_group_norm_rstd = group_norm_rstd[unit];
   const float own_part10 = __shfl_sync(~0u, part10_c, own);
-  sweep(begin, end, {x}, d_x, [&](auto& in, int i, float& out) {
-    const float x = in[0][i];
+  sweep(begin, end, {x}, d_x, [&](const float* in, float& out) {
+    const float x = in[0];
     const float t2 = x <= (-3.0f) ? 1 : 0;
     const float t6 = x >= 3.0f ? 1 : 0;
     const float t7 = x + 3.0f;

@@ -57,7 +57,7 @@ __device__ inline void copy(float4* to, const float* from) {
 }
 
 // Takes the elements of a share, which a block or some threads of it have: a channel, a part of one, or more.
-// `program` gets those of the inputs at one place; what it makes of them goes to `output`, if there is one.
+// `program` gets those of the inputs at one place, 4 apart; what it makes of them goes to `output`, if any.
 template <int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, float4* kept, long long next, Program program) {
@@ -77,7 +77,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
     for (int b = 0; b < kBatch; ++b) {
       const int at = start + b * kThreads + thread;
       if (at >= vectors) break;
-      for (int i = 0; i < 4; ++i) program(loaded[b], i, results[i]);
+      for (int i = 0; i < 4; ++i) program(loaded[b][0] + i, results[i]);
       if (output) ((float4*)(output + begin))[at] = *(float4*)results;
       if (next >= 0 && at < kKept / kInputs)  // room for the next share's
         for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + next + 4 * at);
@@ -166,8 +166,8 @@ __global__ void __launch_bounds__(kThreads, 4)
     const float own_weight = weight[first + own], own_bias = bias[first + own];
     // Sweep: load x -> moments of relu for each n,c
     Moments relu_sums;
-    sweep(begin, end, {x}, nullptr, kept, -1, [&](auto& in, int i, float&) {
-      const float x = in[0][i];
+    sweep(begin, end, {x}, nullptr, kept, -1, [&](const float* in, float&) {
+      const float x = in[0];
       relu_sums.add(x <= 0.0f ? 0.0f : x);
     });
     blocks_relu[unit * 48 + blockIdx.x % 48] = merged(relu_sums, share_sum);
@@ -180,8 +180,8 @@ __global__ void __launch_bounds__(kThreads, 4)
       group_norm_rstd[unit] = rstd_relu_c;
     }
     // Sweep: load x -> output group_norm
-    sweep(begin, end, {x}, group_norm, kept, next, [&](auto& in, int i, float& out) {
-      const float x = in[0][i];
+    sweep(begin, end, {x}, group_norm, kept, next, [&](const float* in, float& out) {
+      const float x = in[0];
       out = ((x <= 0.0f ? 0.0f : x) - group_relu.mean) * (rstd_relu_c * own_weight) + own_bias;
     });
   }
@@ -205,8 +205,8 @@ __global__ void __launch_bounds__(kThreads, 4)
     const float own_group_norm_mean = group_norm_mean[unit];
     const float own_group_norm_rstd = group_norm_rstd[unit];
     float sum_d_group_norm = 0, sum_value4 = 0;
-    sweep(begin, end, {d_group_norm, x}, nullptr, kept, -1, [&](auto& in, int i, float&) {
-      const float d_group_norm = in[0][i], x = in[1][i];
+    sweep(begin, end, {d_group_norm, x}, nullptr, kept, -1, [&](const float* in, float&) {
+      const float d_group_norm = in[0], x = in[4];
       const float t9 = d_group_norm * (((x <= 0.0f ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd);
       sum_d_group_norm += d_group_norm;
       sum_value4 += t9;
@@ -219,8 +219,8 @@ __global__ void __launch_bounds__(kThreads, 4)
     const float mean_c = unit_sum((sum_d_group_norm_c * (float)(1.0 / positions)) * weight[c]) * 0.0625f;
     const float mean2_c = unit_sum(weight[c] * (sum_value4_c * (float)(1.0 / positions))) * 0.0625f;
     // Sweep: load x, d_group_norm -> output d_x
-    sweep(begin, end, {d_group_norm, x}, d_x, kept, next, [&](auto& in, int i, float& out) {
-      const float d_group_norm = in[0][i], x = in[1][i];
+    sweep(begin, end, {d_group_norm, x}, d_x, kept, next, [&](const float* in, float& out) {
+      const float d_group_norm = in[0], x = in[4];
       const float t4 = x <= 0.0f ? 1 : 0;
       const float t14 = ((t4 != 0 ? 0.0f : x) - own_group_norm_mean) * own_group_norm_rstd * mean2_c;
       out = t4 != 0 ? 0.0f : (own_group_norm_rstd * (d_group_norm * own_weight - mean_c - t14));

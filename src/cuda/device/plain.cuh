@@ -5,7 +5,7 @@ __device__ inline void copy(float4* to, const float* from) {
 }
 
 // Takes the elements of a share, which a block or some threads of it have: a channel, a part of one, or more.
-// `program` gets those of the inputs at one place; what it makes of them goes to `output`, if there is one.
+// `program` gets those of the inputs at one place, 4 apart; what it makes of them goes to `output`, if any.
 template <int kSharers, int kInputs, class Program>
 __device__ inline void sweep(long long begin, long long end, const float* const (&inputs)[kInputs],
                              float* output, float4* kept, long long next, Program program) {
@@ -26,7 +26,7 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
     for (int b = 0; b < kBatch; ++b) {
       const int at = start + b * kSharers + thread;
       if (at >= vectors) break;
-      for (int i = 0; i < 4; ++i) program(loaded[b], i, results[i]);
+      for (int i = 0; i < 4; ++i) program(loaded[b][0] + i, results[i]);
       if (output) ((float4*)(output + first))[at] = *(float4*)results;
       if (kKept > 0 && kEdges == 0 && next >= 0 && at < kKept / kInputs)  // room for the next share's
         for (int k = 0; k < kInputs; ++k) copy(kept + k * (kKept / kInputs) + at, inputs[k] + next + 4 * at);
@@ -34,10 +34,10 @@ __device__ inline void sweep(long long begin, long long end, const float* const 
   }
   if (kEdges) {  // the elements around them one by one
     const long long edge = (begin + thread < first ? begin : begin + 4 * vectors) + thread;
-    float loaded[kInputs][1], result;
+    float loaded[kInputs][4], result;
     if (edge >= end) return;
     for (int k = 0; k < kInputs; ++k) loaded[k][0] = inputs[k][edge];
-    program(loaded, 0, result);
+    program(loaded[0], result);
     if (output) output[edge] = result;
   }
 }

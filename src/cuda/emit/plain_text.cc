@@ -179,12 +179,12 @@ class PlainWriter : public PlainValues {
     }
     if (!sums.empty()) text.line(sums + ";");
     text.open("sweep<" + sharers() + ">(begin, end, {" + inputs_text(i) + "}, " + output + ", " +
-              (result_.together ? "kept, " + next_text(i) : "nullptr, -1") + ", [&](auto& in, int i, float&" +
+              (result_.together ? "kept, " + next_text(i) : "nullptr, -1") + ", [&](const float* in, float&" +
               (stored >= 0 ? " out" : "") + ") {");
     std::string named;
     for (int k = 0; k < static_cast<int>(position_inputs(i).size()); ++k)
       named += (k == 0 ? "const float " : ", ") + names_[at(position_inputs(i)[at(k)])] + " = in[" +
-               number_text(k) + "][i]";
+               number_text(4 * k) + "]";
     text.line(named + ";");
     Text statements;
     const std::vector<std::string> names =

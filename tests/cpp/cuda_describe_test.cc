@@ -100,6 +100,15 @@ TEST(CudaDescribe, PlainKernels) {
       }
     }
   }
+  // Sums over the batch that are nothing else are left to whoever launches: lists for samples, channels and their parts.
+  const Plan norm = Plan::make(Block::parse("relu | group_norm(8)"),
+                               TensorType::parse("f32[16,128,34,34,34]"), {}, device, options);
+  const Json sums = Json::parse(norm.for_training().backward.launches_json())["launches"][0]["batch_sums"];
+  ASSERT_EQ(sums.size(), 2);
+  for (const Json& sum : sums) {
+    EXPECT_EQ(sum["channels"], 128);
+    EXPECT_EQ(sum["parts"], 4);
+  }
   // What they cannot do has the planner's kernels.
   const Plan other =
       Plan::make(Block::parse("layer_norm(c)"), TensorType::parse("f32[2,64,16,16]"), {}, device, options);

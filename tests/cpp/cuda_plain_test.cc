@@ -54,6 +54,16 @@ TEST(CudaPlain, OthersWhereTheyAreFaster) {
   EXPECT_EQ(trained("gelu", "f32[64,64,56,56]"), "rows | rows");
 }
 
+TEST(CudaPlain, AUnitIsOneShareWhereThereAreMany) {
+  const auto blocks = [](const std::string& input) {
+    const Plan plan =
+        Plan::make(Block::parse(kLogsumexpTail), TensorType::parse(input), {}, Device::by_name("h200"));
+    return Json::parse(plan.explain_json())["kernels"][0]["blocks"].get<int>();
+  };
+  EXPECT_EQ(blocks("f32[128,64,126,126]"), 128 * 16);
+  EXPECT_EQ(blocks("f32[64,64,126,126]"), 64 * 64);
+}
+
 TEST(CudaPlain, SayWhyTheyAreThere) {
   const Plan plan = Plan::make(Block::parse("group_norm(8) | mean(h,w)"),
                                TensorType::parse("f32[64,64,56,56]"), {}, Device::by_name("h200"));

@@ -237,11 +237,10 @@ def _join_saved(
                 for tensor in backward["inputs"]:
                     if tensor["name"] == saved["name"]:
                         tensor["name"] = returned["name"]
-                saved["name"] = saved["copy_of"] = returned["name"]
-                text = "\n".join(explanation).replace(
-                    f"{saved['name']}, saved.{saved['name']}", saved["name"]
-                )
-                explanation = re.sub(rf"\bsaved\.{saved['name']}\b", saved["name"], text).split("\n")
+                label, name = f"saved.{saved['name'].removeprefix('saved.')}", returned["name"]
+                saved["name"] = saved["copy_of"] = name
+                text = "\n".join(explanation).replace(f"{name}, {label}", name)
+                explanation = re.sub(rf"\b{re.escape(label)}\b", name, text).split("\n")
                 break
     return list(explanation)
 

@@ -15,7 +15,7 @@ from typing import Any
 from fuseblock.export import device_text, fold, tidy
 from fuseblock.export.shapes import General, Term
 
-__all__ = ["Kernels", "tensor_name"]
+__all__ = ["Kernels", "summed_outputs", "tensor_name"]
 
 AXES = "ncdhw"
 _WIDTH = 110
@@ -587,8 +587,11 @@ def _unread(plan: Mapping[str, Any], launch: Mapping[str, Any]) -> set[str]:
 def _without_stores(text: str, names: Collection[str]) -> str:
     """A kernel's text that does not write to these."""
     for name in names:
-        text = re.sub(rf"^[ \t]*a\.{name}\[[^\]]*\] = [^=;]*;\n", "", text, flags=re.MULTILINE)
-        text = re.sub(rf"\ba\.{name}\[[^\]]*\] = ", "", text)
+        store = rf"\ba\.{name}\[[^\]]*\] = "
+        if len(re.findall(rf"\ba\.{name}\b", text)) != len(re.findall(store, text)):
+            continue  # it reads them, too
+        text = re.sub(rf"^[ \t]*{store}[^=;]*;\n", "", text, flags=re.MULTILINE)
+        text = re.sub(store, "", text)
     return re.sub(r"^[ \t]*if \([^\n]*\) \{\n[ \t]*\}\n", "", text, flags=re.MULTILINE)
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "cuda/emit/plain_values.h"
 #include "cuda/emit/rounded_products.h"
@@ -391,10 +392,12 @@ class PlainWriter : public PlainValues {
     const bool sums = which.kind == PartKind::kMerge && which.statistic == Statistic::kSum;
     return sums && sweep_of(which.operands[0]) >= 0 ? which.operands[0] : -1;
   }
-  // Whether all that is left for the whole batch are such sums.
+  // Whether all that is left for the whole batch are such sums, each of another statistic.
   bool are_sums(const std::vector<int>& outputs) const {
-    return std::all_of(cut_.remaining.begin(), cut_.remaining.end(), [&](int i) { return summed(i) >= 0; }) &&
-           std::all_of(outputs.begin(), outputs.end(), [&](int i) { return summed(slot(i).part) >= 0; });
+    std::set<int> statistics;
+    for (int output : outputs) statistics.insert(summed(slot(output).part));
+    return statistics.size() == outputs.size() && !statistics.contains(-1) &&
+           std::all_of(cut_.remaining.begin(), cut_.remaining.end(), [&](int i) { return summed(i) >= 0; });
   }
   void write_batch(Text& text) {
     const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);

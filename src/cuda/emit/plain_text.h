@@ -26,8 +26,7 @@ struct PlainText {
   bool finishes = false;  // behind them one for each unit of a sample
   bool together = false;  // blocks wait for each other: all of the grid run at the same time
   bool whole = false;     // a block has a unit, its warps shared out among the channels
-  bool joins =
-      false;  // the channels of a unit can be one share: all that is taken of them is one for the unit
+  bool joins = false;     // the channels of a unit can be one share: what is taken of them is the unit's
   // Sums over the batch that are left to others: outputs, as slots, by the names of the lists to be summed.
   std::vector<std::pair<std::string, int>> batch_sums = {};
 };

@@ -101,11 +101,12 @@ __device__ inline Number warp_sum(Number x) {
 // Over the threads of a share.
 __device__ inline float share_sum(float x) {
   __shared__ float sums[kThreads / 32];
-  const int lane = threadIdx.x % 32;
   __syncthreads();
   sums[threadIdx.x / 32] = warp_sum(x);
   __syncthreads();
-  return warp_sum(lane < kThreads / 32 ? sums[lane] : 0);
+  x = 0;
+  for (int i = 0; i < kThreads / 32; ++i) x += sums[i];
+  return x;
 }
 // Over the channels of a unit, which a norm takes together: each lane has one.
 __device__ inline float unit_sum(float x) { return warp_sum(threadIdx.x % 32 < 16 ? x : 0); }

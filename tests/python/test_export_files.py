@@ -41,7 +41,7 @@ TAILS = (
     "conv3d_hardswish_gn_mean",
     "conv2d_gn_tanh_hardswish_residual_lse",
 )
-COMPILED = ("conv3d_hardswish_gn_mean", "group_norm_silu", "rms_norm_silu")
+COMPILED = ("conv3d_hardswish_gn_mean", "residual_block", "rms_norm_silu")
 COMPILED_CASES = ("adagn", "group_norm_f16", "layer_norm_all", "max_pool_all_tied")
 LONG = "FUSEBLOCK_LONG" in os.environ
 RENEW = "run .venv/bin/python tests/python/export_renew.py"

@@ -23,7 +23,8 @@ from torch import nn
 from fuseblock._capi import Plan
 from fuseblock.aten import DEFAULT_AXES
 from fuseblock.export.capture import CapturedBlock, CapturedModel, capture, example
-from fuseblock.export.kernels import Kernels, tensor_name
+from fuseblock.export.kernels import Kernels
+from fuseblock.export.launches import tensor_name
 from fuseblock.export.shapes import General, generalise, parse_type
 from fuseblock.export.source import model_source
 from fuseblock.export.writer import PlannedBlock, input_text, write_file

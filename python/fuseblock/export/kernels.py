@@ -8,29 +8,22 @@ the constants of each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fuseblock.export import device_text, fold, tidy
+from fuseblock.export.launches import AXES, MEMBER, launch_lines, members
 from fuseblock.export.shapes import General, Term
 
-__all__ = ["Kernels", "summed_outputs", "tensor_name"]
+__all__ = ["Kernel", "Kernels"]
 
-AXES = "ncdhw"
-_WIDTH = 110
 _MOST_PARAMETERS = 32
 _CONSTANTS = "constants"  # the name of what stands in front of all device files
-DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
-
-
-def tensor_name(name: str) -> str:
-    """The name of a plan's tensor as an identifier."""
-    return re.sub(r"\W+", "_", name)
 
 
 @dataclass
-class _Kernel:
+class Kernel:
     namespace: str
     launch: Mapping[str, Any]
     texts: list[tuple[str, str]]  # file, or none, and its text
@@ -48,11 +41,11 @@ class Kernels:
 
     def __init__(self) -> None:
         """Empty."""
-        self.kernels: list[_Kernel] = []
+        self.kernels: list[Kernel] = []
         self.functions: set[str] = set()  # of fuseblock.export.divide that launches call
         self.one_text = False  # see _join_constants
         self._files: dict[str, device_text.Piece] = {}
-        self._plans: dict[str, tuple[General, list[_Kernel]]] = {}
+        self._plans: dict[str, tuple[General, list[Kernel]]] = {}
 
     def add_plan(self, name: str, general: General) -> None:
         """Adds a plan's kernels."""
@@ -74,7 +67,7 @@ class Kernels:
 
     def _kernel(
         self, namespace: str, launch: Mapping[str, Any], general: General, unread: Collection[str]
-    ) -> _Kernel:
+    ) -> Kernel:
         numbers: list[Term] = []
 
         def member(_: int, term: Term) -> str:
@@ -97,7 +90,7 @@ class Kernels:
         for kernel in self.kernels:
             if (kernel.texts, kernel.numbers) == (texts, numbers):
                 return kernel
-        self.kernels.append(_Kernel(namespace, launch, texts, numbers))
+        self.kernels.append(Kernel(namespace, launch, texts, numbers))
         return self.kernels[-1]
 
     def _join_constants(self) -> None:
@@ -168,7 +161,7 @@ class Kernels:
                 for declaration in piece.declarations():
                     if declaration.names == {"Arguments"}:
                         declaration.text = _with_members(declaration.text, kernel.numbers, used)
-                        kernel.members = _members([declaration.text])
+                        kernel.members = members([declaration.text])
                         if kernel.launch["addresses"]:
                             kernel.parameters = _parameters(declaration.text)
                             kernel.members = [name for _, name in kernel.parameters]
@@ -190,7 +183,7 @@ class Kernels:
         lines: list[str] = []
         places: dict[int, str] = {}
         for i, kernel in enumerate(kernels):
-            lines += _launch(general, i, kernel, places, self.keeps())
+            lines += launch_lines(general, i, kernel, places, self.keeps())
         if any(re.search(r"\bmultiprocessors\b", line) for line in lines):
             text = "multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count"
             lines.insert(0, text)
@@ -362,7 +355,7 @@ def _by_extents(term: Term, domain: Sequence[int | Term]) -> str:
     return f"(float)(1.0 / {product})" if term.kind == "float" else f"(1.0 / {product})"
 
 
-def _reaches(kernel: _Kernel, piece: device_text.Piece) -> bool:
+def _reaches(kernel: Kernel, piece: device_text.Piece) -> bool:
     return any(id(each) in kernel.kept for each in piece.declarations())
 
 
@@ -391,9 +384,6 @@ def _without_second_name(text: str, second: str, first: str) -> str:
     return text
 
 
-_MEMBER = re.compile(r"^\s*[\w<> ]+[*]?\s*\b(\w+);.*\n", re.MULTILINE)
-
-
 def _with_members(text: str, numbers: Sequence[Term], used: set[str]) -> str:
     """The text with Arguments of the members that are used, and of the numbers, where it declares them."""
     begin = text.find("struct Arguments {\n")
@@ -401,19 +391,11 @@ def _with_members(text: str, numbers: Sequence[Term], used: set[str]) -> str:
         return text
     begin = text.index("\n", begin) + 1
     end = text.index("};", begin)
-    members = [match.group() for match in _MEMBER.finditer(text[begin:end]) if match[1] in used]
+    members = [match.group() for match in MEMBER.finditer(text[begin:end]) if match[1] in used]
     for i, term in enumerate(numbers):
         kind = "long long" if term.kind == "long long" else "double"
         members.append(f"  {kind} number{i + 1};  // {term.text}\n")
     return text[:begin] + "".join(members) + text[end:]
-
-
-def _members(texts: Sequence[str]) -> list[str]:
-    """The names of the members of Arguments."""
-    for text in texts:
-        if match := re.search(r"struct Arguments \{\n(.*?)\};", text, re.DOTALL):
-            return [found[1] for found in _MEMBER.finditer(match[1])]
-    raise ValueError("a kernel without Arguments")
 
 
 def _parameters(text: str) -> list[tuple[str, str]]:
@@ -434,145 +416,11 @@ def _with_parameters(text: str, parameters: Sequence[tuple[str, str]]) -> str:
     return re.sub(r"(?<![\w.])a\.(?=\w)", "", text)
 
 
-def _text(value: int | Term) -> str:
-    return str(value) if isinstance(value, int) else value.text
-
-
-def in_domain(text: str, domain: Sequence[int | Term]) -> str:
-    """An expression of the kernel's extents as one of the block's."""
-    for axis, extent in zip(AXES, domain, strict=True):
-        word = rf"(?<![\w.]){axis}(?![\w.])"
-        value = _text(extent)
-        if value == axis:
-            continue
-        if value == "1":
-            text = re.sub(rf"{word} \* ", "", text)
-            text = re.sub(rf" \* {word}", "", text)
-        text = re.sub(word, value, text)
-    return re.sub(r" \* 1\b(?! *\*)", "", re.sub(r"(?<![\w.] )(?<![\w.])1 \* ", "", text))
-
-
-def _launch(
-    general: General, i: int, kernel: _Kernel, places: dict[int, str], keeps: bool = True
-) -> list[str]:
-    """The lines that launch one kernel of a plan; `places` has the names of its slots in memory.
-
-    keeps: whether a kernel of the file has shared memory that its launch asks for.
-    """
-    launch = general.plan["launches"][i]
-
-    def local(text: str) -> str:
-        return in_domain(general.fill(text, lambda _, term: term.text), launch["domain"])
-
-    lines = [f"{value['name']} = {local(value['text'])}" for value in launch["values"]]
-    tensors: list[str] = []
-    named: dict[str, str] = {}  # the same by the members of Arguments
-    axes_of: list[str] = []
-    made: dict[int, Mapping[str, Any]] = {}  # slots that are this launch's first
-    for name, number in zip(_members([text for _, text in kernel.texts]), launch["tensors"], strict=False):
-        slot = general.plan["slots"][number]
-        axes = AXES
-        if slot["kind"] in ("input", "output"):
-            tensor = general.plan[slot["kind"] + "s"][slot["number"]]
-            places[number], axes = tensor_name(tensor["name"]), tensor["axes"]
-        else:
-            axes = _varying(slot["extents"])
-            if number not in places and name in kernel.members:
-                places[number] = name if launch["addresses"] else f"{name}_memory"
-                made[number] = slot
-        if name in kernel.members:
-            tensors.append(places[number])
-            axes_of.append(axes)
-            named[name] = places[number]
-    lines += _buffers(made, places)
-    if launch["addresses"]:
-        for each in launch["counters"]:
-            _, count = _of_bytes(local(each["text"]))
-            lines.append(f"{each['name']} = x.new_zeros({count}, dtype=torch.int32)")
-        lists: dict[str, list[str]] = {}
-        lines += _batch_lists(launch, local)
-        summed = {each["list"] for each in launch["batch_sums"]}
-        for each in launch["scratch"]:
-            if each["name"] in summed:
-                continue
-            size, count = _of_bytes(local(each["text"]))
-            lists.setdefault(count if size == 4 else f"{count}, {size // 4}", []).append(each["name"])
-        for shape, own in lists.items():
-            several = f"{len(own)}, " if len(own) > 1 else ""
-            shape = f"({several}{shape})" if several or "," in shape else shape
-            lines.append(f"{', '.join(own)} = x.new_empty({shape})")
-    zeroed = [each for each in launch["counters"] if each["name"] in kernel.members]
-    if zeroed and not launch["addresses"]:
-        names = ", ".join(each["name"] for each in zeroed) + ("," if len(zeroed) == 1 else "")
-        sizes = ", ".join(local(each["text"]) for each in zeroed)
-        lines.append(f"{names} = zeros(x, {sizes})")
-    for each in launch["scratch"] if not launch["addresses"] else ():
-        lines.append(f"{each['name']} = x.new_empty({local(each['text'])}, dtype=torch.uint8)")
-    memory = {each["name"] for each in (*zeroed, *launch["scratch"])}
-    scalars = {scalar["name"]: scalar["text"] for scalar in launch["scalars"]}
-    numbers = []
-    for name in kernel.members if launch["addresses"] else kernel.members[len(tensors) :]:
-        if name in named:
-            numbers.append(named[name])
-        elif match := re.fullmatch(r"number(\d+)", name):
-            term = kernel.numbers[int(match[1]) - 1]
-            numbers.append(term.text if term.kind == "long long" or term.inverse else f"float({term.text})")
-        else:
-            numbers.append(local(scalars[name]) or (name if name in memory else "0"))
-    if launch["addresses"]:
-        shared = f"{launch['shared_bytes']}, " if keeps else ""
-        call = f'launch("{kernel.namespace}", {local(launch["blocks"])}, {shared}'
-        if len(given := f"        {call}[{', '.join(numbers)}])") <= _WIDTH:
-            lines.append(given.strip())
-        else:
-            lines += [*_list("arguments", numbers), f"{call}arguments)"]
-        return [*lines, *_batch_sums(launch, general.plan)]
-    lines += _list("tensors", tensors)
-    lines += _list("numbers", numbers)
-    lines.append(f'axes = "{" ".join(axes_of)}"')
-    lines.append(
-        f'launch("{kernel.namespace}", {local(launch["blocks"])}, {launch["threads"]}, '
-        f"{launch['shared_bytes']}, {local(launch['cooperative'])}, tensors, axes, numbers)"
-    )
-    return lines
-
-
-def _batch_lists(launch: Mapping[str, Any], local: Callable[[str], str]) -> list[str]:
-    """The line that allocates lists of what is to be summed over the batch."""
-    sums = launch["batch_sums"]
-    if not sums:
-        return []
-    extents = [str(len(sums)), local("n"), str(sums[0]["channels"])]
-    extents += [str(sums[0]["parts"])] if sums[0]["parts"] > 1 else []
-    names = ", ".join(each["list"] for each in sums) + ("," if len(sums) == 1 else "")
-    return [f"{names} = sums = x.new_empty(({', '.join(extents)}))"]
-
-
-def _batch_sums(launch: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
-    """The line that sums them."""
-    sums = launch["batch_sums"]
-    if not sums:
-        return []
-    outputs = [plan["outputs"][plan["slots"][each["output"]]["number"]] for each in sums]
-    names = ", ".join(tensor_name(each["name"]) for each in outputs) + ("," if len(sums) == 1 else "")
-    axes = "(1, 3)" if sums[0]["parts"] > 1 else "1"
-    return [f"{names} = sums.sum({axes})  # over the batch"]
-
-
-def summed_outputs(plan: Mapping[str, Any]) -> set[str]:
-    """The names of outputs that are sums over the batch, made by PyTorch."""
-    return {
-        plan["outputs"][plan["slots"][each["output"]]["number"]]["name"]
-        for launch in plan["launches"]
-        for each in launch["batch_sums"]
-    }
-
-
 def _unread(plan: Mapping[str, Any], launch: Mapping[str, Any]) -> set[str]:
     """What a launch writes that nobody reads: statistics that others take as they are saved, and copies."""
     if not launch["addresses"]:
         return set()
-    names = _members([piece["text"] for piece in launch["pieces"]])
+    names = members([piece["text"] for piece in launch["pieces"]])
     users = [number for each in plan["launches"] for number in each["tensors"]]
     found = set()
     for name, number in zip(names, launch["tensors"], strict=False):
@@ -593,52 +441,6 @@ def _without_stores(text: str, names: Collection[str]) -> str:
         text = re.sub(rf"^[ \t]*{store}[^=;]*;\n", "", text, flags=re.MULTILINE)
         text = re.sub(store, "", text)
     return re.sub(r"^[ \t]*if \([^\n]*\) \{\n[ \t]*\}\n", "", text, flags=re.MULTILINE)
-
-
-def _of_bytes(text: str) -> tuple[int, str]:
-    """Bytes of one number of those that `16 * (n * 4)` is for, and how many these are."""
-    match = re.fullmatch(r"(\d+) \* \((.*)\)", text)
-    assert match is not None, text
-    return int(match[1]), match[2]
-
-
-def _varying(extents: Sequence[int | Term]) -> str:
-    """The axes of a slot up to the last that varies."""
-    last = max((i for i, extent in enumerate(extents) if extent != 1), default=0)
-    return AXES[: last + 1]
-
-
-def _buffers(slots: Mapping[int, Mapping[str, Any]], places: Mapping[int, str]) -> list[str]:
-    """The lines that allocate memory beside the tensors, those of one dtype at once."""
-    lines = []
-    for dtype in dict.fromkeys(slot["dtype"] for slot in slots.values()):
-        own = {number: slot for number, slot in slots.items() if slot["dtype"] == dtype}
-        shapes = []
-        for slot in own.values():
-            extents = [_text(extent) for extent in slot["extents"][: len(_varying(slot["extents"]))]]
-            shapes.append(f"({', '.join(extents)}{',' if len(extents) == 1 else ''})")
-        names = ", ".join(places[number] for number in own)
-        make = f"x.new_empty({{}}, dtype=torch.{DTYPES[dtype]})"
-        if len(own) == 1:
-            lines.append(f"{names} = {make.format(shapes[0])}")
-        elif len(set(shapes)) == 1:
-            lines.append(f"{names} = {make.format(f'({len(own)}, {shapes[0][1:]}')}")
-        else:
-            lines.append(f"shapes = [{', '.join(shapes)}]")
-            lines.append(f"{names} = ({make.format('shape')} for shape in shapes)")
-    return lines
-
-
-def _list(name: str, items: Sequence[str]) -> list[str]:
-    """A list in as few lines as hold it."""
-    lines: list[str] = []
-    row: list[str] = []
-    for item in items:
-        if row and len(f"        {name} += [{', '.join([*row, item])}]") > _WIDTH:
-            lines.append(f"{name} {'+=' if lines else '='} [{', '.join(row)}]")
-            row = []
-        row.append(item)
-    return [*lines, f"{name} {'+=' if lines else '='} [{', '.join(row)}]"]
 
 
 def general_axes(general: General) -> set[str]:

@@ -15,7 +15,8 @@ import torch.fx
 from fuseblock.export import divide, graph_text
 from fuseblock.export.capture import CapturedBlock, CapturedModel
 from fuseblock.export.device_text import format_python
-from fuseblock.export.kernels import DTYPES, Kernels, in_domain, summed_outputs, tensor_name
+from fuseblock.export.kernels import Kernels
+from fuseblock.export.launches import DTYPES, in_domain, summed_outputs, tensor_name
 from fuseblock.export.shapes import General, Term
 from fuseblock.export.source import ModelSource
 

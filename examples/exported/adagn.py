@@ -1406,6 +1406,8 @@ class ModelNew(nn.Module):
         super().__init__()
         self.norm = nn.GroupNorm(groups, channels, affine=False)
         self.proj = nn.Linear(embedding_channels, 2 * channels)
+        if repr(self.norm) != (exported := "GroupNorm(32, 320, eps=1e-05, affine=False)"):
+            raise ValueError(f"norm: expected {exported}, as exported, got {self.norm}")
 
     def forward(self, x, emb):
         silu = F.silu(emb)

@@ -128,10 +128,7 @@ __global__ void __launch_bounds__(kThreads, 6)
   const long long begin = unit * 4ll * positions, end = begin + 4 * positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
-  sweep<kThreads>(begin, end, {x}, nullptr, [&](const float* in, float&) {
-    const float x = in[0];
-    x_sums.add(x);
-  });
+  sweep<kThreads>(begin, end, {x}, nullptr, [&](const float* in, float&) { x_sums.add(in[0]); });
   const Moments group_x = merged(x_sums, share_sum<kThreads>);
   const float rstd_x_c = rsqrtf(group_x.squares * (float)(1.0 / (4 * positions)) + 1e-05f);
   if (threadIdx.x == 0) {
@@ -204,8 +201,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   const long long before = begin - n * positions;  // of what is one for all channels
   const float own_weight = weight[first + own], own_bias = bias[first + own];
   // Sweep: load x -> sum of d_group_norm for each n,c; sum of value4 for each n,c
-  const float own_group_norm_mean = group_norm_mean[unit];
-  const float own_group_norm_rstd = group_norm_rstd[unit];
+  const float own_group_norm_mean = group_norm_mean[unit], own_group_norm_rstd = group_norm_rstd[unit];
   float sum_d_group_norm = 0, sum_value4 = 0;
   sweep<64>(begin, end, {x, d_logsumexp - before, logsumexp - before}, nullptr, [&](const float* in, float&) {
     const float x = in[0], d_logsumexp = in[4], logsumexp = in[8];
@@ -344,6 +340,8 @@ class ModelNew(nn.Module):
         self.group_norm = nn.GroupNorm(groups, out_channels, eps=eps)
         self.tanh = nn.Tanh()
         self.hard_swish = nn.Hardswish()
+        if repr(self.group_norm) != (exported := "GroupNorm(16, 64, eps=1e-05, affine=True)"):
+            raise ValueError(f"group_norm: expected {exported}, as exported, got {self.group_norm}")
 
     def forward(self, x):
         conv = self.conv(x)

@@ -142,15 +142,11 @@ __global__ void __launch_bounds__(kThreads, 6)
     forward(const float* x, const float* weight, const float* bias, float* mean, float* group_norm_mean,
             float* group_norm_rstd, float* x_mean, Moments* blocks_x, unsigned int* arrived,
             long long positions) {
-  const int unit = blockIdx.x / 24, own = blockIdx.x % 24, n = unit;
-  const int c = min((int)threadIdx.x % 32, 23);
+  const int unit = blockIdx.x / 24, own = blockIdx.x % 24, n = unit, c = min((int)threadIdx.x % 32, 23);
   const long long begin = (unit * 24ll + own) * positions, end = begin + positions;
   // Sweep: load x -> moments of x for each n,c
   Moments x_sums;
-  sweep(begin, end, {x}, nullptr, [&](const float* in, float&) {
-    const float x = in[0];
-    x_sums.add(x);
-  });
+  sweep(begin, end, {x}, nullptr, [&](const float* in, float&) { x_sums.add(in[0]); });
   blocks_x[blockIdx.x] = merged(x_sums, share_sum);
   if (!arrive(arrived + unit, 24)) return;
   const Moments x_c = blocks_x[n * 24 + c];
@@ -186,8 +182,8 @@ __global__ void __launch_bounds__(kThreads, 6)
     batch_part8[n * 24 + c] = part8_c;
   }
   // Sweep: load x -> output d_x
-  const float own_group_norm_mean = group_norm_mean[unit];
-  const float own_group_norm_rstd = group_norm_rstd[unit], own_part9 = __shfl_sync(~0u, part9_c, own);
+  const float own_group_norm_mean = group_norm_mean[unit], own_group_norm_rstd = group_norm_rstd[unit];
+  const float own_part9 = __shfl_sync(~0u, part9_c, own);
   sweep(begin, end, {x}, d_x, [&](const float* in, float& out) {
     const float x = in[0];
     out = own_group_norm_rstd *
@@ -306,6 +302,8 @@ class ModelNew(nn.Module):
         super().__init__()
         self.conv = nn.Conv3d(in_channels, out_channels, kernel_size)
         self.group_norm = nn.GroupNorm(num_groups, out_channels)
+        if repr(self.group_norm) != (exported := "GroupNorm(8, 24, eps=1e-05, affine=True)"):
+            raise ValueError(f"group_norm: expected {exported}, as exported, got {self.group_norm}")
 
     def forward(self, x):
         conv = self.conv(x)

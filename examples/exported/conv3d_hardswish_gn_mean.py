@@ -187,8 +187,7 @@ __global__ void __launch_bounds__(kThreads, 6)
     batch_part9[n * 16 + c] = part9_c;
   }
   // Sweep: load x -> output d_x
-  const float own_group_norm_mean = group_norm_mean[unit];
-  const float own_group_norm_rstd = group_norm_rstd[unit];
+  const float own_group_norm_mean = group_norm_mean[unit], own_group_norm_rstd = group_norm_rstd[unit];
   const float own_part10 = __shfl_sync(~0u, part10_c, own);
   sweep(begin, end, {x}, d_x, [&](const float* in, float& out) {
     const float x = in[0];
@@ -313,6 +312,8 @@ class ModelNew(nn.Module):
         super().__init__()
         self.conv = nn.Conv3d(in_channels, out_channels, kernel_size, bias=bias)
         self.group_norm = nn.GroupNorm(num_groups, out_channels)
+        if repr(self.group_norm) != (exported := "GroupNorm(4, 16, eps=1e-05, affine=True)"):
+            raise ValueError(f"group_norm: expected {exported}, as exported, got {self.group_norm}")
 
     def forward(self, x):
         conv = self.conv(x)

@@ -203,8 +203,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     const long long end = begin + size, next = unit + teams < units ? begin + stride : -1;
     const float own_weight = weight[first + own];
     // Sweep: load d_group_norm, x -> sum of d_group_norm for each n,c; sum of value4 for each n,c
-    const float own_group_norm_mean = group_norm_mean[unit];
-    const float own_group_norm_rstd = group_norm_rstd[unit];
+    const float own_group_norm_mean = group_norm_mean[unit], own_group_norm_rstd = group_norm_rstd[unit];
     float sum_d_group_norm = 0, sum_value4 = 0;
     sweep(begin, end, {d_group_norm, x}, nullptr, kept, -1, [&](const float* in, float&) {
       const float d_group_norm = in[0], x = in[4];
@@ -342,6 +341,8 @@ class ModelNew(nn.Module):
         self.conv_transpose = nn.ConvTranspose3d(in_channels, out_channels, kernel_size, bias=bias)
         self.relu = nn.ReLU()
         self.group_norm = nn.GroupNorm(num_groups=groups, num_channels=out_channels)
+        if repr(self.group_norm) != (exported := "GroupNorm(8, 128, eps=1e-05, affine=True)"):
+            raise ValueError(f"group_norm: expected {exported}, as exported, got {self.group_norm}")
 
     def forward(self, x):
         conv_transpose = self.conv_transpose(x)

@@ -180,10 +180,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     const float own_weight = weight[first + own], own_bias = bias[first + own];
     // Sweep: load x -> moments of x for each n,c
     Moments x_sums;
-    sweep(begin, end, {x}, nullptr, kept, -1, [&](const float* in, float&) {
-      const float x = in[0];
-      x_sums.add(x);
-    });
+    sweep(begin, end, {x}, nullptr, kept, -1, [&](const float* in, float&) { x_sums.add(in[0]); });
     blocks_x[unit * 64 + blockIdx.x % 64] = merged(x_sums, share_sum);
     meet(arrived + unit, 64);
     const Moments group_x =
@@ -218,8 +215,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     const long long end = begin + size, next = unit + teams < units ? begin + stride : -1;
     const float own_weight = weight[first + own], own_bias = bias[first + own];
     // Sweep: load x, d_silu -> sum of d_group_norm for each n,c; sum of value4 for each n,c
-    const float own_group_norm_mean = group_norm_mean[unit];
-    const float own_group_norm_rstd = group_norm_rstd[unit];
+    const float own_group_norm_mean = group_norm_mean[unit], own_group_norm_rstd = group_norm_rstd[unit];
     float sum_d_group_norm = 0, sum_value4 = 0;
     sweep(begin, end, {x, d_silu}, nullptr, kept, -1, [&](const float* in, float&) {
       const float x = in[0], d_silu = in[4];
@@ -361,6 +357,8 @@ class ModelNew(nn.Module):
         super().__init__()
         self.norm = nn.GroupNorm(groups, channels, eps=1e-6)
         self.act = nn.SiLU()
+        if repr(self.norm) != (exported := "GroupNorm(32, 512, eps=1e-06, affine=True)"):
+            raise ValueError(f"norm: expected {exported}, as exported, got {self.norm}")
 
     def forward(self, x):
         return block(x, self.norm.weight, self.norm.bias)

@@ -1449,6 +1449,10 @@ class ModelNew(nn.Module):
         self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
         self.norm2 = nn.GroupNorm(groups, channels, eps=1e-6)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+        if repr(self.norm1) != (exported := "GroupNorm(32, 128, eps=1e-06, affine=True)"):
+            raise ValueError(f"norm1: expected {exported}, as exported, got {self.norm1}")
+        if repr(self.norm2) != (exported := "GroupNorm(32, 128, eps=1e-06, affine=True)"):
+            raise ValueError(f"norm2: expected {exported}, as exported, got {self.norm2}")
 
     def forward(self, x):
         silu = block(x, self.norm1.weight, self.norm1.bias)

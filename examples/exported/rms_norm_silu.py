@@ -1366,6 +1366,8 @@ class ModelNew(nn.Module):
         super().__init__()
         self.scale = channels**0.5
         self.gamma = nn.Parameter(torch.ones(channels, 1, 1, 1))
+        if self.scale != (exported := 9.797958971132712):
+            raise ValueError(f"scale: expected {exported}, as exported, got {self.scale}")
 
     def forward(self, x):
         return block(x, self.gamma)

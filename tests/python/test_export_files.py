@@ -485,6 +485,38 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "new.py").exists()
 
 
+class Scaled(nn.Module):
+    """A norm and a factor that are the constructor's to choose, behind a convolution that is kept."""
+
+    def __init__(self, width: int, groups: int, eps: float = 1e-5, factor: float = 2.0) -> None:
+        """For an input of so many channels."""
+        super().__init__()
+        self.width = width
+        self.factor = factor
+        self.conv = nn.Conv2d(width, 8, 1)
+        self.norms = nn.ModuleList([nn.GroupNorm(groups, 8, eps=eps)])
+        self.heads = nn.ModuleDict({"by-1": nn.Conv2d(8, 4, 1)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A convolution of the norm's SiLU, times the factor."""
+        return self.heads["by-1"](F.silu(self.norms[0](self.conv(x))) * self.factor)  # type: ignore[no-any-return]
+
+
+def test_constructors_refuse_what_kernels_were_not_made_for(tmp_path: Path) -> None:
+    new = load_file(export_module(Scaled, (3, 2), [torch.rand(2, 3, 8, 8)], tmp_path / "new.py")).ModelNew
+    with pytest.raises(ValueError, match=r"norms\[0\]: expected GroupNorm\(2, 8, .*got GroupNorm\(4, 8, "):
+        new(3, 4)
+    with pytest.raises(ValueError, match=r"norms\[0\]: expected .*eps=1e-05.*as exported, got .*eps=0.1"):
+        new(3, 2, eps=0.1)
+    with pytest.raises(ValueError, match=r"factor: expected 2\.0, as exported, got 3\.0"):
+        new(3, 2, factor=3.0)
+    # What is kept may be another: nothing else depends on it.
+    model, other = Scaled(5, 2), new(5, 2)
+    other.load_state_dict(model.state_dict())
+    x = torch.rand(2, 5, 8, 8)
+    assert torch.equal(other(x), model(x))
+
+
 @pytest.mark.parametrize("mode", ["auto", "tf32", "strict"])
 def test_modules_are_exported_from_classes(mode: str, tmp_path: Path) -> None:
     x = torch.rand(2, 3, 8, 8)

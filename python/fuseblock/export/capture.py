@@ -26,6 +26,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from fuseblock._capi import type_text
 from fuseblock.aten import DEFAULT_AXES
+from fuseblock.export.constants import Constants
 from fuseblock.export.operations import Result, UnknownCallError, Value, statement
 
 __all__ = ["CapturedBlock", "CapturedModel", "capture"]
@@ -62,15 +63,24 @@ _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class _Tracer(torch.fx.Tracer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.constants = Constants()
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return super().is_leaf_module(m, module_qualified_name) and not isinstance(m, _INLINED)
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        path = self.path_of_module(m)
+        if not self.is_leaf_module(m, path) or (isinstance(m, _INSTANCE_NORMS) and not m.track_running_stats):
+            if type(m).__module__.startswith("torch."):
+                self.constants.add_layer(path, m)
+            else:
+                self.constants.add_attributes(path, m)
         # Its forward branches on the rank of its input.
         if isinstance(m, _INSTANCE_NORMS) and not m.track_running_stats:
-            path = self.path_of_module(m)
             own = {
                 name: self.create_proxy("get_attr", f"{path}.{name}", (), {}) if m.affine else None
                 for name in ("weight", "bias")
@@ -113,10 +123,11 @@ class CapturedBlock:
 
 @dataclass
 class CapturedModel:
-    """A traced forward: its graph, its blocks, and why other calls are none."""
+    """A traced forward: its graph, its blocks, why other calls are none, and what it took as constants."""
 
     graph: torch.fx.Graph
     blocks: list[CapturedBlock]
+    constants: Constants
     left: dict[torch.fx.Node, str] = field(default_factory=dict)
 
 
@@ -139,6 +150,7 @@ def capture(model: nn.Module, inputs: Sequence[Any]) -> CapturedModel:
         raise NotImplementedError(
             f"{type(model).__name__}.forward cannot be traced: {type(error).__name__}: {error}"
         ) from error
+    tracer.constants.add_attributes("", model)
     _name_unpacked(graph, type(model).forward)
     module = torch.fx.GraphModule(model, graph)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -154,7 +166,7 @@ def capture(model: nn.Module, inputs: Sequence[Any]) -> CapturedModel:
             left.update(dict.fromkeys(group, reason))
         else:
             blocks.append(_block(group))
-    return CapturedModel(graph, blocks, left)
+    return CapturedModel(graph, blocks, tracer.constants, left)
 
 
 def _name_unpacked(graph: torch.fx.Graph, forward: Callable[..., Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-__all__ = ["expression", "statements"]
+__all__ = ["expression", "place", "statements"]
 
 _INFIX = {
     operator.add: "+",
@@ -24,6 +24,19 @@ _INFIX = {
     operator.matmul: "@",
     operator.pow: "**",
 }
+
+
+def place(path: str) -> str:
+    """The expression of a model's submodule, parameter or buffer, by its path: self.blocks[0].weight."""
+    text = "self"
+    for part in path.split(".") if path else []:
+        if part.isdigit():
+            text += f"[{part}]"
+        elif part.isidentifier():
+            text += f".{part}"
+        else:
+            text = f"getattr({text}, {part!r})"
+    return text
 
 
 def _argument(value: Any, names: Mapping[torch.fx.Node, str]) -> str:
@@ -74,7 +87,7 @@ def expression(node: torch.fx.Node, names: Mapping[torch.fx.Node, str]) -> str:
     elif node.op == "call_method":
         call = f"{args.pop(0)}.{node.target}"
     else:
-        call = f"self.{node.target}"
+        call = place(str(node.target))
     default = {"inplace": False, "_stacklevel": 3}
     for key, value in node.kwargs.items():
         if default.get(key, value is None and node.op == "call_function") in (value, True):
@@ -95,7 +108,7 @@ def statements(
         elif node.op == "placeholder":
             names[node] = str(node.target)
         elif node.op == "get_attr":
-            names[node] = f"self.{node.target}"
+            names[node] = place(str(node.target))
         elif node.op == "output":
             lines.append(f"return {_argument(node.args[0], names)}")
         else:

@@ -14,6 +14,7 @@ import torch.fx
 
 from fuseblock.export import divide, graph_text
 from fuseblock.export.capture import CapturedBlock, CapturedModel
+from fuseblock.export.constants import checked_constructor
 from fuseblock.export.device_text import format_python
 from fuseblock.export.kernels import Kernels
 from fuseblock.export.launches import DTYPES, in_domain, summed_outputs, tensor_name
@@ -551,6 +552,7 @@ def write_file(
     if any(name in part for part in parts for name in ("math.isqrt",)):
         parts[1] = parts[1].replace("import inspect\n", "import inspect\nimport math\n")
     parts += body
+    model_text = checked_constructor(model_text, model.constants.lines())
     parts.append(model_text.rstrip() + "\n\n" + forward)
     parts.append(examples)
     return format_python("\n\n".join(part.rstrip("\n") + "\n" for part in parts))

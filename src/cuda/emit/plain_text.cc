@@ -182,16 +182,19 @@ class PlainWriter : public PlainValues {
     text.open("sweep<" + sharers() + ">(begin, end, {" + inputs_text(i) + "}, " + output + ", " +
               (result_.together ? "kept, " + next_text(i) : "nullptr, -1") + ", [&](const float* in, float&" +
               (stored >= 0 ? " out" : "") + ") {");
+    // An element that is taken as it is needs no name.
+    const bool bare = position_inputs(i).size() == 1 && which.steps.size() == 1;
     std::string named;
     for (int k = 0; k < static_cast<int>(position_inputs(i).size()); ++k)
       named += (k == 0 ? "const float " : ", ") + names_[at(position_inputs(i)[at(k)])] + " = in[" +
                number_text(4 * k) + "]";
-    text.line(named + ";");
+    if (!bare) text.line(named + ";");
     Text statements;
     const std::vector<std::string> names =
         write_nested(statements, which.steps,
                      [&](int input) {
                        const int from = which.inputs[at(input)];
+                       if (bare) return std::string("in[0]");
                        return in_ring(from) || is_common(from) ? names_[at(from)] : channel_names_.at(from);
                      },
                      "float", true, unique(wanted), {rounded_products(schedule_, which), true});

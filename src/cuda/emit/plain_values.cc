@@ -18,7 +18,7 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
 // Letters of a line of names.
-constexpr std::size_t kMostNames = 88;
+constexpr std::size_t kMostNames = 92;
 
 bool is_letter(const std::string& text, std::size_t i) {
   return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '_');

@@ -46,7 +46,7 @@ std::int32_t device_type(Place place) {
 
 std::int32_t device_index(Place place) { return place == kCpu ? 0 : static_cast<std::int32_t>(place); }
 
-// PyTorch's function that makes a tensor of memory with somebody to tell when the tensor goes; PyTorch has it from 2.11 on.
+// PyTorch's function that makes a tensor of memory and tells somebody when the tensor goes; it is there from 2.11 on.
 using FromBlob = AOTITorchError (*)(void* data, std::int64_t rank, const std::int64_t* extents,
                                     const std::int64_t* strides, std::int64_t offset, std::int32_t dtype,
                                     std::int32_t device_type, std::int32_t device_index,

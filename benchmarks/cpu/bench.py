@@ -50,6 +50,7 @@ from benchmarks.cpu.report import (
     ROOT,
     Row,
     geometric_means,
+    means_of_results,
     table_header,
     table_line,
     write_overhead,
@@ -87,6 +88,9 @@ def read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--explain", action="store_true", help="print fuseblock's plans too")
     parser.add_argument("--list", action="store_true", help="name the rows and measure nothing")
+    parser.add_argument(
+        "--means", action="store_true", help="the means of the results that are there, and measure nothing"
+    )
     parser.add_argument(
         "--output",
         type=Path,
@@ -274,6 +278,9 @@ def measure_tiny(todo: list[tuple[OverheadCase, str]], seconds: float) -> list[O
 def main() -> int:
     """Measures, prints and writes."""
     arguments = read_arguments()
+    if arguments.means:
+        print("\n".join(means_of_results(arguments.output or RESULTS)))
+        return 0
     torch.set_num_threads(arguments.threads)
     warnings.filterwarnings("ignore", module="torch")
     todo = list(chosen(arguments))

@@ -173,16 +173,33 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def geometric_means(rows: Iterable[Row]) -> list[str]:
-    """For each direction the geometric mean of the ratios of tails and norms, as a line of text."""
+    """For each direction the geometric mean of the ratios of tails and norms, as lines of text.
+
+    Beside it what it would be at the floor of every row: the bytes of the border at the rate of a copy.
+    """
     lines = []
     all_rows = [row for row in rows if row.group in ("tails", "norms")]
     for direction, wanted in zip(DIRECTIONS, WANTED_TAILS_AND_NORMS, strict=True):
-        ratios = [row.ratio for row in all_rows if row.direction == direction]
-        if ratios:
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        chosen = [row for row in all_rows if row.direction == direction]
+        if chosen:
+            mean = _geometric_mean([row.ratio for row in chosen])
+            at_floor = _geometric_mean([row.peers[row.best_peer] / row.floor_ms for row in chosen])
             verdict = "ok" if mean >= wanted else "no"
             lines.append(
-                f"tails and norms, {direction}: geometric mean of {len(ratios)} ratios {mean:.2f}, "
-                f"wanted {wanted:.2f} {verdict}"
+                f"tails and norms, {direction}: geometric mean of {len(chosen)} ratios {mean:.2f}, "
+                f"wanted {wanted:.2f} {verdict}; at the floor of every row {at_floor:.2f}"
             )
     return lines
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def means_of_results(folder: Path) -> list[str]:
+    """The same of results files that were written before."""
+    rows = []
+    for group in ("tails", "norms"):
+        content = json.loads((folder / f"{group}.json").read_text())
+        rows += [Row(**row) for row in content["rows"]]
+    return geometric_means(rows)

@@ -1,5 +1,6 @@
 #include "tensors.h"
 
+#include <dlfcn.h>
 #include <torch/csrc/stable/ops.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "fuseblock/error.h"
 #include "fuseblock/fresh_memory.h"
+#include "kept_memory.h"
 
 namespace fuseblock::torch_binding {
 namespace {
@@ -44,8 +46,51 @@ std::int32_t device_type(Place place) {
 
 std::int32_t device_index(Place place) { return place == kCpu ? 0 : static_cast<std::int32_t>(place); }
 
+// PyTorch's function that makes a tensor of memory and tells somebody when the tensor goes; it is there from 2.11 on.
+using FromBlob = AOTITorchError (*)(void* data, std::int64_t rank, const std::int64_t* extents,
+                                    const std::int64_t* strides, std::int64_t offset, std::int32_t dtype,
+                                    std::int32_t device_type, std::int32_t device_index,
+                                    AtenTensorHandle* result, std::int32_t layout,
+                                    const std::uint8_t* metadata, std::int64_t metadata_size,
+                                    void (*deleter)(void* data, void* context), void* context);
+
+FromBlob find_from_blob() {
+  constexpr const char* kSymbol = "torch_from_blob";
+  void* found = dlsym(RTLD_DEFAULT, kSymbol);
+  // Python loads PyTorch's libraries without making their symbols known to others; this one is there or it is not.
+  if (found == nullptr)
+    if (void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) found = dlsym(library, kSymbol);
+  return reinterpret_cast<FromBlob>(found);  // NOLINT(*-reinterpret-cast): what dlsym gives
+}
+
+// A dense tensor on the CPU in kept memory; nothing where it is to come from PyTorch's allocator.
+std::optional<Tensor> in_kept_memory(std::span<const std::int64_t> extents,
+                                     std::span<const std::int64_t> strides, std::int32_t dtype,
+                                     std::size_t bytes) {
+  static const FromBlob kFromBlob = find_from_blob();
+  static const std::int32_t kStrided = aoti_torch_layout_strided();
+  if (kFromBlob == nullptr) return std::nullopt;
+  void* data = kept_memory().take(bytes);
+  if (data == nullptr) return std::nullopt;
+  constexpr std::int32_t kOfAnyIndex = -1;  // as memory on the CPU is
+  AtenTensorHandle handle = nullptr;
+  // The deleter's context is the number of bytes itself.
+  const auto give_back = [](void* memory, void* context) {
+    kept_memory().give_back(memory, reinterpret_cast<std::uintptr_t>(context));
+  };
+  TORCH_ERROR_CODE_CHECK(kFromBlob(data, static_cast<std::int64_t>(extents.size()), extents.data(),
+                                   strides.data(), 0, dtype, device_type(kCpu), kOfAnyIndex, &handle,
+                                   kStrided, nullptr, 0, give_back, reinterpret_cast<void*>(bytes)));
+  return Tensor(handle);
+}
+
 Tensor empty_strided(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides,
-                     std::int32_t dtype, Place place) {
+                     std::int32_t dtype, std::int64_t element_bytes, Place place) {
+  if (place == kCpu) {
+    auto bytes = static_cast<std::size_t>(element_bytes);
+    for (const std::int64_t extent : extents) bytes *= static_cast<std::size_t>(extent);
+    if (std::optional<Tensor> kept = in_kept_memory(extents, strides, dtype, bytes)) return *std::move(kept);
+  }
   AtenTensorHandle handle = nullptr;
   TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<std::int64_t>(extents.size()), extents.data(),
                                                   strides.data(), dtype, device_type(place),
@@ -138,13 +183,13 @@ void set_view(ConstTensorView& view, const Tensor& tensor) {
 
 Tensor empty(std::span<const std::int64_t> extents, std::span<const std::int64_t> strides, DType dtype,
              Place place) {
-  return empty_strided(extents, strides, torch_dtype(dtype), place);
+  return empty_strided(extents, strides, torch_dtype(dtype), byte_size(dtype), place);
 }
 
 Tensor empty_bytes(std::size_t count, Place place) {
   const std::array<std::int64_t, 1> extents = {static_cast<std::int64_t>(count)};
   const std::array<std::int64_t, 1> strides = {1};
-  return empty_strided(extents, strides, aoti_torch_dtype_uint8(), place);
+  return empty_strided(extents, strides, aoti_torch_dtype_uint8(), 1, place);
 }
 
 std::span<std::byte> bytes_of(const Tensor& tensor, Place place) {

@@ -7,9 +7,15 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <thread>
 
 namespace fuseblock::torch_binding {
 namespace {
+
+// How often a lane that is done gives its core away before it goes to PyTorch's barrier: some milliseconds at most. Two
+// threads may share a core though others are idle, until the system moves one of them; there the barrier spins until the
+// time slice ends, while the thread that it waits for stands still.
+constexpr int kMostYields = 10000;
 
 class TorchWorkers : public Workers {
  public:
@@ -24,7 +30,9 @@ class TorchWorkers : public Workers {
       for (std::int64_t number = 0; number < tasks; ++number) task(number, 0);
       return;
     }
+    const std::int64_t lane_count = std::min<std::int64_t>(count_, tasks);
     std::atomic<std::int64_t> next{0};
+    std::atomic<std::int64_t> working{lane_count};
     std::exception_ptr thrown;
     std::mutex mutex;
     const auto lanes = [&](std::int64_t begin, std::int64_t end) {
@@ -37,8 +45,10 @@ class TorchWorkers : public Workers {
         const std::lock_guard lock(mutex);
         thrown = std::current_exception();
       }
+      working -= end - begin;
+      for (int i = 0; i < kMostYields && working > 0; ++i) std::this_thread::yield();
     };
-    torch::stable::parallel_for(0, std::min<std::int64_t>(count_, tasks), 1, lanes);
+    torch::stable::parallel_for(0, lane_count, 1, lanes);
     if (thrown) std::rethrow_exception(thrown);
   }
 

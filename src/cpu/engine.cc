@@ -11,6 +11,7 @@
 #include "cpu/parallel.h"
 #include "cpu/pool.h"
 #include "cpu/sweep_runner.h"
+#include "cpu/unit_values.h"
 #include "plan/borrow.h"
 #include "plan/keep.h"
 #include "plan/saved.h"
@@ -29,6 +30,7 @@ class CpuExecutable : public Executable {
  public:
   CpuExecutable(Schedule schedule, const PlanOptions& options)
       : schedule_(std::move(schedule)),
+        running_(schedule_),
         finalise_(schedule_),
         own_workers_(options.workers),
         workers_(options.workers ? *options.workers : workers(options.threads)) {
@@ -37,24 +39,27 @@ class CpuExecutable : public Executable {
     const ChannelsLastChoice channels_last = find_channels_last(schedule_);
     for (std::size_t i = 0; i < schedule_.slots.size(); ++i)
       if (channels_last.slots[i]) schedule_.slots[i].layout = fuseblock::Layout::kChannelsLast;
+    running_ = schedule_;
+    unit_values_ = share_unit_values(running_, sizeof(T));
+    schedule_.kept = running_.kept;
     Layout layout;
-    offsets_ = place_slots(schedule_, kStoredType<T>, layout);
+    offsets_ = place_slots(running_, kStoredType<T>, layout);
     const std::size_t steps = schedule_.steps.size();
     runners_.resize(steps);
     together_.resize(steps);
     host_calls_.resize(steps);
     for (std::size_t i = 0; i < steps; ++i) {
-      const ScheduleStep& step = schedule_.steps[i];
+      const ScheduleStep& step = running_.steps[i];
       if (step.kind == StepKind::kHostCall)
-        host_calls_[i] = std::make_unique<HostCall>(schedule_, step, options.host, kStoredType<T>, layout);
+        host_calls_[i] = std::make_unique<HostCall>(running_, step, options.host, kStoredType<T>, layout);
       if (step.kind != StepKind::kSweep) continue;
       if (channels_last.steps[i]) {
         channels_last_runners_.push_back(
-            std::make_unique<ChannelsLastRunner<T>>(schedule_, step.sweep, layout));
+            std::make_unique<ChannelsLastRunner<T>>(running_, step.sweep, layout));
         together_[static_cast<std::size_t>(channels_last.together[i])].push_back(
             channels_last_runners_.back().get());
       } else {
-        runners_[i] = std::make_unique<SweepRunner<T>>(schedule_, step.sweep, layout);
+        runners_[i] = std::make_unique<SweepRunner<T>>(running_, step.sweep, layout);
         scratch_stride_ = std::max(scratch_stride_, runners_[i]->scratch_bytes());
       }
     }
@@ -63,6 +68,7 @@ class CpuExecutable : public Executable {
       for (const ChannelsLastRunner<T>* sweep : sweeps) bytes += sweep->scratch_bytes();
       scratch_stride_ = std::max(scratch_stride_, bytes);
     }
+    place_unit_values();
     scratch_offset_ = layout.reserve(scratch_stride_ * static_cast<std::size_t>(workers_.count()));
     workspace_bytes_ = layout.bytes();
   }
@@ -70,7 +76,7 @@ class CpuExecutable : public Executable {
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
 
   void run(const Arguments& arguments, std::span<std::byte> workspace) const override {
-    const std::vector<SlotView> views = slot_views(schedule_, offsets_, kStoredType<T>, arguments, workspace);
+    const std::vector<SlotView> views = slot_views(running_, offsets_, kStoredType<T>, arguments, workspace);
     auto kept = schedule_.kept.begin();
     for (std::size_t i = 0; i < schedule_.steps.size(); ++i) {
       const ScheduleStep& step = schedule_.steps[i];
@@ -109,13 +115,18 @@ class CpuExecutable : public Executable {
     workers_.run(tasks, [&](std::int64_t task, int worker) {
       std::byte* scratch = workspace + scratch_offset_ + static_cast<std::size_t>(worker) * scratch_stride_;
       const Range mine = balanced_part(units, tasks, task);
+      // The worker's own views, where it has values of its own.
+      std::vector<SlotView> own;
+      if (!unit_values_.empty()) own = views;
+      const std::vector<SlotView>& seen = own.empty() ? views : own;
       for (std::int64_t unit = mine.begin; unit < mine.end; ++unit) {
         const std::int64_t first = unit % per_sample * kept.channels;
         const FinaliseUnit place = {unit / per_sample, first, first + kept.channels};
+        show_unit_values(first, scratch, own);
         for (int i = kept.first; i <= kept.last; ++i) {
           const ScheduleStep& step = schedule_.steps[static_cast<std::size_t>(i)];
           if (step.kind == StepKind::kSweep)
-            runners_[static_cast<std::size_t>(i)]->run_unit(place.n, {first, first + kept.channels}, views,
+            runners_[static_cast<std::size_t>(i)]->run_unit(place.n, {first, first + kept.channels}, seen,
                                                             workspace, scratch);
           else
             finalise_.run_unit(step, views, kept.local, place);
@@ -128,7 +139,31 @@ class CpuExecutable : public Executable {
     }
   }
 
+  // Behind what sweeps need of a worker's scratch.
+  void place_unit_values() {
+    Layout scratch;
+    scratch.reserve(scratch_stride_);
+    for (const UnitValue& value : unit_values_) unit_offsets_.push_back(scratch.reserve(value.bytes));
+    scratch_stride_ = scratch.bytes();
+  }
+
+  // Views of a unit's own values, by the channels of the whole.
+  void show_unit_values(std::int64_t first_channel, std::byte* scratch, std::vector<SlotView>& views) const {
+    for (std::size_t i = 0; i < unit_values_.size(); ++i) {
+      const auto slot = static_cast<std::size_t>(unit_values_[i].slot);
+      SlotView& view = views[slot];
+      view.dtype = kStoredType<T>;
+      view.strides = dense_strides(running_.slots[slot].extents);
+      view.strides[0] = 0;
+      view.data =
+          scratch + unit_offsets_[i] - first_channel * view.strides[1] * static_cast<std::int64_t>(sizeof(T));
+    }
+  }
+
   Schedule schedule_;
+  Schedule running_;  // with what only the sweeps of a unit share
+  std::vector<UnitValue> unit_values_;
+  std::vector<std::size_t> unit_offsets_;
   FinaliseRunner finalise_;
   std::shared_ptr<const Workers> own_workers_;  // keeps the caller's alive
   const Workers& workers_;

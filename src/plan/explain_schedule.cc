@@ -125,7 +125,11 @@ std::string stage_text(const Schedule& schedule, const ScheduleStep& step, const
 std::string kept_text(const Kept& kept) {
   return "steps " + std::to_string(kept.first + 1) + " to " + std::to_string(kept.last + 1) +
          " go together, " + std::to_string(kept.channels) + " channels of a sample at a time (" +
-         amount(kept.bytes, "B") + "): what one sweep has moved is in the cache when the next reads it\n";
+         amount(kept.bytes, "B") + "): what one sweep has moved is in the cache when the next reads it" +
+         (kept.value_bytes > 0
+              ? ", and so is what two of them compute (" + amount(kept.value_bytes, "B") + ")"
+              : "") +
+         "\n";
 }
 
 Json step_json(const Schedule& schedule, const ScheduleStep& step, const StepEstimate& estimate) {
@@ -210,7 +214,8 @@ Json schedule_json(const Schedule& schedule, const DeviceDescription& device) {
     document["kept"].push_back({{"first", kept.first + 1},
                                 {"last", kept.last + 1},
                                 {"channels", kept.channels},
-                                {"bytes", kept.bytes}});
+                                {"bytes", kept.bytes},
+                                {"value_bytes", kept.value_bytes}});
   document["stored_bytes"] = schedule.stored_bytes(cost.element_bytes());
   document["never_written"] = Json::array();
   for (const NeverWritten& value : never_written(schedule)) document["never_written"].push_back(value.name);

@@ -103,6 +103,7 @@ struct Kept {
   int last = 0;
   std::int64_t channels = 1;
   double bytes = 0;         // of one unit
+  double value_bytes = 0;   // of what one sweep of a unit computes and later ones read, beside that
   std::vector<bool> local;  // by part: a statistic that a unit works out by itself
 };
 

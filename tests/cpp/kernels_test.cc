@@ -1,6 +1,10 @@
-// Which sweeps run together as one kernel, and which stored values lie in the memory of an output.
+// Which sweeps run together as one kernel, what they compute once for all of them, and which stored values lie in the
+// memory of an output.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "cpu/unit_values.h"
 #include "plan/borrow.h"
 #include "plan/keep.h"
 
@@ -56,6 +60,51 @@ TEST(Kept, GradientsOfNormsAreOneKernel) {
   schedule.kept = find_kept(schedule, 4);
   EXPECT_EQ(schedule.sweep_count(), 3);
   EXPECT_EQ(schedule.kernel_count(), 1);
+}
+
+int count_of(const Sweep& sweep, Primitive primitive) {
+  return static_cast<int>(
+      std::count_if(sweep.steps.begin(), sweep.steps.end(),
+                    [&](const Formula::Step& step) { return step.primitive == primitive; }));
+}
+
+Schedule gradients_of(const std::string& block, const std::string& input) {
+  const TypedBlock typed = TypedBlock::infer(Block::parse(block), TensorType::parse(input));
+  Schedule schedule = make_schedule(typed.backward(), Device::by_name("h200").description());
+  schedule.kept = find_kept(schedule, 4);
+  return schedule;
+}
+
+TEST(UnitValues, TheSlopeOfSiluIsComputedOnce) {
+  Schedule schedule = gradients_of("group_norm(32) | silu", "bf16[2,128,16,16]");
+  std::vector<Sweep*> sweeps;
+  for (ScheduleStep& step : schedule.steps)
+    if (step.kind == StepKind::kSweep) sweeps.push_back(&step.sweep);
+  ASSERT_EQ(sweeps.size(), 3U);
+  EXPECT_EQ(count_of(*sweeps[2], Primitive::kSigmoid), 1);
+  const std::size_t inputs = sweeps[2]->inputs.size();
+
+  const std::vector<cpu::UnitValue> values = cpu::share_unit_values(schedule, 4);
+
+  ASSERT_EQ(values.size(), 1U);
+  EXPECT_EQ(values[0].bytes, 4U * 16 * 16 * 4);  // four channels in f32
+  EXPECT_EQ(schedule.kept[0].value_bytes, 4 * 16 * 16 * 4);
+  EXPECT_EQ(sweeps[1]->sinks[0].slots, std::vector<int>{values[0].slot});
+  EXPECT_EQ(count_of(*sweeps[1], Primitive::kSigmoid), 1);
+  EXPECT_EQ(count_of(*sweeps[2], Primitive::kSigmoid), 0);
+  // It comes in place of the gradient and of what only the slope took.
+  EXPECT_LT(sweeps[2]->inputs.size(), inputs);
+  EXPECT_TRUE(std::count(sweeps[2]->inputs.begin(), sweeps[2]->inputs.end(), values[0].slot) == 1);
+}
+
+TEST(UnitValues, NothingWhereItIsCheapOrNoUnit) {
+  for (const auto& [block, input] :
+       std::vector<std::pair<std::string, std::string>>{{"group_norm(32) | relu", "f32[2,128,16,16]"},
+                                                        {"group_norm(32) | silu", "f32[2,128,16,16]:cl"},
+                                                        {"group_norm(1) | silu", "f32[2,8,10,10]"}}) {
+    Schedule schedule = gradients_of(block, input);
+    EXPECT_TRUE(cpu::share_unit_values(schedule, 4).empty()) << block << " " << input;
+  }
 }
 
 TEST(Borrowed, AConvolutionLiesWhereItsNormWillBe) {

@@ -30,10 +30,11 @@ constexpr int kMaxTaps = 1;
 template <typename T>
 using Tag = hn::CappedTag<T, kMaxBroadcastChannels / kBroadcastVectors>;
 
-// The terms of one segment: element i of the source meets tap t at position i - t.
-template <typename T, int vectors, int positions, int taps>
+// The terms of one segment: element i of the source meets tap t at position i - t. With `masked` only those of elements
+// whose bits are set in `real`.
+template <typename T, int vectors, int positions, int taps, bool masked>
 HWY_INLINE void add_segment(const T* source, const T* weights, std::int64_t step,
-                            hn::Vec<Tag<T>> (&sum)[positions][vectors]) {
+                            [[maybe_unused]] std::uint64_t real, hn::Vec<Tag<T>> (&sum)[positions][vectors]) {
   const Tag<T> d;
   using V = hn::Vec<Tag<T>>;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag<T>()));
@@ -45,6 +46,7 @@ HWY_INLINE void add_segment(const T* source, const T* weights, std::int64_t step
   }
   FUSEBLOCK_UNROLL
   for (int i = 0; i < positions + taps - 1; ++i) {
+    if (masked && (real & std::uint64_t{1} << i) == 0) continue;
     const V x = hn::Set(d, source[i]);
     FUSEBLOCK_UNROLL
     for (int tap = 0; tap < taps; ++tap) {
@@ -55,9 +57,30 @@ HWY_INLINE void add_segment(const T* source, const T* weights, std::int64_t step
   }
 }
 
+// A bit for each element that `positions` positions meet, counted from that of the first tap of a row: whether it is not
+// one of the zeros that pad rows.
+HWY_INLINE std::uint64_t real_elements(const PaddedColumns& padded, std::int64_t position,
+                                       std::int64_t positions) {
+  const std::int64_t elements = positions + padded.reach;
+  if (padded.pitch == 0 || elements > kMaxMaskedElements) return ~std::uint64_t{0};
+  std::uint64_t zeros = 0;
+  const std::uint64_t run =
+      (std::uint64_t{1} << std::min<std::int64_t>(padded.zeros, kMaxMaskedElements - 1)) - 1;
+  // From the last zeros that begin in front of the elements on.
+  std::int64_t first = (padded.first - position) % padded.pitch;
+  if (first > 0) first -= padded.pitch;
+  for (; first < elements; first += padded.pitch) {
+    if (first >= 0)
+      zeros |= run << first;
+    else if (first > -kMaxMaskedElements)
+      zeros |= run >> -first;
+  }
+  return ~zeros;
+}
+
 // `positions` neighbouring positions, kept in registers over all channels and taps.
-template <typename T, int vectors, int positions>
-HWY_INLINE void add_block(const BroadcastTask<T>& task, std::int64_t position) {
+template <typename T, int vectors, int positions, bool masked>
+HWY_INLINE void add_block(const BroadcastTask<T>& task, std::int64_t position, std::uint64_t real) {
   const Tag<T> d;
   using V = hn::Vec<Tag<T>>;
   constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag<T>()));
@@ -75,12 +98,15 @@ HWY_INLINE void add_block(const BroadcastTask<T>& task, std::int64_t position) {
     for (const TapSegment* segment = task.segments; segment != end; ++segment) {
       const T* const source = channel + segment->offset;
       const T* const factors = weights + segment->weights;
+      const std::uint64_t met = masked ? real >> segment->column : 0;
       if (kMaxTaps >= 3 && segment->taps == 3)
-        add_segment<T, vectors, positions, kMaxTaps >= 3 ? 3 : 1>(source, factors, segment->step, sum);
+        add_segment<T, vectors, positions, kMaxTaps >= 3 ? 3 : 1, masked>(source, factors, segment->step, met,
+                                                                          sum);
       else if (kMaxTaps >= 2 && segment->taps == 2)
-        add_segment<T, vectors, positions, kMaxTaps >= 2 ? 2 : 1>(source, factors, segment->step, sum);
+        add_segment<T, vectors, positions, kMaxTaps >= 2 ? 2 : 1, masked>(source, factors, segment->step, met,
+                                                                          sum);
       else
-        add_segment<T, vectors, positions, 1>(source, factors, 0, sum);
+        add_segment<T, vectors, positions, 1, masked>(source, factors, 0, met, sum);
     }
     channel += task.channel_stride;
     weights += task.filter_taps * kChannels;
@@ -117,8 +143,13 @@ void add_blocks(const BroadcastTask<T>& task, std::int64_t size) {
   if constexpr (positions > 2) {
     if (size <= positions - 2) return add_blocks<T, vectors, positions - 2>(task, size);
   }
-  for (std::int64_t position = 0; position < task.positions; position += positions)
-    add_block<T, vectors, positions>(task, position);
+  for (std::int64_t position = 0; position < task.positions; position += positions) {
+    const std::uint64_t real = real_elements(task.padded, position, positions);
+    if (real == ~std::uint64_t{0})
+      add_block<T, vectors, positions, false>(task, position, real);
+    else
+      add_block<T, vectors, positions, true>(task, position, real);
+  }
 }
 
 template <typename T>

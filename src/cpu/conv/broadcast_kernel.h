@@ -30,7 +30,18 @@ struct TapSegment {
   std::int64_t weights = 0;  // the place of its weights in those of a channel
   std::int64_t step = 0;     // from its weights to those of the next
   std::int64_t taps = 0;
+  std::int64_t column = 0;  // of its first element in a row, counted from that of the first tap of the row
 };
+
+// Where a staged array has zeros that pad rows: with them nothing is multiplied.
+struct PaddedColumns {
+  std::int64_t pitch = 0;  // from a row to the next; 0: nothing is known of zeros
+  std::int64_t zeros = 0;  // how many follow each other once in a pitch
+  std::int64_t first = 0;  // the first of them, counted from the piece's first position
+  std::int64_t reach = 0;  // the largest column of a tap
+};
+// Elements that a block's positions meet at most where zeros are known: a bit for each.
+inline constexpr int kMaxMaskedElements = 64;
 
 // What `transpose` reads and writes at a time.
 inline constexpr int kTransposedPositions = 16;
@@ -42,6 +53,7 @@ struct BroadcastTask {
   std::int64_t channels = 0;
   const TapSegment* segments = nullptr;
   std::int64_t segment_count = 0;
+  PaddedColumns padded;
   // [channel][filter tap][kBroadcastVectors][lane], zeros behind the last channel
   const T* weights = nullptr;
   std::int64_t filter_taps = 0;

@@ -263,11 +263,13 @@ void ConvContraction<T>::accumulate_outer(Call call, const Spatial& phase) const
         task.taps = static_cast<int>(taps.w.size());
         task.row_count = list_rows(call, phase, taps, rows);
         if (task.row_count == 0) continue;
-        for (std::int64_t first = k; first < end; first += task.groups * kOuterChannels) {
-          task.groups = static_cast<int>(std::min<std::int64_t>(
-              outer_->max_groups, (end - first + kOuterChannels - 1) / kOuterChannels));
+        for (std::int64_t first = k; first < end; first += outer_->max_groups * kOuterChannels) {
+          const std::int64_t channels =
+              std::min<std::int64_t>(outer_->max_groups * kOuterChannels, end - first);
+          constexpr std::int64_t kHalf = kOuterChannels / 2;
+          task.halves = static_cast<int>((channels + kHalf - 1) / kHalf);
           task.d_y = d_y + (first - k) / kOuterChannels * task.group_pitch;
-          accumulate_taps(call, task, taps, std::min<std::int64_t>(task.groups * kOuterChannels, end - first),
+          accumulate_taps(call, task, taps, channels,
                           call.sums + sum_index(first, group * group_channels, 0));
         }
       }
@@ -324,7 +326,7 @@ void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, co
   task.columns = offsets;
   double* targets[kMaxOuterSums / kOuterChannels];  // [column][tap]
   const std::int64_t columns = grid_.source_channels_per_group() * taps.pairs.size();
-  const std::int64_t most = outer_->max_columns[task.groups][task.taps];
+  const std::int64_t most = outer_->max_columns[task.halves][task.taps];
   const OuterRow* const rows = task.rows;
   const std::int64_t row_count = task.row_count;
   for (std::int64_t first = 0; first < columns; first += most) {
@@ -354,7 +356,7 @@ void ConvContraction<T>::accumulate_taps(const Call& call, OuterTask<T> task, co
       outer_->add(task);
     }
     for (int i = 0; i < task.column_count * task.taps; ++i)
-      outer_->add_to(products + i * task.groups * kOuterChannels, channels, targets[i]);
+      outer_->add_to(products + i * ((task.halves + 1) / 2) * kOuterChannels, channels, targets[i]);
   }
 }
 

@@ -33,120 +33,186 @@ constexpr int kMaxTaps = 1;
 template <typename T>
 using Tag = hn::CappedTag<T, kOuterChannels>;
 template <typename T>
-inline constexpr int kGroupVectors = kOuterChannels / static_cast<int>(hn::MaxLanes(Tag<T>()));
+using HalfTag = hn::CappedTag<T, kOuterChannels / 2>;
 template <typename T>
-constexpr int most_columns(int groups, int taps) {
-  if (groups < 1 || groups > kMaxGroups || taps < 1 || taps > kMaxTaps) return 0;
-  return std::min(std::max(kSumVectors / (groups * taps * kGroupVectors<T>), 1), kMaxOuterColumns);
+inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag<T>()));
+template <typename T>
+inline constexpr int kGroupVectors = kOuterChannels / kLanes<T>;
+// Whether half of a group is half a vector. On processors whose vectors of 64 bytes go through units of 32 in two rounds
+// it takes half the time of a whole one, on others the same.
+template <typename T, int halves>
+inline constexpr bool kHasNarrow = halves % 2 == 1 && kGroupVectors<T> == 1;
+// Whole vectors of so many halves of a group.
+template <typename T, int halves>
+inline constexpr int kWholeVectors = halves * kGroupVectors<T> / 2;
+
+template <typename T, int halves, int taps>
+constexpr int most_columns() {
+  constexpr int kVectors = kWholeVectors<T, halves> + (kHasNarrow<T, halves> ? 1 : 0);
+  return std::clamp(kSumVectors / (taps * kVectors), 1, kMaxOuterColumns);
 }
 
-template <typename T, int groups, int taps, int columns>
+// d_y at a position, or the sums of a column and a tap, of so many halves of a group of channels.
+template <typename T, int halves>
+struct Channels {
+  using Narrow = std::conditional_t<kHasNarrow<T, halves>, HalfTag<T>, Tag<T>>;
+  static constexpr int kWhole = kWholeVectors<T, halves>;
+  static constexpr int kNarrow = kHasNarrow<T, halves> ? 1 : 0;
+
+  // Arrays of at least one element, as C++ has no others.
+  hn::Vec<Tag<T>> whole[kWhole > 0 ? kWhole : 1];
+  hn::Vec<Narrow> narrow[1];
+};
+
+template <typename T, int halves>
+HWY_INLINE void clear(Channels<T, halves>& to) {
+  using C = Channels<T, halves>;
+  FUSEBLOCK_UNROLL
+  for (int v = 0; v < C::kWhole; ++v) to.whole[v] = hn::Zero(Tag<T>());
+  if constexpr (C::kNarrow > 0) to.narrow[0] = hn::Zero(HalfTag<T>());
+}
+
+template <typename T, int halves>
+HWY_INLINE void load(const T* from, std::int64_t group_pitch, Channels<T, halves>& to) {
+  using C = Channels<T, halves>;
+  FUSEBLOCK_UNROLL
+  for (int v = 0; v < C::kWhole; ++v)
+    to.whole[v] =
+        hn::LoadU(Tag<T>(), from + v / kGroupVectors<T> * group_pitch + v % kGroupVectors<T> * kLanes<T>);
+  if constexpr (C::kNarrow > 0) to.narrow[0] = hn::LoadU(HalfTag<T>(), from + C::kWhole * group_pitch);
+}
+
+template <typename T, int halves>
+HWY_INLINE void add_product(hn::Vec<Tag<T>> x, const Channels<T, halves>& y, Channels<T, halves>& sum) {
+  using C = Channels<T, halves>;
+  FUSEBLOCK_UNROLL
+  for (int v = 0; v < C::kWhole; ++v) sum.whole[v] = hn::MulAdd(x, y.whole[v], sum.whole[v]);
+  if constexpr (C::kNarrow > 0)
+    sum.narrow[0] = hn::MulAdd(hn::LowerHalf(HalfTag<T>(), x), y.narrow[0], sum.narrow[0]);
+}
+
+template <typename D, typename T>
+HWY_INLINE void store_or_add(D d, hn::Vec<D> sum, bool first, T* to) {
+  hn::StoreU(first ? sum : hn::Add(hn::LoadU(d, to), sum), d, to);
+}
+
+template <typename T, int halves>
+HWY_INLINE void store(const Channels<T, halves>& sum, bool first, T* to) {
+  using C = Channels<T, halves>;
+  FUSEBLOCK_UNROLL
+  for (int v = 0; v < C::kWhole; ++v) store_or_add(Tag<T>(), sum.whole[v], first, to + v * kLanes<T>);
+  if constexpr (C::kNarrow > 0) store_or_add(HalfTag<T>(), sum.narrow[0], first, to + C::kWhole * kLanes<T>);
+}
+
+template <typename T, int halves, int taps, int columns>
 void add_block(const OuterTask<T>& task) {
-  const Tag<T> d;
-  using V = hn::Vec<Tag<T>>;
-  constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag<T>()));
-  constexpr int kVectors = groups * kGroupVectors<T>;
-  V sum[columns][taps][kVectors];
+  Channels<T, halves> sum[columns][taps];
   FUSEBLOCK_UNROLL
   for (int j = 0; j < columns; ++j) {
     FUSEBLOCK_UNROLL
-    for (int tap = 0; tap < taps; ++tap) {
-      FUSEBLOCK_UNROLL
-      for (int v = 0; v < kVectors; ++v) sum[j][tap][v] = hn::Zero(d);
-    }
+    for (int tap = 0; tap < taps; ++tap) clear<T, halves>(sum[j][tap]);
   }
   const std::int64_t step = task.position_step * kOuterChannels;
   for (const OuterRow* row = task.rows; row != task.rows + task.row_count; ++row) {
     const T* d_y = task.d_y + row->d_y * kOuterChannels + row->begin * step;
     const T* source = task.staged + row->staged + row->begin;
     // d_y at the last `taps` positions, the place of position begin + i being i % taps.
-    V y[taps][kVectors];
-    const auto load = [&](std::int64_t position, int place) HWY_ATTR {
-      FUSEBLOCK_UNROLL
-      for (int v = 0; v < kVectors; ++v)
-        y[place][v] = hn::LoadU(d, d_y + position * step + v / kGroupVectors<T> * task.group_pitch +
-                                       v % kGroupVectors<T> * kLanes);
+    Channels<T, halves> y[taps];
+    const auto load_position = [&](std::int64_t position, int place) HWY_ATTR {
+      load<T, halves>(d_y + position * step, task.group_pitch, y[place]);
     };
-    const auto clear = [&](int place) HWY_ATTR {
-      FUSEBLOCK_UNROLL
-      for (int v = 0; v < kVectors; ++v) y[place][v] = hn::Zero(d);
-    };
-    const auto multiply = [&](int p) HWY_ATTR {
+    // The element of step p with the taps from `from` on and before `to`: those whose positions are of the row.
+    const auto multiply = [&](int p, int from, int to) HWY_ATTR {
       FUSEBLOCK_UNROLL
       for (int j = 0; j < columns; ++j) {
-        const V x = hn::Set(d, source[task.columns[j] + p]);
+        const auto x = hn::Set(Tag<T>(), source[task.columns[j] + p]);
         FUSEBLOCK_UNROLL
         for (int tap = 0; tap < taps; ++tap) {
-          FUSEBLOCK_UNROLL
-          for (int v = 0; v < kVectors; ++v)
-            sum[j][tap][v] = hn::MulAdd(x, y[(p - tap + taps) % taps][v], sum[j][tap][v]);
+          if (tap >= from && tap < to) add_product<T, halves>(x, y[(p - tap + taps) % taps], sum[j][tap]);
         }
       }
     };
-    FUSEBLOCK_UNROLL
-    for (int tap = 1; tap < taps; ++tap) {
-      if (tap <= row->begin && row->begin - tap < row->positions)
-        load(-tap, taps - tap);
-      else
-        clear(taps - tap);
-    }
+    const std::int64_t whole_end = std::min(row->end, row->positions);
     std::int64_t i = row->begin;
-    for (const std::int64_t end = std::min(row->end, row->positions); i + taps <= end; i += taps) {
+    if (i == 0 && taps > 1 && taps <= whole_end) {
       FUSEBLOCK_UNROLL
       for (int p = 0; p < taps; ++p) {
-        load(p, p);
-        multiply(p);
+        load_position(p, p);
+        multiply(p, 0, p + 1);
+      }
+      i += taps;
+      d_y += taps * step;
+      source += taps;
+    } else {
+      FUSEBLOCK_UNROLL
+      for (int tap = 1; tap < taps; ++tap) {
+        if (tap <= i && i - tap < row->positions)
+          load_position(-tap, taps - tap);
+        else
+          clear<T, halves>(y[taps - tap]);
+      }
+    }
+    for (; i + taps <= whole_end; i += taps) {
+      FUSEBLOCK_UNROLL
+      for (int p = 0; p < taps; ++p) {
+        load_position(p, p);
+        multiply(p, 0, taps);
       }
       d_y += taps * step;
       source += taps;
     }
-    for (; i < row->end; i += taps) {
+    // With one tap there are no steps left.
+    for (; taps > 1 && i < row->end; i += taps) {
       FUSEBLOCK_UNROLL
       for (int p = 0; p < taps; ++p) {
         if (i + p >= row->end) break;
         if (i + p < row->positions)
-          load(p, p);
+          load_position(p, p);
         else
-          clear(p);
-        multiply(p);
+          clear<T, halves>(y[p]);
+        multiply(p, static_cast<int>(std::max<std::int64_t>(i + p - row->positions + 1, 0)), taps);
       }
       d_y += taps * step;
       source += taps;
     }
   }
+  constexpr int kGroups = (halves + 1) / 2;
   T* to = task.sums;
   FUSEBLOCK_UNROLL
   for (int j = 0; j < columns; ++j) {
     FUSEBLOCK_UNROLL
-    for (int tap = 0; tap < taps; ++tap) {
-      FUSEBLOCK_UNROLL
-      for (int v = 0; v < kVectors; ++v, to += kLanes)
-        hn::StoreU(task.first ? sum[j][tap][v] : hn::Add(hn::LoadU(d, to), sum[j][tap][v]), d, to);
-    }
+    for (int tap = 0; tap < taps; ++tap, to += kGroups * kOuterChannels)
+      store<T, halves>(sum[j][tap], task.first, to);
   }
 }
 
-// A whole block, or half of one where that has the task's columns.
-template <typename T, int groups, int taps>
+// A whole block, one without its last column, or half of one where that has the task's columns.
+template <typename T, int halves, int taps>
 void add_columns(const OuterTask<T>& task) {
-  constexpr int kColumns = most_columns<T>(groups, taps);
+  constexpr int kColumns = most_columns<T, halves, taps>();
   constexpr int kHalf = (kColumns + 1) / 2;
-  if (task.column_count <= kHalf) return add_block<T, groups, taps, kHalf>(task);
-  add_block<T, groups, taps, kColumns>(task);
+  if (task.column_count <= kHalf) return add_block<T, halves, taps, kHalf>(task);
+  if constexpr (kColumns - 1 > kHalf) {
+    if (task.column_count < kColumns) return add_block<T, halves, taps, kColumns - 1>(task);
+  }
+  add_block<T, halves, taps, kColumns>(task);
 }
 
-template <typename T, int groups, int taps>
+template <typename T, int halves, int taps>
 void add_taps(const OuterTask<T>& task) {
-  if (task.taps == taps) return add_columns<T, groups, taps>(task);
-  if constexpr (taps > 1) add_taps<T, groups, taps - 1>(task);
+  if (task.taps == taps) return add_columns<T, halves, taps>(task);
+  if constexpr (taps > 1) add_taps<T, halves, taps - 1>(task);
+}
+
+template <typename T, int halves>
+void add_halves(const OuterTask<T>& task) {
+  if (task.halves == halves) return add_taps<T, halves, kMaxTaps>(task);
+  if constexpr (halves > 1) add_halves<T, halves - 1>(task);
 }
 
 template <typename T>
 void add(const OuterTask<T>& task) {
-  if constexpr (kMaxGroups == 2) {
-    if (task.groups == 2) return add_taps<T, 2, kMaxTaps>(task);
-  }
-  add_taps<T, 1, kMaxTaps>(task);
+  add_halves<T, 2 * kMaxGroups>(task);
 }
 
 template <typename T>
@@ -196,12 +262,19 @@ void transpose(const T* from, std::int64_t pitch, std::int64_t channels, std::in
 const OuterKernel<float>* outer_kernel_f32();
 const OuterKernel<double>* outer_kernel_f64();
 
+template <typename T, int halves, int taps>
+constexpr void set_columns(OuterKernel<T>& kernel) {
+  kernel.max_columns[halves][taps] = most_columns<T, halves, taps>();
+  if constexpr (taps > 1)
+    set_columns<T, halves, taps - 1>(kernel);
+  else if constexpr (halves > 1)
+    set_columns<T, halves - 1, kMaxTaps>(kernel);
+}
+
 template <typename T>
 constexpr OuterKernel<T> make_kernel() {
   OuterKernel<T> kernel = {kMaxGroups, kMaxTaps, {}, add<T>, add_to<T>, transpose<T>};
-  for (int groups = 0; groups <= kMaxOuterGroups; ++groups)
-    for (int taps = 0; taps <= kMaxOuterTaps; ++taps)
-      kernel.max_columns[groups][taps] = most_columns<T>(groups, taps);
+  set_columns<T, 2 * kMaxGroups, kMaxTaps>(kernel);
   return kernel;
 }
 

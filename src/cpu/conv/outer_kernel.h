@@ -15,7 +15,7 @@
 namespace fuseblock::cpu {
 
 inline constexpr int kOuterChannels = 16;
-inline constexpr int kMaxOuterGroups = 2;
+inline constexpr int kMaxOuterHalves = 4;
 inline constexpr int kMaxOuterTaps = 4;
 inline constexpr int kMaxOuterColumns = 12;
 inline constexpr int kMaxOuterSums = 24 * kOuterChannels;
@@ -40,19 +40,20 @@ struct OuterTask {
   const std::int64_t* columns = nullptr;  // offsets; kMaxOuterColumns are read
   const OuterRow* rows = nullptr;
   std::int64_t row_count = 0;
-  int groups = 0;
+  int halves =
+      0;  // of groups: where the last one has no more channels than half of it, the rest is not multiplied
   int taps = 0;
   int column_count = 0;
   bool first = false;  // start the sums at zero
-  T* sums = nullptr;   // [column][tap][group][channel], kMaxOuterSums elements
+  T* sums = nullptr;   // [column][tap][group][channel], kMaxOuterSums elements; those of the rest are not set
 };
 
 template <typename T>
 struct OuterKernel {
   int max_groups;
   int max_taps;
-  // Columns of the largest block, by groups and taps.
-  int max_columns[kMaxOuterGroups + 1][kMaxOuterTaps + 1];
+  // Columns of the largest block, by halves of groups and taps.
+  int max_columns[kMaxOuterHalves + 1][kMaxOuterTaps + 1];
   void (*add)(const OuterTask<T>& task);
   // Adds sums of `channels` neighbouring channels to sums in double.
   void (*add_to)(const T* from, std::int64_t channels, double* to);

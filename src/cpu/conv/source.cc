@@ -102,6 +102,7 @@ struct ConvSource<T>::Piece {
   std::int64_t tap_count = 0;
   TapSegment* segments = nullptr;
   std::int64_t segment_count = 0;
+  PaddedColumns padded;
   std::int64_t start = 0;  // of the piece in a staged channel
   std::int64_t positions = 0;
 };
@@ -204,11 +205,29 @@ void ConvSource<T>::list_taps(const GridRun& run, Piece& piece) const {
       const Range part = balanced_part(row_taps, parts, i);
       TapSegment& segment = piece.segments[piece.segment_count++];
       segment.offset = taps[part.begin].offset;
+      segment.column = segment.offset - taps[0].offset;
       segment.weights = taps[part.begin].tap * block_width_;
       segment.taps = part.size();
       segment.step = part.size() > 1 ? (taps[part.begin + 1].tap - taps[part.begin].tap) * block_width_ : 0;
     }
   }
+}
+
+// Where the zeros between the rows of the source lie, seen from a piece that begins there. Rows of taps are whole rows of
+// the source apart, so the columns of one are those of all.
+template <typename T>
+void ConvSource<T>::begin_piece(std::int64_t start, Piece& piece) const {
+  piece.start = start;
+  piece.padded = {};
+  const GridAxis& axis = grid_.axis(2);
+  if (broadcast_ == nullptr || axis.pad_mode != PadMode::kZeros || axis.phases.size() != 1) return;
+  const std::int64_t zeros = piece.layout.pitch - axis.unpadded[0].size();
+  if (zeros == 0 || piece.tap_count == 0) return;
+  piece.padded.pitch = piece.layout.pitch;
+  piece.padded.zeros = zeros;
+  piece.padded.first = axis.unpadded[0].end - (start + piece.taps[0].offset);
+  for (std::int64_t i = 0; i < piece.segment_count; ++i)
+    piece.padded.reach = std::max(piece.padded.reach, piece.segments[i].column + piece.segments[i].taps - 1);
 }
 
 // All terms of one block of result channels at the piece's positions.
@@ -244,6 +263,7 @@ void ConvSource<T>::broadcast_piece(const Piece& piece, const Block& block) cons
   task.vectors = static_cast<int>((block.ks.size() + broadcast_->lanes - 1) / broadcast_->lanes);
   task.bias = piece.bias == nullptr ? nullptr : piece.bias + block.ks.begin;
   task.bias_channels = static_cast<int>(block.ks.size());
+  task.padded = piece.padded;
   task.sums = piece.broadcast;
   task.positions = piece.positions;
   for (const Range& part : channel_blocks_) {
@@ -281,7 +301,7 @@ void ConvSource<T>::compute_rows(const Piece& tile, Range rows, Range ks) const 
     T* const run_tile = tile.tile + (run.d * grid_.result()[1] + run.h - rows.begin) * width + run.phase[2];
     const std::int64_t run_positions = (run.rows - 1) * pitch + run.columns;
     for (std::int64_t first = 0; first < run_positions; first += kPiecePositions) {
-      piece.start = start + first;
+      begin_piece(start + first, piece);
       piece.positions = std::min(kPiecePositions, run_positions - first);
       const std::array<Band, 3> bands = bands_of({first, first + piece.positions}, pitch, run.columns);
       for (auto block = first_block; block != blocks_.end() && block->ks.begin < ks.end; ++block) {
@@ -310,7 +330,7 @@ void ConvSource<T>::compute_folded(const Piece& tile, Range rows, Range ks) cons
     list_taps(run, piece);
     const std::int64_t start = grid_.start(run, piece.layout);
     for (std::int64_t first = 0; first < run.columns; first += kPiecePositions) {
-      piece.start = start + first;
+      begin_piece(start + first, piece);
       piece.positions = std::min(kPiecePositions, run.columns - first);
       for (const Block& block : blocks_) {
         const Range wanted = {std::max(block.ks.begin, ks.begin), std::min(block.ks.end, ks.end)};

@@ -57,6 +57,7 @@ class ConvSource {
   void sum_piece(const Piece& piece, const Block& block) const;
   std::int64_t width(const Block& block) const { return block_width_ > 0 ? block_width_ : block.ks.size(); }
   void list_taps(const GridRun& run, Piece& piece) const;
+  void begin_piece(std::int64_t start, Piece& piece) const;
   void broadcast_piece(const Piece& piece, const Block& block) const;
   void compute_rows(const Piece& tile, Range rows, Range ks) const;
   void compute_folded(const Piece& tile, Range rows, Range ks) const;

@@ -15,7 +15,9 @@ class ConvRollWriter : ConvSweepWriter {
         constants_(constants),
         form_(constants.folded ? folded(conv_) : conv_),
         columns_(static_cast<int>((conv_.channels + 7) / 8)),
-        sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {}
+        sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {
+    apart_ = true;
+  }
 
   ConvText run() {
     Text structs;
@@ -44,7 +46,7 @@ class ConvRollWriter : ConvSweepWriter {
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
             "\n" + device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
             device_file("conv_roll_weights.cuh") + "\n" + values.str();
-    for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh",
+    for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh", "conv_roll_take.cuh", "conv_join.cuh",
                              constants_.rounds > 1 ? "conv_roll_rounds.cuh" : "conv_roll.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + programs.str() + "\n" + device_file("conv_roll.cu");

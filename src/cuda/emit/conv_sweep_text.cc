@@ -77,9 +77,16 @@ void ConvSweepWriter::write_structs(Text& text) {
 void ConvSweepWriter::write_kept(Text& text) const {
   auto name = [](const Sink* sink) { return "s" + number_text(sink->part); };
   auto is_moments = [&](const Sink* sink) { return part(sink->part).statistic == Statistic::kMoments; };
+  const std::vector<const Sink*> taken = over_channels_ ? std::vector<const Sink*>() : taken_;
+  if (apart_) {
+    text.line("// What statistics take of an element: moments how far it is from the one they are around.");
+    text.open("struct Taken0 {");
+    if (taken.empty()) text.line("int nothing;");
+    for (const Sink* sink : taken) text.line("real " + name(sink) + ";");
+    text.close("};");
+  }
   text.line("// Statistics without the count of their elements; moments as sums around one of them.");
   text.open("struct Kept0 {");
-  const std::vector<const Sink*> taken = over_channels_ ? std::vector<const Sink*>() : taken_;
   if (taken.empty()) text.line("int nothing;");
   for (const Sink* sink : taken)
     if (is_moments(sink))
@@ -103,14 +110,25 @@ void ConvSweepWriter::write_kept(Text& text) const {
               ";");
   }
   text.close();
-  text.open("__device__ void add(const Results0 (&results)[kRows], unsigned int inside) {");
+  if (apart_) {
+    text.open("__device__ Taken0 taken(const Results0& results) const {");
+    text.line("Taken0 taken;");
+    for (const Sink* sink : taken)
+      text.line("taken." + name(sink) + " = results.r" + number_text(sink->step) +
+                (is_moments(sink) ? " - " + name(sink) + "_pivot;" : ";"));
+    text.line("return taken;");
+    text.close();
+  }
+  text.open(std::string("__device__ void add(const ") +
+            (apart_ ? "Taken0 (&taken)" : "Results0 (&results)") + "[kRows], unsigned int inside) {");
   for (const Sink* sink : taken) {
-    const std::string value = "results[i].r" + number_text(sink->step);
+    const std::string value =
+        apart_ ? "taken[i]." + name(sink) : "results[i].r" + number_text(sink->step);
     if (is_moments(sink)) {
       text.line("#pragma unroll");
       text.open("for (int i = 0; i < kRows; ++i) {");
-      text.line("const real distance = inside >> i & 1 ? " + value + " - " + name(sink) +
-                "_pivot : (real)0;");
+      text.line("const real distance = inside >> i & 1 ? " + value +
+                (apart_ ? "" : " - " + name(sink) + "_pivot") + " : (real)0;");
       text.line(name(sink) + "_sum += distance;");
       text.line(name(sink) + "_squares += distance * distance;");
       text.close();
@@ -186,6 +204,7 @@ void ConvSweepWriter::write_sweep(Text& text) {
   text.line("typedef Sums0 Sums;");
   text.line("typedef Channel0 Channel;");
   text.line("typedef Kept0 Kept;");
+  if (apart_) text.line("typedef Taken0 Taken;");
   text.line(std::string("static constexpr bool kStatistics = ") + (taken_.empty() ? "false;" : "true;"));
   text.open(
       "static __device__ void read_channel(const Arguments& a, const Unit& unit, int c, Channel& channel) "

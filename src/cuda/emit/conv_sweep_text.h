@@ -49,6 +49,7 @@ class ConvSweepWriter : public UnitWriter {
   std::vector<const Sink*> taken_;
   bool over_channels_ = false;
   bool moves_ = false;          // the sweep has a function that moves places to another channel
+  bool apart_ = false;          // what statistics take of an element is a step of its own
   std::string crew_ = "Block";  // who works the statistics of a sample out (device/crew.cuh)
   int numbers_ = 0;             // that the statistics of one channel are
   int kept_numbers_ = 0;        // without their count

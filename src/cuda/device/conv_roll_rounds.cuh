@@ -52,49 +52,6 @@ __device__ inline void begin_products(const typename Sweep::Channel* channels, u
   warpgroup::commit();
 }
 
-// The program and the sinks of a sweep that reduces over channels: of the four lanes that have a position's
-// channels each ends a position.
-template <class Sweep>
-__device__ inline void take_positions(const Arguments& a, const Unit& unit,
-                                      const typename Sweep::Channel* channels, const Sites& sites,
-                                      const float (&products)[kMTiles][kNTiles][4]) {
-  static_assert(kRows <= 4, "a lane ends one position");
-  typename Sweep::Places places[kRows];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(a, unit, sites.at[i]);
-  unsigned int there = kAllElements;
-  if constexpr (kChannels % 8 != 0) {
-    there = 0;
-#pragma unroll
-    for (int e = 0; e < kColumns; ++e)
-      if (channel_of(e) < kChannels) there |= 1u << e;
-  }
-  typename Sweep::Results results[kRows][kColumns];
-#pragma unroll
-  for (int e = 0; e < kColumns; ++e) {
-    const int c = within(channel_of(e));
-    const typename Sweep::Channel channel = channels[c];
-    const typename Sweep::Steps steps = Sweep::steps(a, c);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      results[i][e] = Sweep::program(channel, places[i], steps, products[i / 2][e / 2][i % 2 * 2 + e % 2]);
-      if ((there >> e & 1) && (sites.inside >> i & 1)) Sweep::store(places[i], steps, results[i][e]);
-    }
-  }
-  const int own = (int)threadIdx.x % 4;
-  typename Sweep::Sums total;
-  Corner at = sites.at[0];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    typename Sweep::Sums each;
-    each.clear();
-    each.add(results[i], there);
-    each.merge_lanes();
-    if (i == 0 || own == i) total = each, at = sites.at[i];
-  }
-  if (own < kRows && (sites.inside >> own & 1)) Sweep::end(a, unit, at, total);
-}
-
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>
 __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
@@ -123,6 +80,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   Fetched fetched;
   if (next.exists()) fetched = next.fetch_piece(a);
   int slot = 0;
+  float base = 0;
 #pragma unroll 1
   for (int tile = first; tile < end; ++tile) {
     const Strip strip = strip_of(a, tile);
@@ -151,6 +109,8 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
           products[0][i / 4][i % 4] = kMode == kStrict ? sums[i] + bias_of<Sweep>(channels, i) : sums[i];
         if constexpr (kOverPositions != 0)
           take_products<Sweep>(a, unit, channels, sites, products, kept, count);
+        else if constexpr (Sweep::kExponentials)
+          take_exponentials<Sweep>(a, unit, channels, sites, products, base);
         else
           take_positions<Sweep>(a, unit, channels, sites, products);
       }

@@ -221,11 +221,30 @@ void ConvSweepWriter::write_sweep(Text& text) {
     text.line("channel.q" + std::to_string(k) + " = " + names[at(split_.results[k])] + ";");
   text.close();
   text.line("static __device__ real bias(const Channel& channel) { return channel.bias; }");
+  if (apart_) write_exponentials(text);
   write_places(text);
   write_program(text);
   write_store(text);
   write_end(text);
   text.close("};");
+}
+
+// Whether all that is taken is a sum of exponentials at each position, of which nobody wants the largest, and
+// what that takes and gives.
+void ConvSweepWriter::write_exponentials(Text& text) const {
+  const bool alone = over_channels_ && taken_.size() == 1 && single_ &&
+                      part(taken_[0]->part).statistic == Statistic::kExpSum && !cut_.shared[at(taken_[0]->part)];
+  text.line(std::string("static constexpr bool kExponentials = ") + (alone ? "k16Bit != 0;" : "false;"));
+  if (!alone) return;
+  const std::string name = "s" + number_text(taken_[0]->part);
+  text.line("static __device__ real exponent(const Results& results) { return results.r" +
+            number_text(taken_[0]->step) + "; }");
+  text.open("static __device__ Sums exponential_sum(real base, real sum) {");
+  text.line("Sums sums;");
+  text.line("sums." + name + ".first = base;");
+  text.line("sums." + name + ".second = sum;");
+  text.line("return sums;");
+  text.close();
 }
 
 std::vector<int> ConvSweepWriter::placed_slots() const {

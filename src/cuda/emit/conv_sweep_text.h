@@ -56,6 +56,7 @@ class ConvSweepWriter : public UnitWriter {
 
  private:
   void write_kept(Text& text) const;
+  void write_exponentials(Text& text) const;
   // Tensors that the sweep reads and writes at each position, and an element of one at channel `c`.
   std::vector<int> placed_slots() const;
   void write_places(Text& text);

@@ -56,6 +56,10 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
     Sites sites[kTiles];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) sites[m] = sites_of(a, strip, m);
+    // The last products of a plane's last strip may have no position.
+    auto exists = [&](int m) {
+      return kMissing == 0 || (kThreads == 128 && m == 0) || strip.first + first_of(m) < (int)a.out_h * kPitch;
+    };
     float sums[kTiles][kSums];
     auto step = [&](int plane, int rotation) {
       float some[kTiles][kSums];
@@ -65,7 +69,6 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
           if (i / kBlockSums == rotation) sums[m][i] = bias_of<Sweep>(channels, i % kBlockSums);
-          some[m][i] = 0;
         }
         warpgroup::hold(taken[m]);
       }
@@ -73,8 +76,13 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
       warpgroup::begin();
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        multiply(staged + slot * (kStageBytes / kRowBytes) + first_of(m), weights, zeros, rotation, taken[m]);
-        warpgroup::commit();
+        if (exists(m)) {
+          multiply(staged + slot * (kStageBytes / kRowBytes) + first_of(m), weights, zeros, rotation,
+                   kMode == kStrict, taken[m]);
+          warpgroup::commit();
+        } else {
+          warpgroup::commit();
+        }
       }
       slot = 1 - slot;
       if (plane + 1 < strip.planes || tile + 1 < end) put(fetched, rows, stages + slot * kStageBytes);
@@ -88,7 +96,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
 #pragma unroll
           for (int i = 0; i < kSums; ++i) sums[m][i] += some[m][i];
         }
-        if (plane < kFilterD - 1) continue;
+        if (plane < kFilterD - 1 || !exists(m)) continue;
         float products[1][kNTiles][4];
 #pragma unroll
         for (int i = 0; i < kBlockSums; ++i)

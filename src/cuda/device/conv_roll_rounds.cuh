@@ -8,8 +8,7 @@
 // (device/conv_program.cuh).
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
-// cut sums off instead of rounding them: there the products are summed by themselves, the small ones first,
-// and added to the bias rounded.
+// cut sums off instead of rounding them: so the bias is added behind them, and the small products come first.
 //
 // Before this stand what device/conv_roll_tile.cuh names, the products of warpgroups and
 // device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
@@ -39,18 +38,6 @@ struct Cursor {
     data = plane_of(a, n, strip.depth + plane - kPadD);
   }
 };
-
-// Begins the products of the warpgroup's 64 positions whose rows begin at `rows`.
-template <class Sweep>
-__device__ inline void begin_products(const typename Sweep::Channel* channels, unsigned int rows,
-                                      unsigned int weights, unsigned int zeros, float (&sums)[kSums]) {
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) sums[i] = kMode == kStrict ? 0.0f : bias_of<Sweep>(channels, i);
-  warpgroup::hold(sums);
-  warpgroup::begin();
-  multiply(rows, weights, zeros, 0, sums);
-  warpgroup::commit();
-}
 
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>
@@ -89,10 +76,16 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
       block::publish_rows();
       const unsigned int stage = staged + slot * (kStageBytes / kRowBytes) + group * 64;
       slot = 1 - slot;
+      // Nothing is put beside the last rounds of all, which may have no position.
+      const int rounds =
+          next.exists() ? kRounds
+                        : min(kRounds, ((int)a.out_h * kPitch - strip.first - 1) / (kThreads / 2) + 1);
 #pragma unroll 1
-      for (int round = 0; round < kRounds; ++round) {
+      for (int round = 0; round < rounds; ++round) {
         float sums[kSums];
-        begin_products<Sweep>(channels, stage + round * (kThreads / 2), weights, zeros, sums);
+        warpgroup::begin();
+        multiply(stage + round * (kThreads / 2), weights, zeros, 0, true, sums);
+        warpgroup::commit();
         if (next.exists()) {
           put(fetched, next.piece, stages + slot * kStageBytes);
           next.advance(a, unit.n);
@@ -106,7 +99,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
         float products[1][kNTiles][4];
 #pragma unroll
         for (int i = 0; i < kSums; ++i)
-          products[0][i / 4][i % 4] = kMode == kStrict ? sums[i] + bias_of<Sweep>(channels, i) : sums[i];
+          products[0][i / 4][i % 4] = Sweep::kBiasLater ? sums[i] : sums[i] + bias_of<Sweep>(channels, i);
         if constexpr (kOverPositions != 0)
           take_products<Sweep>(a, unit, channels, sites, products, kept, count);
         else if constexpr (Sweep::kExponentials)

@@ -73,7 +73,7 @@ __device__ inline void put(const Fetched& fetched, const Rows& rows, char* stage
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
     const int row = (int)threadIdx.x + i * kThreads;
-    if (kStageRows % kThreads != 0 && row >= kStageRows) continue;
+    if (kStageRows % kThreads != 0 && i == kFetches - 1 && row >= kStageRows) continue;
     unsigned int large[4], small[4];
 #pragma unroll
     for (int word = 0; word < 4; ++word) {

@@ -51,10 +51,10 @@ __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
   }
 }
 
-// Adds the products of one plane to a warpgroup's sums. `rows`, `weights` and `zeros` are places in shared
-// memory.
+// Adds the products of one plane to a warpgroup's sums, which begin at 0 where they are `fresh`. `rows`,
+// `weights` and `zeros` are places in shared memory.
 __device__ inline void multiply(unsigned int rows, unsigned int weights, unsigned int zeros, int rotation,
-                                float (&sums)[kSums]) {
+                                bool fresh, float (&sums)[kSums]) {
   auto step = [&](int k, int part_of_rows, int part_of_weights) {
     const unsigned int from = rows + part_of_rows * kStageRows + chunk_offset(2 * k);
     const unsigned int next =
@@ -62,7 +62,9 @@ __device__ inline void multiply(unsigned int rows, unsigned int weights, unsigne
     warpgroup::multiply(sums, matrix_at(from, next),
                         matrix_at(weights + (part_of_weights * 2 * kSteps + 2 * k) * kWeightRows +
                                       (kFilterD - 1 - rotation) * kWeightBlock,
-                                  kWeightRows));
+                                  kWeightRows),
+                        fresh ? 0 : 1);
+    fresh = false;
   };
   if constexpr (kMode == kStrict) {
 #pragma unroll

@@ -17,6 +17,7 @@ class ConvRollWriter : ConvSweepWriter {
         columns_(static_cast<int>((conv_.channels + 7) / 8)),
         sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {
     apart_ = true;
+    late_bias_ = constants.rounds > 1;
   }
 
   ConvText run() {
@@ -25,7 +26,7 @@ class ConvRollWriter : ConvSweepWriter {
     Text tensors;
     write_tensors(tensors);
     Text products;
-    write_warpgroup_products(products, sums_, element_type(input_));
+    write_warpgroup_products(products, sums_, element_type(input_), true);
     Text values;
     write_unit_values(values);
     Text programs;
@@ -96,6 +97,7 @@ class ConvRollWriter : ConvSweepWriter {
         {"kTail", tail ? "1" : "0"},
         {"k16Bit", functions_text(constants_.mode)}};
     if (c.rounds > 1) result.emplace_back("kRounds", number_text(c.rounds));
+    if (c.rounds == 1) result.emplace_back("kMissing", c.missing ? "1" : "0");
     add_window(result, form_.geometry);
     return result;
   }

@@ -221,7 +221,10 @@ void ConvSweepWriter::write_sweep(Text& text) {
     text.line("channel.q" + std::to_string(k) + " = " + names[at(split_.results[k])] + ";");
   text.close();
   text.line("static __device__ real bias(const Channel& channel) { return channel.bias; }");
-  if (apart_) write_exponentials(text);
+  if (apart_) {
+    text.line(std::string("static constexpr bool kBiasLater = ") + (bias_later() ? "true;" : "false;"));
+    write_exponentials(text);
+  }
   write_places(text);
   write_program(text);
   write_store(text);
@@ -245,6 +248,15 @@ void ConvSweepWriter::write_exponentials(Text& text) const {
   text.line("sums." + name + ".second = sum;");
   text.line("return sums;");
   text.close();
+}
+
+bool ConvSweepWriter::bias_later() const {
+  const Sweep& which = sweep(0);
+  return late_bias_ && totals() && which.bias >= 0 && std::ranges::all_of(which.sinks, [&](const Sink& sink) {
+    const Formula::Step& step = which.steps[at(sink.step)];
+    return sink.kind == SinkKind::kStatistic && part(sink.part).statistic == Statistic::kMoments &&
+           step.primitive == Primitive::kInput && which.inputs[at(step.input)] < 0;
+  });
 }
 
 std::vector<int> ConvSweepWriter::placed_slots() const {
@@ -408,11 +420,25 @@ void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) {
   text.open("__device__ inline void run_item(const Arguments& a, long long item, Shared& shared, " + stages +
             " stages) {");
   text.line("const int n = (int)(item / a.sample_items);");
-  text.line("const int run = (int)(item - n * a.sample_items);");
+  if (apart_) {
+    scalar("long long", "multiprocessors");
+    text.line("// Blocks of a multiprocessor, so many items apart, take different runs: some are shorter.");
+    text.line("const long long turn = n * a.sample_items / a.multiprocessors;");
+    text.line("const int run = (int)((item - n * a.sample_items + turn) % a.sample_items);");
+  } else {
+    text.line("const int run = (int)(item - n * a.sample_items);");
+  }
   text.line("const Unit unit = {n, 0, &shared.values};");
   text.line("const int first = (int)(run * a.tiles / a.sample_items);");
   text.line("const int end = (int)((run + 1) * a.tiles / a.sample_items);");
   text.line("sweep_item<Sweep0>(a, unit, first, end, shared, stages, unit.values->totals0);");
+  if (bias_later()) {
+    text.line("for (int c = (int)threadIdx.x; c < kChannels; c += kThreads)");
+    for (const Sink* sink : taken_)
+      text.line("  unit.values->totals0[c].s" + number_text(sink->part) +
+                ".first += unit.values->channels0[c].bias;");
+    text.line("__syncthreads();");
+  }
   if (totals()) {
     text.line(
         "if (!join_items(a, run, a.list0 + n * a.sample_items * kChannels, a.arrived + n, "

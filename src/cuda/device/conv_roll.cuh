@@ -36,6 +36,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   int next_tile = first, next_plane = 0;
   Strip next_strip = strip_of(a, first);
   Rows rows = rows_of(a, next_strip);
+  const Element* next_data = input_data(a) + input_offset(a, unit.n, next_strip.depth - kPadD);
   Fetched fetched;
   auto fetch_next = [&] {
     if (next_plane == next_strip.planes) {
@@ -43,8 +44,12 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
       next_plane = 0;
       next_strip = strip_of(a, ++next_tile);
       rows = rows_of(a, next_strip);
+      next_data = input_data(a) + input_offset(a, unit.n, next_strip.depth - kPadD);
     }
-    fetched = fetch(a, unit.n, next_strip.depth + next_plane++ - kPadD, rows);
+    // Planes of padding lie beyond the tensor.
+    const int plane = next_strip.depth + next_plane++ - kPadD;
+    fetched = fetch(a, next_data, kPadD == 0 || (plane >= 0 && plane < (int)a.in_d), rows);
+    next_data += input_steps(a).d;
   };
   fetch_next();
   put(fetched, rows, stages);

@@ -18,6 +18,7 @@ class ConvRollWriter : ConvSweepWriter {
         sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {
     apart_ = true;
     late_bias_ = constants.rounds > 1;
+    powers_ = constants.mode == ConvMode::kTf32;
   }
 
   ConvText run() {
@@ -41,8 +42,8 @@ class ConvRollWriter : ConvSweepWriter {
     text += constants_.dense ? "typedef int Offset;\n\n" : "typedef long long Offset;\n\n";
     text += device_file("types.cuh");
     text += "\ntypedef " + element_name(element_type(input_)) + " Element;\n";
-    for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "crew.cuh", "team.cuh",
-                             "mma.cuh", "warpgroup.cuh"})
+    for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "conv_roll_functions.cuh",
+                             "crew.cuh", "team.cuh", "mma.cuh", "warpgroup.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
             "\n" + device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
@@ -112,16 +113,18 @@ class ConvRollWriter : ConvSweepWriter {
     text.line("return offset_at(" + input +
               (constants_.folded ? ", n, 0, {0, d, 0});" : ", n, 0, {d, 0, 0});"));
     text.close();
-    text.line("// How far apart neighbours lie by channel, row and column.");
+    text.line("// How far apart neighbours lie by channel, row and column, and planes.");
     text.open("struct InputSteps {");
     text.line("Offset c, h, w;");
+    text.line("long long d;");
     text.close("};");
     text.open("__device__ inline InputSteps input_steps(const Arguments& a) {");
+    const std::string plane = input + (constants_.folded ? ".h" : ".d");
     if (constants_.dense)
       text.line("return {" + number_text(conv_.in[0] * conv_.in[1] * conv_.in[2]) + ", " +
-                number_text(conv_.in[2]) + ", 1};");
+                number_text(conv_.in[2]) + ", 1, " + plane + "};");
     else
-      text.line("return {" + input + ".c, " + input + ".h, " + input + ".w};");
+      text.line("return {" + input + ".c, " + input + ".h, " + input + ".w, " + plane + "};");
     text.close();
     write_weight(text);
   }

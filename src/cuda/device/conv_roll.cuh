@@ -61,10 +61,6 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
     Sites sites[kTiles];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) sites[m] = sites_of(a, strip, m);
-    // The last products of a plane's last strip may have no position.
-    auto exists = [&](int m) {
-      return kMissing == 0 || (kThreads == 128 && m == 0) || strip.first + first_of(m) < (int)a.out_h * kPitch;
-    };
     float sums[kTiles][kSums];
     auto step = [&](int plane, int rotation) {
       float some[kTiles][kSums];
@@ -81,13 +77,9 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
       warpgroup::begin();
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        if (exists(m)) {
-          multiply(staged + slot * (kStageBytes / kRowBytes) + first_of(m), weights, zeros, rotation,
-                   kMode == kStrict, taken[m]);
-          warpgroup::commit();
-        } else {
-          warpgroup::commit();
-        }
+        multiply(staged + slot * (kStageBytes / kRowBytes) + first_of(m), weights, zeros, rotation,
+                 kMode == kStrict, taken[m]);
+        warpgroup::commit();
       }
       slot = 1 - slot;
       if (plane + 1 < strip.planes || tile + 1 < end) put(fetched, rows, stages + slot * kStageBytes);
@@ -101,7 +93,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
 #pragma unroll
           for (int i = 0; i < kSums; ++i) sums[m][i] += some[m][i];
         }
-        if (plane < kFilterD - 1 || !exists(m)) continue;
+        if (plane < kFilterD - 1) continue;
         float products[1][kNTiles][4];
 #pragma unroll
         for (int i = 0; i < kBlockSums; ++i)

@@ -98,7 +98,6 @@ class ConvRollWriter : ConvSweepWriter {
         {"kTail", tail ? "1" : "0"},
         {"k16Bit", functions_text(constants_.mode)}};
     if (c.rounds > 1) result.emplace_back("kRounds", number_text(c.rounds));
-    if (c.rounds == 1) result.emplace_back("kMissing", c.missing ? "1" : "0");
     add_window(result, form_.geometry);
     return result;
   }

@@ -19,7 +19,6 @@ struct ConvRollConstants {
   bool dense = true;                    // samples of the input are contiguous
   int vector = 1;                       // of which so many are read at once
   int depths = 1;                       // of a segment
-  bool missing = false;                 // some products of the last strip have no position
   int stage_bytes = 0;                  // of two planes
 
   int products() const { return rows * rounds; }  // of a warpgroup in a strip

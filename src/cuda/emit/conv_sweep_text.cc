@@ -456,14 +456,7 @@ void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) {
   text.open("__device__ inline void run_item(const Arguments& a, long long item, Shared& shared, " + stages +
             " stages) {");
   text.line("const int n = (int)(item / a.sample_items);");
-  if (apart_) {
-    scalar("long long", "multiprocessors");
-    text.line("// Blocks of a multiprocessor, so many items apart, take different runs: some are shorter.");
-    text.line("const long long turn = n * a.sample_items / a.multiprocessors;");
-    text.line("const int run = (int)((item - n * a.sample_items + turn) % a.sample_items);");
-  } else {
-    text.line("const int run = (int)(item - n * a.sample_items);");
-  }
+  text.line("const int run = (int)(item - n * a.sample_items);");
   text.line("const Unit unit = {n, 0, &shared.values};");
   text.line("const int first = (int)(run * a.tiles / a.sample_items);");
   text.line("const int end = (int)((run + 1) * a.tiles / a.sample_items);");

@@ -175,7 +175,6 @@ class ConvLaunch : public KernelLaunch {
         {"items", items},
         {"sample_items", variant.sample_items},
         {"tiles", variant.tiles},
-        {"multiprocessors", gpu_.multiprocessors},
     };
     numbers.insert(variant.numbers.begin(), variant.numbers.end());
     Parameters parameters(variant.text.kernel);

@@ -271,8 +271,6 @@ class Divider {
                  limits.shared_bytes_multiprocessor / trial.blocks - limits.shared_bytes_reserved))
       return false;
     trial.stage_bytes = static_cast<int>(stages);
-    const std::int64_t positions = work.conv.out[1] * pitch_of(trial, work.conv);
-    trial.missing = strip_of(trial) - (positions - 1) % strip_of(trial) > kProductRows;
     const std::int64_t blocks = std::int64_t{gpu_.multiprocessors} * trial.blocks;
     // A segment that begins meets planes that others have met.
     constexpr std::int64_t kFewSegments = 8;

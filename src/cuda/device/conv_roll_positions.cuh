@@ -1,6 +1,6 @@
-// What the kernel `conv_roll` does with a warp's sums of products where a sweep reduces over channels and strips
-// have several rounds (device/conv_roll_rounds.cuh): the sweep's program and sinks. Of the four lanes that have
-// a position's channels each ends a position.
+// What the kernel `conv_roll` does with a warp's sums of products where a sweep reduces over channels and
+// strips have several rounds (device/conv_roll_rounds.cuh): the sweep's program and sinks. Of the four lanes
+// that have a position's channels each ends a position.
 //
 // A sum of exponentials is taken around one number for all positions of a warp, so that nobody looks for the
 // largest before. Where a sum is then not as exact as one around the largest of its own, the positions are

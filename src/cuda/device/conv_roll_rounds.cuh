@@ -5,10 +5,11 @@
 // in kRounds rounds, without a barrier between them: so products of one warpgroup run beside the program of
 // another. Beside each round a piece of the next plane is put into the other stage
 // (device/conv_roll_pieces.cuh). The sweep's program and sinks take the sums of a round
-// (device/conv_program.cuh).
+// (device/conv_roll_take.cuh, device/conv_roll_positions.cuh). Sums begin at 0, and the bias is added behind
+// the products; to a mean, where moments of the convolution are all that is taken.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
-// cut sums off instead of rounding them: so the bias is added behind them, and the small products come first.
+// cut sums off instead of rounding them: the small products come first.
 //
 // Before this stand what device/conv_roll_tile.cuh names, the products of warpgroups and
 // device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
@@ -77,9 +78,9 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
       const unsigned int stage = staged + slot * (kStageBytes / kRowBytes) + group * 64;
       slot = 1 - slot;
       // Nothing is put beside the last rounds of all, which may have no position.
-      const int rounds =
-          next.exists() ? kRounds
-                        : min(kRounds, ((int)a.out_h * kPitch - strip.first - 1) / (kThreads / 2) + 1);
+      const int rounds = next.exists()
+                             ? kRounds
+                             : min(kRounds, ((int)a.out_h * kPitch - strip.first - 1) / (kThreads / 2) + 1);
 #pragma unroll 1
       for (int round = 0; round < rounds; ++round) {
         float sums[kSums];

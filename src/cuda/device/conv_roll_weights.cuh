@@ -23,8 +23,9 @@ __device__ inline void put_weight(Prepared& prepared, int chunk, int row, int el
     const float value = part == 0 ? large : to_tf32(weight - large);
     assign(reinterpret_cast<Element*>(prepared.weights[part][chunk][row])[element], value);
     if (row < (kFilterD - 1) * kWeightBlock)
-      assign(reinterpret_cast<Element*>(prepared.weights[part][chunk][row + kFilterD * kWeightBlock])[element],
-             value);
+      assign(
+          reinterpret_cast<Element*>(prepared.weights[part][chunk][row + kFilterD * kWeightBlock])[element],
+          value);
   }
 }
 

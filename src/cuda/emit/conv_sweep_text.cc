@@ -119,11 +119,10 @@ void ConvSweepWriter::write_kept(Text& text) const {
     text.line("return taken;");
     text.close();
   }
-  text.open(std::string("__device__ void add(const ") +
-            (apart_ ? "Taken0 (&taken)" : "Results0 (&results)") + "[kRows], unsigned int inside) {");
+  text.open(std::string("__device__ void add(const ") + (apart_ ? "Taken0 (&taken)" : "Results0 (&results)") +
+            "[kRows], unsigned int inside) {");
   for (const Sink* sink : taken) {
-    const std::string value =
-        apart_ ? "taken[i]." + name(sink) : "results[i].r" + number_text(sink->step);
+    const std::string value = apart_ ? "taken[i]." + name(sink) : "results[i].r" + number_text(sink->step);
     if (is_moments(sink)) {
       text.line("#pragma unroll");
       text.open("for (int i = 0; i < kRows; ++i) {");
@@ -238,7 +237,8 @@ void ConvSweepWriter::write_sweep(Text& text) {
 // what that takes and gives.
 void ConvSweepWriter::write_exponentials(Text& text) const {
   const bool alone = over_channels_ && taken_.size() == 1 && single_ &&
-                      part(taken_[0]->part).statistic == Statistic::kExpSum && !cut_.shared[at(taken_[0]->part)];
+                     part(taken_[0]->part).statistic == Statistic::kExpSum &&
+                     !cut_.shared[at(taken_[0]->part)];
   text.line(std::string("static constexpr bool kExponentials = ") + (alone ? "k16Bit != 0;" : "false;"));
   if (!alone) return;
   const std::string name = "s" + number_text(taken_[0]->part);
@@ -252,7 +252,8 @@ void ConvSweepWriter::write_exponentials(Text& text) const {
   text.close();
 }
 
-// tanh(x * b + c) with b and c of a channel, as behind a norm, where nothing else takes the product, the sum, b or c.
+// tanh(x * b + c) with b and c of a channel, as behind a norm, where nothing else takes the product, the sum,
+// b or c.
 ConvSweepWriter::Powers ConvSweepWriter::powers() const {
   const std::vector<Formula::Step>& steps = split_.element;
   Powers powers = {std::vector<bool>(steps.size(), false), std::vector<bool>(split_.results.size(), false)};
@@ -289,10 +290,10 @@ ConvSweepWriter::Powers ConvSweepWriter::powers() const {
 bool ConvSweepWriter::bias_later() const {
   const Sweep& which = sweep(0);
   return late_bias_ && totals() && which.bias >= 0 && std::ranges::all_of(which.sinks, [&](const Sink& sink) {
-    const Formula::Step& step = which.steps[at(sink.step)];
-    return sink.kind == SinkKind::kStatistic && part(sink.part).statistic == Statistic::kMoments &&
-           step.primitive == Primitive::kInput && which.inputs[at(step.input)] < 0;
-  });
+           const Formula::Step& step = which.steps[at(sink.step)];
+           return sink.kind == SinkKind::kStatistic && part(sink.part).statistic == Statistic::kMoments &&
+                  step.primitive == Primitive::kInput && which.inputs[at(step.input)] < 0;
+         });
 }
 
 std::vector<int> ConvSweepWriter::placed_slots() const {
@@ -348,14 +349,15 @@ void ConvSweepWriter::write_program(Text& text) {
   text.open(
       "static __device__ Results program(const Channel& channel, const Places& places, const Steps& steps, "
       "real value) {");
-  const std::vector<std::string> names = write_statements(
-      text, split_.element,
-      [&](int input) -> std::string {
-        if (input >= split_.first_result) return "channel.q" + number_text(input - split_.first_result);
-        const int from = which.inputs[at(input)];
-        return from < 0 ? "value" : "to_real(" + placed(from) + ")";
-      },
-      "real", single_, {.branchless = true, .powers = powers().steps});
+  const std::vector<std::string> names =
+      write_statements(text, split_.element,
+                       [&](int input) -> std::string {
+                         if (input >= split_.first_result)
+                           return "channel.q" + number_text(input - split_.first_result);
+                         const int from = which.inputs[at(input)];
+                         return from < 0 ? "value" : "to_real(" + placed(from) + ")";
+                       },
+                       "real", single_, {.branchless = true, .powers = powers().steps});
   text.line("Results results;");
   std::vector<int> done;
   for (const Sink& sink : which.sinks) {

@@ -59,7 +59,7 @@ class ConvSweepWriter : public UnitWriter {
  private:
   void write_kept(Text& text) const;
   void write_exponentials(Text& text) const;
-  // Which steps of an element are such a tanh, and which results of a channel are then 2 / ln 2 times as large.
+  // Which steps of an element are such a tanh, and which results of a channel are 2 / ln 2 times as large.
   struct Powers {
     std::vector<bool> steps, results;
   };

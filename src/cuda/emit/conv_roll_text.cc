@@ -18,7 +18,6 @@ class ConvRollWriter : ConvSweepWriter {
         sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {
     apart_ = true;
     late_bias_ = constants.rounds > 1;
-    powers_ = constants.mode == ConvMode::kTf32;
   }
 
   ConvText run() {
@@ -42,8 +41,8 @@ class ConvRollWriter : ConvSweepWriter {
     text += constants_.dense ? "typedef int Offset;\n\n" : "typedef long long Offset;\n\n";
     text += device_file("types.cuh");
     text += "\ntypedef " + element_name(element_type(input_)) + " Element;\n";
-    for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "conv_roll_functions.cuh",
-                             "crew.cuh", "team.cuh", "mma.cuh", "warpgroup.cuh"})
+    for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "crew.cuh", "team.cuh",
+                             "mma.cuh", "warpgroup.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
             "\n" + device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +

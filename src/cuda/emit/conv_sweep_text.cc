@@ -216,10 +216,8 @@ void ConvSweepWriter::write_sweep(Text& text) {
   const std::vector<std::string> names = write_statements(
       text, split_.position, [&](int input) { return per_channel(which.inputs[at(input)], "unit.n"); },
       "real", single_, kBranchless);
-  const std::vector<bool> scaled = powers().results;
   for (std::size_t k = 0; k < split_.results.size(); ++k)
-    text.line("channel.q" + std::to_string(k) + " = " + names[at(split_.results[k])] +
-              (scaled[k] ? " * 2.88539008f;" : ";"));
+    text.line("channel.q" + std::to_string(k) + " = " + names[at(split_.results[k])] + ";");
   text.close();
   text.line("static __device__ real bias(const Channel& channel) { return channel.bias; }");
   if (apart_) {
@@ -250,41 +248,6 @@ void ConvSweepWriter::write_exponentials(Text& text) const {
   text.line("sums." + name + ".second = sum;");
   text.line("return sums;");
   text.close();
-}
-
-// tanh(x * b + c) with b and c of a channel, as behind a norm, where nothing else takes the product, the sum,
-// b or c.
-ConvSweepWriter::Powers ConvSweepWriter::powers() const {
-  const std::vector<Formula::Step>& steps = split_.element;
-  Powers powers = {std::vector<bool>(steps.size(), false), std::vector<bool>(split_.results.size(), false)};
-  if (!powers_ || !single_) return powers;
-  std::vector<int> uses(steps.size(), 0);
-  for (const Formula::Step& step : steps)
-    for (const std::int32_t operand : {step.a, step.b, step.c})
-      if (operand >= 0) ++uses[at(operand)];
-  for (const Sink& sink : sweep(0).sinks) ++uses[at(split_.places[at(sink.step)])];
-  // The operand of a product or sum that is a channel's, and the other; -1 where there is none.
-  auto apart = [&](std::int32_t number, Primitive primitive) {
-    const Formula::Step& step = steps[at(number)];
-    if (step.primitive != primitive || uses[at(number)] != 1) return std::pair(-1, -1);
-    for (const auto& [own, other] : {std::pair(step.b, step.a), std::pair(step.a, step.b)}) {
-      const Formula::Step& of_channel = steps[at(own)];
-      if (of_channel.primitive == Primitive::kInput && of_channel.input >= split_.first_result &&
-          uses[at(own)] == 1)
-        return std::pair(own, other);
-    }
-    return std::pair(-1, -1);
-  };
-  auto result = [&](std::int32_t number) { return at(steps[at(number)].input - split_.first_result); };
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (steps[i].primitive != Primitive::kTanh) continue;
-    const auto [shift, product] = apart(steps[i].a, Primitive::kAdd);
-    if (shift < 0) continue;
-    const auto [factor, rest] = apart(product, Primitive::kMul);
-    if (factor < 0) continue;
-    powers.steps[i] = powers.results[result(shift)] = powers.results[result(factor)] = true;
-  }
-  return powers;
 }
 
 bool ConvSweepWriter::bias_later() const {
@@ -349,15 +312,14 @@ void ConvSweepWriter::write_program(Text& text) {
   text.open(
       "static __device__ Results program(const Channel& channel, const Places& places, const Steps& steps, "
       "real value) {");
-  const std::vector<std::string> names =
-      write_statements(text, split_.element,
-                       [&](int input) -> std::string {
-                         if (input >= split_.first_result)
-                           return "channel.q" + number_text(input - split_.first_result);
-                         const int from = which.inputs[at(input)];
-                         return from < 0 ? "value" : "to_real(" + placed(from) + ")";
-                       },
-                       "real", single_, {.branchless = true, .powers = powers().steps});
+  const std::vector<std::string> names = write_statements(
+      text, split_.element,
+      [&](int input) -> std::string {
+        if (input >= split_.first_result) return "channel.q" + number_text(input - split_.first_result);
+        const int from = which.inputs[at(input)];
+        return from < 0 ? "value" : "to_real(" + placed(from) + ")";
+      },
+      "real", single_, kBranchless);
   text.line("Results results;");
   std::vector<int> done;
   for (const Sink& sink : which.sinks) {

@@ -51,7 +51,6 @@ class ConvSweepWriter : public UnitWriter {
   bool moves_ = false;          // the sweep has a function that moves places to another channel
   bool apart_ = false;          // what statistics take of an element is a step of its own
   bool late_bias_ = false;      // sums of products begin at 0
-  bool powers_ = false;         // tanh of products and sums with a channel's numbers is by powers of two
   std::string crew_ = "Block";  // who works the statistics of a sample out (device/crew.cuh)
   int numbers_ = 0;             // that the statistics of one channel are
   int kept_numbers_ = 0;        // without their count
@@ -59,11 +58,6 @@ class ConvSweepWriter : public UnitWriter {
  private:
   void write_kept(Text& text) const;
   void write_exponentials(Text& text) const;
-  // Which steps of an element are such a tanh, and which results of a channel are 2 / ln 2 times as large.
-  struct Powers {
-    std::vector<bool> steps, results;
-  };
-  Powers powers() const;
   // Whether all that is taken are moments of the convolution itself, whose means take the bias later.
   bool bias_later() const;
   // Tensors that the sweep reads and writes at each position, and an element of one at channel `c`.

@@ -256,8 +256,6 @@ class StatementWriter {
       case Primitive::kAdd: return sum(step);
       default: break;
     }
-    if (names_.size() < rounding_.powers.size() && rounding_.powers[names_.size()])
-      return "tangent_of_power(" + name(step.a) + ")";
     const std::string op = operator_text(step.primitive);
     if (is_comparison(step.primitive)) return name(step.a) + op + name(step.b) + " ? 1 : 0";
     if (!op.empty()) return name(step.a) + op + name(step.b);

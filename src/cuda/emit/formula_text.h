@@ -25,8 +25,6 @@ struct Rounding {
   // Whether 1 + erf(t) and 1 + tanh(t) are exact where they nearly cancel (device/one_plus.cuh), in float.
   bool exact_sums = false;
   bool branchless = false;  // functions of device/branchless.cuh where it has them, in float
-  // By step: a tanh(t) whose argument stands as 2 t / ln 2 (device/conv_roll_functions.cuh).
-  std::vector<bool> powers = {};
 };
 
 // Writes a statement for each step and returns the name or the constant that stands for each. `input` gives the

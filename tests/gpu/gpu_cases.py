@@ -53,6 +53,11 @@ CONV = (
     ("gpu_roll_image", "fold=1"),
     ("gpu_roll_rows", "threads=128,rows=2"),
     ("gpu_roll_windows", "threads=256,rows=4"),
+    ("gpu_roll_rounds", "rounds=4"),
+    ("gpu_roll_rounds_far", "rounds=4"),
+    ("gpu_roll_rounds_pad", "threads=128,rounds=4"),
+    ("gpu_roll_rounds_stored", "rounds=4"),
+    ("infinite_roll_rounds", "rounds=4"),
     ("gpu_wide_conv3d_instance_norm", "deep=0"),
     ("gpu_wide_conv2d_gn_silu", "deep=0"),
     ("gpu_wide_conv2d_gn_mean", "deep=0"),
@@ -171,7 +176,8 @@ def rows() -> list[Row]:
         found.append(Row(case, "f32", "contiguous", mode="tf32", integers=True))
     for case in read_cases(ROOT / "tests" / "gpu" / "infinite.cases"):
         found += [Row(case, dtype, "contiguous", infinite=True) for dtype in DTYPES]
-        found.append(Row(case, "f32", "contiguous", mode="tf32", infinite=True))
+        for wishes in ["", *(wishes for name, wishes in CONV if name == case.name)]:
+            found.append(Row(case, "f32", "contiguous", mode="tf32", infinite=True, conv=wishes))
     each = list(read_cases(ROOT / "tests" / "gpu" / "each_element.cases"))
     found += [Row(case, dtype, "contiguous", each_element=True) for case in each for dtype in DTYPES]
     turns = {True: 0, False: 0}  # of blocks with convolutions, and of others

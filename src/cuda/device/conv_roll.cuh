@@ -7,7 +7,7 @@
 // what a plane gives to kFilterD depths of the result is one product, so that rows are read once for all of
 // them. The sums of a depth stay where they are while the planes pass, and the weights' columns rotate
 // instead: sums of depth z are block z % kFilterD. The last plane of a depth done, the sweep's program and
-// sinks take its sums (device/conv_program.cuh).
+// sinks take its sums (device/conv_roll_take.cuh).
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
 // cut sums off instead of rounding them: there the products of a plane are summed by themselves, the small
@@ -36,6 +36,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   int next_tile = first, next_plane = 0;
   Strip next_strip = strip_of(a, first);
   Rows rows = rows_of(a, next_strip);
+  const Element* next_data = input_data(a) + input_offset(a, unit.n, next_strip.depth - kPadD);
   Fetched fetched;
   auto fetch_next = [&] {
     if (next_plane == next_strip.planes) {
@@ -43,8 +44,12 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
       next_plane = 0;
       next_strip = strip_of(a, ++next_tile);
       rows = rows_of(a, next_strip);
+      next_data = input_data(a) + input_offset(a, unit.n, next_strip.depth - kPadD);
     }
-    fetched = fetch(a, unit.n, next_strip.depth + next_plane++ - kPadD, rows);
+    // Planes of padding lie beyond the tensor.
+    const int plane = next_strip.depth + next_plane++ - kPadD;
+    fetched = fetch(a, next_data, kPadD == 0 || (plane >= 0 && plane < (int)a.in_d), rows);
+    next_data += input_steps(a).d;
   };
   fetch_next();
   put(fetched, rows, stages);
@@ -65,7 +70,6 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
 #pragma unroll
         for (int i = 0; i < kSums; ++i) {
           if (i / kBlockSums == rotation) sums[m][i] = bias_of<Sweep>(channels, i % kBlockSums);
-          some[m][i] = 0;
         }
         warpgroup::hold(taken[m]);
       }
@@ -73,7 +77,8 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
       warpgroup::begin();
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
-        multiply(staged + slot * (kStageBytes / kRowBytes) + first_of(m), weights, zeros, rotation, taken[m]);
+        multiply(staged + slot * (kStageBytes / kRowBytes) + first_of(m), weights, zeros, rotation,
+                 kMode == kStrict, taken[m]);
         warpgroup::commit();
       }
       slot = 1 - slot;

@@ -18,7 +18,7 @@ struct Fetched {
 
 // A plane of a sample, which may lie beyond the tensor: its first element, null there.
 __device__ inline const Element* plane_of(const Arguments& a, int n, int plane) {
-  const bool there = plane >= 0 && plane < (int)a.in_d;
+  const bool there = kPadD == 0 || (plane >= 0 && plane < (int)a.in_d);
   return there ? input_data(a) + input_offset(a, n, plane) : nullptr;
 }
 
@@ -26,7 +26,7 @@ __device__ inline const Element* plane_of(const Arguments& a, int n, int plane) 
 __device__ inline Fetched fetch(const Arguments& a, const Element* plane, const Strip& strip, int piece) {
   constexpr int kBits = 8 * (int)sizeof(Element);
   // Where a row is a position's channels it is there or not at all.
-  constexpr bool kWhole = kPackC == kRowElements && kInChannels % kPackC == 0;
+  constexpr bool kWhole = kPackC == kRowElements && (kInChannels % kPackC == 0 || kChunksC == 1);
   const InputSteps steps = input_steps(a);
   Fetched fetched;
 #pragma unroll
@@ -34,7 +34,7 @@ __device__ inline Fetched fetch(const Arguments& a, const Element* plane, const 
 #pragma unroll
     for (int word = 0; word < 4; ++word) fetched.words[i][word] = 0;
     const int row = row_of(piece, i);
-    if (plane == nullptr || row >= kStageRows) continue;
+    if ((kPadD != 0 && plane == nullptr) || row >= kStageRows) continue;
     const int chunk = (int)((unsigned int)row / kChunkRows);
     const unsigned int p = (unsigned int)(strip.first + row - chunk * kChunkRows);
     const int y = (int)(p / kPitch) - kPadH, x = strip.column + (int)(p % kPitch) - kPadW;
@@ -42,10 +42,10 @@ __device__ inline Fetched fetch(const Arguments& a, const Element* plane, const 
 #pragma unroll
     for (int e = 0; e < kRowElements; ++e) {
       const Cell cell = cell_of(e);
-      if (cell.h >= kFilterH || cell.w >= kFilterW) continue;
+      if ((kWhole && cell.c >= kInChannels) || cell.h >= kFilterH || cell.w >= kFilterW) continue;
       const int h = y + cell.h * kDilationH, w = x + cell.w * kDilationW;
-      const bool inside = (kWhole || chunk * kPackC + cell.c < kInChannels) && h >= 0 && h < (int)a.in_h &&
-                          w >= 0 && w < (int)a.in_w;
+      const bool inside = (kWhole || chunk * kPackC + cell.c < kInChannels) && (kPadH == 0 || h >= 0) &&
+                          h < (int)a.in_h && (kPadW == 0 || w >= 0) && w < (int)a.in_w;
       if (inside)
         fetched.words[i][e * kBits / 32] |=
             bits_of(from[cell.c * steps.c + cell.h * kDilationH * steps.h + cell.w * kDilationW * steps.w])

@@ -5,11 +5,11 @@
 // in kRounds rounds, without a barrier between them: so products of one warpgroup run beside the program of
 // another. Beside each round a piece of the next plane is put into the other stage
 // (device/conv_roll_pieces.cuh). The sweep's program and sinks take the sums of a round
-// (device/conv_program.cuh).
+// (device/conv_roll_take.cuh, device/conv_roll_positions.cuh). Sums begin at 0, and the bias is added behind
+// the products; to a mean, where moments of the convolution are all that is taken.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
-// cut sums off instead of rounding them: there the products are summed by themselves, the small ones first,
-// and added to the bias rounded.
+// cut sums off instead of rounding them: the small products come first.
 //
 // Before this stand what device/conv_roll_tile.cuh names, the products of warpgroups and
 // device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
@@ -40,61 +40,6 @@ struct Cursor {
   }
 };
 
-// Begins the products of the warpgroup's 64 positions whose rows begin at `rows`.
-template <class Sweep>
-__device__ inline void begin_products(const typename Sweep::Channel* channels, unsigned int rows,
-                                      unsigned int weights, unsigned int zeros, float (&sums)[kSums]) {
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) sums[i] = kMode == kStrict ? 0.0f : bias_of<Sweep>(channels, i);
-  warpgroup::hold(sums);
-  warpgroup::begin();
-  multiply(rows, weights, zeros, 0, sums);
-  warpgroup::commit();
-}
-
-// The program and the sinks of a sweep that reduces over channels: of the four lanes that have a position's
-// channels each ends a position.
-template <class Sweep>
-__device__ inline void take_positions(const Arguments& a, const Unit& unit,
-                                      const typename Sweep::Channel* channels, const Sites& sites,
-                                      const float (&products)[kMTiles][kNTiles][4]) {
-  static_assert(kRows <= 4, "a lane ends one position");
-  typename Sweep::Places places[kRows];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(a, unit, sites.at[i]);
-  unsigned int there = kAllElements;
-  if constexpr (kChannels % 8 != 0) {
-    there = 0;
-#pragma unroll
-    for (int e = 0; e < kColumns; ++e)
-      if (channel_of(e) < kChannels) there |= 1u << e;
-  }
-  typename Sweep::Results results[kRows][kColumns];
-#pragma unroll
-  for (int e = 0; e < kColumns; ++e) {
-    const int c = within(channel_of(e));
-    const typename Sweep::Channel channel = channels[c];
-    const typename Sweep::Steps steps = Sweep::steps(a, c);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      results[i][e] = Sweep::program(channel, places[i], steps, products[i / 2][e / 2][i % 2 * 2 + e % 2]);
-      if ((there >> e & 1) && (sites.inside >> i & 1)) Sweep::store(places[i], steps, results[i][e]);
-    }
-  }
-  const int own = (int)threadIdx.x % 4;
-  typename Sweep::Sums total;
-  Corner at = sites.at[0];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    typename Sweep::Sums each;
-    each.clear();
-    each.add(results[i], there);
-    each.merge_lanes();
-    if (i == 0 || own == i) total = each, at = sites.at[i];
-  }
-  if (own < kRows && (sites.inside >> own & 1)) Sweep::end(a, unit, at, total);
-}
-
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>
 __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
@@ -123,6 +68,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   Fetched fetched;
   if (next.exists()) fetched = next.fetch_piece(a);
   int slot = 0;
+  float base = 0;
 #pragma unroll 1
   for (int tile = first; tile < end; ++tile) {
     const Strip strip = strip_of(a, tile);
@@ -131,10 +77,16 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
       block::publish_rows();
       const unsigned int stage = staged + slot * (kStageBytes / kRowBytes) + group * 64;
       slot = 1 - slot;
+      // Nothing is put beside the last rounds of all, which may have no position.
+      const int rounds = next.exists()
+                             ? kRounds
+                             : min(kRounds, ((int)a.out_h * kPitch - strip.first - 1) / (kThreads / 2) + 1);
 #pragma unroll 1
-      for (int round = 0; round < kRounds; ++round) {
+      for (int round = 0; round < rounds; ++round) {
         float sums[kSums];
-        begin_products<Sweep>(channels, stage + round * (kThreads / 2), weights, zeros, sums);
+        warpgroup::begin();
+        multiply(stage + round * (kThreads / 2), weights, zeros, 0, true, sums);
+        warpgroup::commit();
         if (next.exists()) {
           put(fetched, next.piece, stages + slot * kStageBytes);
           next.advance(a, unit.n);
@@ -148,9 +100,11 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
         float products[1][kNTiles][4];
 #pragma unroll
         for (int i = 0; i < kSums; ++i)
-          products[0][i / 4][i % 4] = kMode == kStrict ? sums[i] + bias_of<Sweep>(channels, i) : sums[i];
+          products[0][i / 4][i % 4] = Sweep::kBiasLater ? sums[i] : sums[i] + bias_of<Sweep>(channels, i);
         if constexpr (kOverPositions != 0)
           take_products<Sweep>(a, unit, channels, sites, products, kept, count);
+        else if constexpr (Sweep::kExponentials)
+          take_exponentials<Sweep>(a, unit, channels, sites, products, base);
         else
           take_positions<Sweep>(a, unit, channels, sites, products);
       }

@@ -40,11 +40,11 @@ struct Fetched {
   unsigned int words[kFetches][4];
 };
 
-// Reads a thread's rows of a plane that may lie beyond the tensor.
-__device__ inline Fetched fetch(const Arguments& a, int n, int plane, const Rows& rows) {
+// Reads a thread's rows of the plane that begins at `data`; of none where it is not `there`.
+__device__ inline Fetched fetch(const Arguments& a, const Element* data, bool there, const Rows& rows) {
   constexpr int kBits = 8 * (int)sizeof(Element);
-  const bool there = plane >= 0 && plane < (int)a.in_d;
-  const Element* data = input_data(a) + input_offset(a, n, there ? plane : 0);
+  // Where a row is a position's channels it is there or not at all.
+  constexpr bool kWhole = kPackC == kRowElements && (kInChannels % kPackC == 0 || kChunksC == 1);
   const InputSteps steps = input_steps(a);
   Fetched fetched;
 #pragma unroll
@@ -59,8 +59,8 @@ __device__ inline Fetched fetch(const Arguments& a, int n, int plane, const Rows
 #pragma unroll
     for (int e = 0; e < kRowElements; ++e) {
       const Cell cell = cell_of(e);
-      // Where a row is a position's channels it is there or not at all.
-      if (inside >> (kPackC == kRowElements && kInChannels % kPackC == 0 ? 0 : e) & 1)
+      if ((kChunksC == 1 && cell.c >= kInChannels) || cell.h >= kFilterH || cell.w >= kFilterW) continue;
+      if (inside >> (kWhole ? 0 : e) & 1)
         fetched.words[i][e * kBits / 32] |=
             bits_of(row[cell.c * steps.c + cell.h * kDilationH * steps.h + cell.w * kDilationW * steps.w])
             << e * kBits % 32;
@@ -73,7 +73,7 @@ __device__ inline void put(const Fetched& fetched, const Rows& rows, char* stage
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
     const int row = (int)threadIdx.x + i * kThreads;
-    if (kStageRows % kThreads != 0 && row >= kStageRows) continue;
+    if (kStageRows % kThreads != 0 && i == kFetches - 1 && row >= kStageRows) continue;
     unsigned int large[4], small[4];
 #pragma unroll
     for (int word = 0; word < 4; ++word) {

@@ -23,9 +23,9 @@ __device__ inline Sites sites_of(const Arguments& a, const Strip& strip, int m) 
   sites.inside = 0;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    const int p =
+    const unsigned int p =
         strip.first + first_of(m) + (int)threadIdx.x / 32 % 4 * 16 + i * 8 + (int)threadIdx.x % 32 / 4;
-    const int h = p / kPitch, place = p - h * kPitch, w = column_at(place);
+    const int h = (int)(p / kPitch), place = (int)(p % kPitch), w = column_at(place);
     const bool inside = place < kTileW && strip.column + w < (int)a.out_w && h < (int)a.out_h;
     if (inside) sites.inside |= 1u << i;
     sites.at[i] = {0, inside ? h : 0, inside ? strip.column + w : strip.column};

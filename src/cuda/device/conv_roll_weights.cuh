@@ -15,34 +15,47 @@ struct Prepared {
   char zeros[kZeros + 1][kRowBytes];
 };
 
-__device__ inline void prepare(const Arguments& a, Prepared& prepared) {
-#pragma unroll 4
-  for (int i = (int)threadIdx.x; i < 2 * kSteps * kWeightRows; i += kThreads) {
-    const int chunk = i / kWeightRows, row = i % kWeightRows;
-    const int channel = row % kWeightBlock, depth = kFilterD - 1 - row / kWeightBlock % kFilterD;
+// Puts a weight where products look for it. Those of all depths but the first stand there twice.
+__device__ inline void put_weight(Prepared& prepared, int chunk, int row, int element, float weight) {
+  const float large = kMode == k16Bits ? weight : to_tf32(weight);
 #pragma unroll
-    for (int e = 0; e < kRowElements; ++e) {
-      const Cell cell = cell_of(e);
-      const int c = chunk / (kChunksH * kChunksW) * kPackC + cell.c;
-      const int h = chunk / kChunksW % kChunksH * kPackH + cell.h, w = chunk % kChunksW * kPackW + cell.w;
-      const bool there =
-          chunk < kChunks && channel < kChannels && c < kInChannels && h < kFilterH && w < kFilterW;
-      const float weight = there ? weight_at(a, channel, c, position_at(depth, h, w)) : 0.0f;
-      const float large = kMode == k16Bits ? weight : to_tf32(weight);
-      assign(reinterpret_cast<Element*>(prepared.weights[0][chunk][row])[e], large);
-      if (kMode == kStrict)
-        assign(reinterpret_cast<Element*>(prepared.weights[kParts - 1][chunk][row])[e],
-               to_tf32(weight - large));
-    }
+  for (int part = 0; part < kParts; ++part) {
+    const float value = part == 0 ? large : to_tf32(weight - large);
+    assign(reinterpret_cast<Element*>(prepared.weights[part][chunk][row])[element], value);
+    if (row < (kFilterD - 1) * kWeightBlock)
+      assign(
+          reinterpret_cast<Element*>(prepared.weights[part][chunk][row + kFilterD * kWeightBlock])[element],
+          value);
   }
-  for (int i = (int)threadIdx.x; i < kZeros * 4; i += kThreads)
-    reinterpret_cast<unsigned int*>(prepared.zeros)[i] = 0;
 }
 
-// Adds the products of one plane to a warpgroup's sums. `rows`, `weights` and `zeros` are places in shared
-// memory.
+// A thread has some taps of the filter, of one input channel each, and goes through output channels: their
+// neighbours in memory are its neighbours'.
+__device__ inline void prepare(const Arguments& a, Prepared& prepared) {
+  constexpr int kTaps = kInChannels * kFilterD * kFilterH * kFilterW;
+  constexpr int kTogether = kThreads < kTaps ? 1 : kThreads / kTaps;  // output channels at a time
+  for (int i = (int)threadIdx.x; i < (int)(sizeof(Prepared) / kRowBytes); i += kThreads)
+    reinterpret_cast<uint4*>(&prepared)[i] = make_uint4(0, 0, 0, 0);
+  __syncthreads();
+  if ((int)threadIdx.x >= kTogether * kTaps) return;
+#pragma unroll 1
+  for (int tap = kTogether == 1 ? (int)threadIdx.x : (int)threadIdx.x % kTaps; tap < kTaps;
+       tap += kTogether == 1 ? kThreads : kTaps) {
+    const int w = tap % kFilterW, h = tap / kFilterW % kFilterH;
+    const int depth = tap / (kFilterW * kFilterH) % kFilterD, c = tap / (kFilterW * kFilterH * kFilterD);
+    const int chunk = (c / kPackC * kChunksH + h / kPackH) * kChunksW + w / kPackW;
+    const int element = (c % kPackC * kPackH + h % kPackH) * kPackW + w % kPackW;
+    const int row = (kFilterD - 1 - depth) * kWeightBlock;
+#pragma unroll 8
+    for (int k = kTogether == 1 ? 0 : (int)threadIdx.x / kTaps; k < kChannels; k += kTogether)
+      put_weight(prepared, chunk, row + k, element, weight_at(a, k, c, position_at(depth, h, w)));
+  }
+}
+
+// Adds the products of one plane to a warpgroup's sums, which begin at 0 where they are `fresh`. `rows`,
+// `weights` and `zeros` are places in shared memory.
 __device__ inline void multiply(unsigned int rows, unsigned int weights, unsigned int zeros, int rotation,
-                                float (&sums)[kSums]) {
+                                bool fresh, float (&sums)[kSums]) {
   auto step = [&](int k, int part_of_rows, int part_of_weights) {
     const unsigned int from = rows + part_of_rows * kStageRows + chunk_offset(2 * k);
     const unsigned int next =
@@ -50,7 +63,9 @@ __device__ inline void multiply(unsigned int rows, unsigned int weights, unsigne
     warpgroup::multiply(sums, matrix_at(from, next),
                         matrix_at(weights + (part_of_weights * 2 * kSteps + 2 * k) * kWeightRows +
                                       (kFilterD - 1 - rotation) * kWeightBlock,
-                                  kWeightRows));
+                                  kWeightRows),
+                        fresh ? 0 : 1);
+    fresh = false;
   };
   if constexpr (kMode == kStrict) {
 #pragma unroll

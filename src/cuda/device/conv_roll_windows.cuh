@@ -23,13 +23,13 @@ __device__ inline int column_at(int place) {
 }
 
 // The columns that a thread reads, the same in all planes: where the first lies in a plane of the tensor, a
-// bit for each that is there, of all sets, and the place of its first row among those of its chunk.
-constexpr unsigned int kLastQuad = 1u << 31;  // a bit beside them: there may be fewer than four rows
+// bit for each that is there, of all sets, and the place of its first row.
 struct Rows {
   Offset at[kFetches];
-  unsigned int inside[kFetches];
-  int chunk[kFetches], place[kFetches];
+  unsigned int inside[kFetches];  // and from kFirstPut on a bit for each row that the strip has
+  int place[kFetches];
 };
+constexpr int kFirstPut = 24;
 
 __device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
   const InputSteps steps = input_steps(a);
@@ -42,9 +42,15 @@ __device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
     const int chunk = image_row / kImageRows, row = first_row + image_row - chunk * kImageRows;
     const int y = row - kPadH, x = strip.column + quad * 4 - kPadW;
     rows.at[i] = chunk * kPackC * steps.c + y * steps.h + x * steps.w;
-    rows.chunk[i] = chunk * kChunkRows;
-    rows.place[i] = chunk < kChunksC ? row * kPitch + quad - strip.first : kChunkRows;
-    rows.inside[i] = quad == kQuads - 1 ? kLastQuad : 0;
+    const int place = row * kPitch + quad - strip.first;
+    rows.place[i] = chunk * kChunkRows + place;
+    rows.inside[i] = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bool is_column = kTileW % 4 == 0 || j < kTileW % 4 || quad != kQuads - 1;
+      if (chunk < kChunksC && is_column && (unsigned int)(place + first_place(j)) < kChunkRows)
+        rows.inside[i] |= 1u << (kFirstPut + j);
+    }
 #pragma unroll
     for (int set = 0; set < kSets; ++set) {
       const int h = y + set % kPackH * kDilationH;
@@ -62,10 +68,9 @@ struct Fetched {
   unsigned int words[kFetches][8];
 };
 
-__device__ inline Fetched fetch(const Arguments& a, int n, int plane, const Rows& rows) {
+// Reads a thread's columns of the plane that begins at `data`; none where it is not `there`.
+__device__ inline Fetched fetch(const Arguments& a, const Element* data, bool there, const Rows& rows) {
   constexpr int kBits = 8 * (int)sizeof(Element);
-  const bool there = plane >= 0 && plane < (int)a.in_d;
-  const Element* data = input_data(a) + input_offset(a, n, there ? plane : 0);
   const InputSteps steps = input_steps(a);
   Fetched fetched;
 #pragma unroll
@@ -126,16 +131,14 @@ __device__ inline void put(const Fetched& fetched, const Rows& rows, char* stage
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int place = rows.place[i] + first_place(j);
-      if (kTileW % 4 != 0 && j >= kTileW % 4 && (rows.inside[i] & kLastQuad)) continue;
-      if ((unsigned int)place >= kChunkRows) continue;
+      if (!(rows.inside[i] >> (kFirstPut + j) & 1)) continue;
       unsigned int large_row[4], small_row[4];
 #pragma unroll
       for (int word = 0; word < 4; ++word) {
         large_row[word] = word_of(large, j, word);
         if (kMode == kStrict) small_row[word] = word_of(small, j, word);
       }
-      put_row(stage, rows.chunk[i] + place, large_row, small_row);
+      put_row(stage, rows.place[i] + first_place(j), large_row, small_row);
     }
   }
 }

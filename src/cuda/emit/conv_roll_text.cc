@@ -15,7 +15,10 @@ class ConvRollWriter : ConvSweepWriter {
         constants_(constants),
         form_(constants.folded ? folded(conv_) : conv_),
         columns_(static_cast<int>((conv_.channels + 7) / 8)),
-        sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {}
+        sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {
+    apart_ = true;
+    late_bias_ = constants.rounds > 1;
+  }
 
   ConvText run() {
     Text structs;
@@ -23,7 +26,7 @@ class ConvRollWriter : ConvSweepWriter {
     Text tensors;
     write_tensors(tensors);
     Text products;
-    write_warpgroup_products(products, sums_, element_type(input_));
+    write_warpgroup_products(products, sums_, element_type(input_), true);
     Text values;
     write_unit_values(values);
     Text programs;
@@ -44,9 +47,11 @@ class ConvRollWriter : ConvSweepWriter {
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
             "\n" + device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
             device_file("conv_roll_weights.cuh") + "\n" + values.str();
-    for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh",
-                             constants_.rounds > 1 ? "conv_roll_rounds.cuh" : "conv_roll.cuh"})
+    for (const char* file :
+         {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh", "conv_roll_take.cuh", "conv_join.cuh"})
       text += "\n" + device_file(file);
+    if (constants_.rounds > 1) text += "\n" + device_file("conv_roll_positions.cuh");
+    text += "\n" + device_file(constants_.rounds > 1 ? "conv_roll_rounds.cuh" : "conv_roll.cuh");
     text += "\n" + programs.str() + "\n" + device_file("conv_roll.cu");
     ConvText result;
     result.kernel = finish("conv_roll", std::move(text));
@@ -106,16 +111,18 @@ class ConvRollWriter : ConvSweepWriter {
     text.line("return offset_at(" + input +
               (constants_.folded ? ", n, 0, {0, d, 0});" : ", n, 0, {d, 0, 0});"));
     text.close();
-    text.line("// How far apart neighbours lie by channel, row and column.");
+    text.line("// How far apart neighbours lie by channel, row and column, and planes.");
     text.open("struct InputSteps {");
     text.line("Offset c, h, w;");
+    text.line("long long d;");
     text.close("};");
     text.open("__device__ inline InputSteps input_steps(const Arguments& a) {");
+    const std::string plane = input + (constants_.folded ? ".h" : ".d");
     if (constants_.dense)
       text.line("return {" + number_text(conv_.in[0] * conv_.in[1] * conv_.in[2]) + ", " +
-                number_text(conv_.in[2]) + ", 1};");
+                number_text(conv_.in[2]) + ", 1, " + plane + "};");
     else
-      text.line("return {" + input + ".c, " + input + ".h, " + input + ".w};");
+      text.line("return {" + input + ".c, " + input + ".h, " + input + ".w, " + plane + "};");
     text.close();
     write_weight(text);
   }

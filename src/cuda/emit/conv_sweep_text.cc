@@ -77,9 +77,16 @@ void ConvSweepWriter::write_structs(Text& text) {
 void ConvSweepWriter::write_kept(Text& text) const {
   auto name = [](const Sink* sink) { return "s" + number_text(sink->part); };
   auto is_moments = [&](const Sink* sink) { return part(sink->part).statistic == Statistic::kMoments; };
+  const std::vector<const Sink*> taken = over_channels_ ? std::vector<const Sink*>() : taken_;
+  if (apart_) {
+    text.line("// What statistics take of an element: moments how far it is from the one they are around.");
+    text.open("struct Taken0 {");
+    if (taken.empty()) text.line("int nothing;");
+    for (const Sink* sink : taken) text.line("real " + name(sink) + ";");
+    text.close("};");
+  }
   text.line("// Statistics without the count of their elements; moments as sums around one of them.");
   text.open("struct Kept0 {");
-  const std::vector<const Sink*> taken = over_channels_ ? std::vector<const Sink*>() : taken_;
   if (taken.empty()) text.line("int nothing;");
   for (const Sink* sink : taken)
     if (is_moments(sink))
@@ -103,14 +110,24 @@ void ConvSweepWriter::write_kept(Text& text) const {
               ";");
   }
   text.close();
-  text.open("__device__ void add(const Results0 (&results)[kRows], unsigned int inside) {");
+  if (apart_) {
+    text.open("__device__ Taken0 taken(const Results0& results) const {");
+    text.line("Taken0 taken;");
+    for (const Sink* sink : taken)
+      text.line("taken." + name(sink) + " = results.r" + number_text(sink->step) +
+                (is_moments(sink) ? " - " + name(sink) + "_pivot;" : ";"));
+    text.line("return taken;");
+    text.close();
+  }
+  text.open(std::string("__device__ void add(const ") + (apart_ ? "Taken0 (&taken)" : "Results0 (&results)") +
+            "[kRows], unsigned int inside) {");
   for (const Sink* sink : taken) {
-    const std::string value = "results[i].r" + number_text(sink->step);
+    const std::string value = apart_ ? "taken[i]." + name(sink) : "results[i].r" + number_text(sink->step);
     if (is_moments(sink)) {
       text.line("#pragma unroll");
       text.open("for (int i = 0; i < kRows; ++i) {");
-      text.line("const real distance = inside >> i & 1 ? " + value + " - " + name(sink) +
-                "_pivot : (real)0;");
+      text.line("const real distance = inside >> i & 1 ? " + value +
+                (apart_ ? "" : " - " + name(sink) + "_pivot") + " : (real)0;");
       text.line(name(sink) + "_sum += distance;");
       text.line(name(sink) + "_squares += distance * distance;");
       text.close();
@@ -186,6 +203,7 @@ void ConvSweepWriter::write_sweep(Text& text) {
   text.line("typedef Sums0 Sums;");
   text.line("typedef Channel0 Channel;");
   text.line("typedef Kept0 Kept;");
+  if (apart_) text.line("typedef Taken0 Taken;");
   text.line(std::string("static constexpr bool kStatistics = ") + (taken_.empty() ? "false;" : "true;"));
   text.open(
       "static __device__ void read_channel(const Arguments& a, const Unit& unit, int c, Channel& channel) "
@@ -202,11 +220,43 @@ void ConvSweepWriter::write_sweep(Text& text) {
     text.line("channel.q" + std::to_string(k) + " = " + names[at(split_.results[k])] + ";");
   text.close();
   text.line("static __device__ real bias(const Channel& channel) { return channel.bias; }");
+  if (apart_) {
+    text.line(std::string("static constexpr bool kBiasLater = ") + (bias_later() ? "true;" : "false;"));
+    write_exponentials(text);
+  }
   write_places(text);
   write_program(text);
   write_store(text);
   write_end(text);
   text.close("};");
+}
+
+// Whether all that is taken is a sum of exponentials at each position, of which nobody wants the largest, and
+// what that takes and gives.
+void ConvSweepWriter::write_exponentials(Text& text) const {
+  const bool alone = over_channels_ && taken_.size() == 1 && single_ &&
+                     part(taken_[0]->part).statistic == Statistic::kExpSum &&
+                     !cut_.shared[at(taken_[0]->part)];
+  text.line(std::string("static constexpr bool kExponentials = ") + (alone ? "k16Bit != 0;" : "false;"));
+  if (!alone) return;
+  const std::string name = "s" + number_text(taken_[0]->part);
+  text.line("static __device__ real exponent(const Results& results) { return results.r" +
+            number_text(taken_[0]->step) + "; }");
+  text.open("static __device__ Sums exponential_sum(real base, real sum) {");
+  text.line("Sums sums;");
+  text.line("sums." + name + ".first = base;");
+  text.line("sums." + name + ".second = sum;");
+  text.line("return sums;");
+  text.close();
+}
+
+bool ConvSweepWriter::bias_later() const {
+  const Sweep& which = sweep(0);
+  return late_bias_ && totals() && which.bias >= 0 && std::ranges::all_of(which.sinks, [&](const Sink& sink) {
+           const Formula::Step& step = which.steps[at(sink.step)];
+           return sink.kind == SinkKind::kStatistic && part(sink.part).statistic == Statistic::kMoments &&
+                  step.primitive == Primitive::kInput && which.inputs[at(step.input)] < 0;
+         });
 }
 
 std::vector<int> ConvSweepWriter::placed_slots() const {
@@ -375,6 +425,13 @@ void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) {
   text.line("const int first = (int)(run * a.tiles / a.sample_items);");
   text.line("const int end = (int)((run + 1) * a.tiles / a.sample_items);");
   text.line("sweep_item<Sweep0>(a, unit, first, end, shared, stages, unit.values->totals0);");
+  if (bias_later()) {
+    text.line("for (int c = (int)threadIdx.x; c < kChannels; c += kThreads)");
+    for (const Sink* sink : taken_)
+      text.line("  unit.values->totals0[c].s" + number_text(sink->part) +
+                ".first += unit.values->channels0[c].bias;");
+    text.line("__syncthreads();");
+  }
   if (totals()) {
     text.line(
         "if (!join_items(a, run, a.list0 + n * a.sample_items * kChannels, a.arrived + n, "

@@ -49,12 +49,17 @@ class ConvSweepWriter : public UnitWriter {
   std::vector<const Sink*> taken_;
   bool over_channels_ = false;
   bool moves_ = false;          // the sweep has a function that moves places to another channel
+  bool apart_ = false;          // what statistics take of an element is a step of its own
+  bool late_bias_ = false;      // sums of products begin at 0
   std::string crew_ = "Block";  // who works the statistics of a sample out (device/crew.cuh)
   int numbers_ = 0;             // that the statistics of one channel are
   int kept_numbers_ = 0;        // without their count
 
  private:
   void write_kept(Text& text) const;
+  void write_exponentials(Text& text) const;
+  // Whether all that is taken are moments of the convolution itself, whose means take the bias later.
+  bool bias_later() const;
   // Tensors that the sweep reads and writes at each position, and an element of one at channel `c`.
   std::vector<int> placed_slots() const;
   void write_places(Text& text);

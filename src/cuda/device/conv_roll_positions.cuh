@@ -1,0 +1,134 @@
+// What the kernel `conv_roll` does with a warp's sums of products where a sweep reduces over channels and
+// strips have several rounds (device/conv_roll_rounds.cuh): the sweep's program and sinks. Of the four lanes
+// that have a position's channels each ends a position.
+//
+// A sum of exponentials is taken around one number for all positions of a warp, so that nobody looks for the
+// largest before. Where a sum is then not as exact as one around the largest of its own, the positions are
+// taken again, each around that, and the first of these is the number from there on.
+
+// Adds up exp(x - base) over a lane's channels, for each position around a base of its own. `kLargest`: the
+// largest x are looked for, too.
+template <class Sweep, bool kLargest>
+__device__ inline void add_exponentials(const Arguments& a, const typename Sweep::Channel* channels,
+                                        const Sites& sites, const typename Sweep::Places (&places)[kRows],
+                                        const float (&products)[kMTiles][kNTiles][4],
+                                        const branchless::ExpAbove<float> (&above)[kRows],
+                                        float (&sums)[kRows], float (&largest)[kRows]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    sums[i] = 0;
+    largest[i] = -__int_as_float(0x7f800000);
+  }
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) {
+    const int c = within(channel_of(e));
+    const typename Sweep::Channel channel = channels[c];
+    const typename Sweep::Steps steps = Sweep::steps(a, c);
+    const bool there = kChannels % 8 == 0 || channel_of(e) < kChannels;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const typename Sweep::Results results =
+          Sweep::program(channel, places[i], steps, products[i / 2][e / 2][i % 2 * 2 + e % 2]);
+      const float power = above[i].of(Sweep::exponent(results));
+      sums[i] += there ? power : 0.0f;
+      if (kLargest && there) largest[i] = maximum(largest[i], Sweep::exponent(results));
+      if (there && (sites.inside >> i & 1)) Sweep::store(places[i], steps, results);
+    }
+  }
+}
+
+// The program and the sinks of a sweep that takes sums of exponentials over channels and nothing else. `base`
+// is what they are taken around first.
+template <class Sweep>
+__device__ inline void take_exponentials(const Arguments& a, const Unit& unit,
+                                         const typename Sweep::Channel* channels, const Sites& sites,
+                                         float (&products)[kMTiles][kNTiles][4], float& base) {
+  static_assert(kRows == 2, "neighbouring lanes end a position each");
+  const bool second = threadIdx.x % 2 != 0;
+  const bool ends = threadIdx.x % 4 < kRows && (sites.inside >> threadIdx.x % 4 & 1);
+  const Corner at = {second ? sites.at[1].d : sites.at[0].d, second ? sites.at[1].h : sites.at[0].h,
+                     second ? sites.at[1].w : sites.at[0].w};
+  typename Sweep::Places places[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(a, unit, sites.at[i]);
+  // Of the lane's own position, over all its channels.
+  auto whole = [&](const float(&sums)[kRows]) {
+    float sum = second ? sums[1] : sums[0];
+    sum += __shfl_xor_sync(0xffffffffu, second ? sums[0] : sums[1], 1);
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+  };
+  float sums[kRows], largest[kRows];
+  {
+    const branchless::ExpAbove<float> above(base);
+    const branchless::ExpAbove<float> same[kRows] = {above, above};
+    add_exponentials<Sweep, false>(a, channels, sites, places, products, same, sums, largest);
+  }
+  float sum = whole(sums);
+  // What is below 1e-38 was 0, which is then nothing beside the sum.
+  if (__all_sync(0xffffffffu, sum > 1e-28f && sum < 1e37f)) {
+    if (ends) Sweep::end(a, unit, at, Sweep::exponential_sum(base, sum));
+    return;
+  }
+  // Twice, the second time around the largest. A zero that the compiler does not know keeps it from keeping
+  // anything for what is seldom.
+  const float zero = a.items < 0 ? 1.0f : 0.0f;
+#pragma unroll
+  for (int i = 0; i < kNTiles * 4; ++i) products[0][i / 4][i % 4] += zero;
+  largest[0] = largest[1] = 0;
+#pragma unroll 1
+  for (int time = 0; time < 2; ++time) {
+    // Infinities are not subtracted from each other: beside one the sum is infinite, or nothing.
+    auto finite = [](float x) { return fabsf(x) == __int_as_float(0x7f800000) ? 0.0f : x; };
+    const branchless::ExpAbove<float> above[kRows] = {branchless::ExpAbove<float>(finite(largest[0])),
+                                                      branchless::ExpAbove<float>(finite(largest[1]))};
+    add_exponentials<Sweep, true>(a, channels, sites, places, products, above, sums, largest);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) largest[i] = warp::largest(largest[i]);
+  }
+  sum = whole(sums);
+  if (ends) Sweep::end(a, unit, at, Sweep::exponential_sum(second ? largest[1] : largest[0], sum));
+  const float first = __shfl_sync(0xffffffffu, largest[0], 0);
+  base = fabsf(first) < 1e37f ? first : 0.0f;
+}
+
+// The program and the sinks of any other sweep.
+template <class Sweep>
+__device__ inline void take_positions(const Arguments& a, const Unit& unit,
+                                      const typename Sweep::Channel* channels, const Sites& sites,
+                                      const float (&products)[kMTiles][kNTiles][4]) {
+  static_assert(kRows <= 4, "a lane ends one position");
+  typename Sweep::Places places[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(a, unit, sites.at[i]);
+  unsigned int there = kAllElements;
+  if constexpr (kChannels % 8 != 0) {
+    there = 0;
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e)
+      if (channel_of(e) < kChannels) there |= 1u << e;
+  }
+  typename Sweep::Results results[kRows][kColumns];
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) {
+    const int c = within(channel_of(e));
+    const typename Sweep::Channel channel = channels[c];
+    const typename Sweep::Steps steps = Sweep::steps(a, c);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      results[i][e] = Sweep::program(channel, places[i], steps, products[i / 2][e / 2][i % 2 * 2 + e % 2]);
+      if ((there >> e & 1) && (sites.inside >> i & 1)) Sweep::store(places[i], steps, results[i][e]);
+    }
+  }
+  const int own = (int)threadIdx.x % 4;
+  typename Sweep::Sums total;
+  Corner at = sites.at[0];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    typename Sweep::Sums each;
+    each.clear();
+    each.add(results[i], there);
+    each.merge_lanes();
+    if (i == 0 || own == i) total = each, at = sites.at[i];
+  }
+  if (own < kRows && (sites.inside >> own & 1)) Sweep::end(a, unit, at, total);
+}

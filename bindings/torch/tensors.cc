@@ -78,9 +78,14 @@ std::optional<Tensor> in_kept_memory(std::span<const std::int64_t> extents,
   const auto give_back = [](void* memory, void* context) {
     kept_memory().give_back(memory, reinterpret_cast<std::uintptr_t>(context));
   };
-  TORCH_ERROR_CODE_CHECK(kFromBlob(data, static_cast<std::int64_t>(extents.size()), extents.data(),
-                                   strides.data(), 0, dtype, device_type(kCpu), kOfAnyIndex, &handle,
-                                   kStrided, nullptr, 0, give_back, reinterpret_cast<void*>(bytes)));
+  void* context = reinterpret_cast<void*>(bytes);  // NOLINT(*-int-to-ptr): never followed
+  const AOTITorchError failure =
+      kFromBlob(data, static_cast<std::int64_t>(extents.size()), extents.data(), strides.data(), 0, dtype,
+                device_type(kCpu), kOfAnyIndex, &handle, kStrided, nullptr, 0, give_back, context);
+  if (failure != 0) {
+    kept_memory().give_back(data, bytes);
+    return std::nullopt;
+  }
   return Tensor(handle);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <ranges>
 #include <set>
 
 namespace fuseblock::cuda {
@@ -392,10 +393,10 @@ void nest(const Text& statements, std::string& use, Text& text) {
 void write_names(Text& text, const std::vector<Name>& names, const std::string& steps) {
   std::string taken = without_comments(steps);
   std::vector<std::string> kept;
-  for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    if (!has_word(taken, name->name)) continue;
-    taken += name->value + "\n";
-    kept.insert(kept.begin(), name->name + " = " + name->value);
+  for (const Name& name : std::views::reverse(names)) {
+    if (!has_word(taken, name.name)) continue;
+    taken += name.value + "\n";
+    kept.insert(kept.begin(), name.name + " = " + name.value);
   }
   std::string line;
   for (const std::string& each : kept) {

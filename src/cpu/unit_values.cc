@@ -73,36 +73,7 @@ Sweep with_loaded(const Sweep& sweep, std::int32_t loaded, int slot) {
   input.primitive = Primitive::kInput;
   input.input = static_cast<std::int32_t>(sweep.inputs.size());
   result.steps[at(loaded)] = input;
-  std::vector<bool> used(result.steps.size(), false);
-  for (const Sink& sink : result.sinks) used[at(sink.step)] = true;
-  for (std::size_t i = result.steps.size(); i-- > 0;) {
-    if (!used[i]) continue;
-    for (const std::int32_t operand : {result.steps[i].a, result.steps[i].b, result.steps[i].c})
-      if (operand >= 0) used[at(operand)] = true;
-  }
-  std::vector<std::int32_t> places(result.steps.size(), -1);
-  std::vector<std::int32_t> input_places(result.inputs.size(), -1);
-  std::vector<Formula::Step> steps;
-  std::vector<int> inputs;
-  for (std::size_t i = 0; i < result.steps.size(); ++i) {
-    if (!used[i]) continue;
-    Formula::Step step = result.steps[i];
-    for (std::int32_t* operand : {&step.a, &step.b, &step.c})
-      if (*operand >= 0) *operand = places[at(*operand)];
-    if (step.primitive == Primitive::kInput) {
-      std::int32_t& place = input_places[at(step.input)];
-      if (place < 0) {
-        place = static_cast<std::int32_t>(inputs.size());
-        inputs.push_back(result.inputs[at(step.input)]);
-      }
-      step.input = place;
-    }
-    places[i] = static_cast<std::int32_t>(steps.size());
-    steps.push_back(step);
-  }
-  for (Sink& sink : result.sinks) sink.step = places[at(sink.step)];
-  result.steps = std::move(steps);
-  result.inputs = std::move(inputs);
+  prune(result);
   return result;
 }
 

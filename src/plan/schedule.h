@@ -86,6 +86,9 @@ struct Sweep {
   int bias = -1;
 };
 
+// Leaves the steps and the inputs of a sweep that its sinks need.
+void prune(Sweep& sweep);
+
 enum class StepKind : std::uint8_t { kSweep, kFinalise, kPool, kHostCall };
 
 struct ScheduleStep {

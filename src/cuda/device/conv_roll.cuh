@@ -7,7 +7,7 @@
 // what a plane gives to kFilterD depths of the result is one product, so that rows are read once for all of
 // them. The sums of a depth stay where they are while the planes pass, and the weights' columns rotate
 // instead: sums of depth z are block z % kFilterD. The last plane of a depth done, the sweep's program and
-// sinks take its sums (device/conv_roll_take.cuh).
+// sinks take its sums (device/conv_take.cuh).
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
 // cut sums off instead of rounding them: there the products of a plane are summed by themselves, the small

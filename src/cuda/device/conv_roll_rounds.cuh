@@ -5,7 +5,7 @@
 // in kRounds rounds, without a barrier between them: so products of one warpgroup run beside the program of
 // another. Beside each round a piece of the next plane is put into the other stage
 // (device/conv_roll_pieces.cuh). The sweep's program and sinks take the sums of a round
-// (device/conv_roll_take.cuh, device/conv_roll_positions.cuh). Sums begin at 0, and the bias is added behind
+// (device/conv_take.cuh, device/conv_roll_positions.cuh). Sums begin at 0, and the bias is added behind
 // the products; to a mean, where moments of the convolution are all that is taken.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores

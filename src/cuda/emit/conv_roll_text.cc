@@ -47,8 +47,8 @@ class ConvRollWriter : ConvSweepWriter {
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
             "\n" + device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
             device_file("conv_roll_weights.cuh") + "\n" + values.str();
-    for (const char* file :
-         {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh", "conv_roll_take.cuh", "conv_join.cuh"})
+    for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh",
+                             "conv_roll_channels.cuh", "conv_take.cuh", "conv_join.cuh"})
       text += "\n" + device_file(file);
     if (constants_.rounds > 1) text += "\n" + device_file("conv_roll_positions.cuh");
     text += "\n" + device_file(constants_.rounds > 1 ? "conv_roll_rounds.cuh" : "conv_roll.cuh");

@@ -35,9 +35,9 @@ class ConvWriter : ConvSweepWriter {
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str();
     for (const char* file : {"conv_tile.cuh", "conv_mma.cuh"}) text += "\n" + device_file(file);
     text += "\n" + values.str() + "\n" + device_file("conv_sums.cuh") + "\n" +
-            device_file("conv_program.cuh") + "\n" + device_file("conv_take.cuh") + "\n" +
-            device_file("conv_join.cuh") + "\n" + device_file("conv.cuh") + "\n" + programs.str() + "\n" +
-            device_file("conv.cu");
+            device_file("conv_program.cuh") + "\n" + device_file("conv_channels.cuh") + "\n" +
+            device_file("conv_take.cuh") + "\n" + device_file("conv_join.cuh") + "\n" +
+            device_file("conv.cuh") + "\n" + programs.str() + "\n" + device_file("conv.cu");
     ConvText result;
     result.kernel = finish("conv", std::move(text));
     result.shared_bytes = shared_bytes_;

@@ -28,7 +28,7 @@ Backward, 1 kernel, rows: 128 blocks of 512 threads, 231 kB of shared memory eac
       d_x = saved.group_norm.rstd * (d_group_norm * group_norm.weight - mean - group_norm_hat * mean2)
       -> output d_x
 The kernels take any extents along n, h, w with h * w % 512 == 0 and 4 * h * w <= multiprocessors * 57344 and
-h * w % 256 == 0 and 4 * h * w < 1000000000.
+4 * h * w < 1000000000.
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over
 what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the
@@ -1378,7 +1378,6 @@ def takes(x, group_norm_weight, group_norm_bias):
         and x.numel() > 0
         and h * w % 512 == 0
         and 4 * h * w <= gpu.multi_processor_count * 57344
-        and h * w % 256 == 0
         and 4 * h * w < 1000000000
     )
 

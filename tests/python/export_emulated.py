@@ -136,19 +136,34 @@ class _Torch:
     cuda = types.SimpleNamespace(
         device=lambda _: contextlib.nullcontext(),
         current_stream=lambda: types.SimpleNamespace(cuda_stream=None),
-        get_device_properties=lambda _: types.SimpleNamespace(multi_processor_count=MULTIPROCESSORS),
+        get_device_properties=lambda _: types.SimpleNamespace(
+            major=9, shared_memory_per_multiprocessor=233472, multi_processor_count=MULTIPROCESSORS
+        ),
     )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
 
+class _OnGpu:
+    """A tensor that says it is on a GPU."""
+
+    is_cuda = True
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tensor, name)
+
+
 def on_emulator(exported: Any) -> list[str]:
     """Makes a file's kernels run on the emulator, for tensors of the CPU. What runs goes to the list."""
     emulated = Emulated(exported)
+    takes = exported.takes
     exported.library = lambda: emulated
     exported.torch = _Torch()
-    exported.takes = lambda *_: True
+    exported.takes = lambda *tensors: takes(*map(_OnGpu, tensors))
     return emulated.launched
 
 
@@ -175,8 +190,9 @@ def compare(problem: str) -> list[str]:
     shrink = {"conv3d_gn_mean": 2, "conv3d_hardswish_gn_mean": 3, "conv2d_gn_tanh_hardswish_residual_lse": 2}
     shrink["conv_transpose3d_relu_gn"] = -2
     # Kernels for whole chunks take no others.
-    whole = "h * w % 256 == 0" in (EXAMPLES / f"{problem}.py").read_text()
-    chosen = ((6, 16, 16), (5, 32, 24)) if whole else ((6, 8, 10), (5, 7, 8))
+    whole = re.search(r"h \* w % (\d{3,}) == 0", (EXAMPLES / f"{problem}.py").read_text())
+    chunk = int(whole[1]) if whole else 0
+    chosen = ((6, 16, chunk // 16), (5, 32, chunk * 3 // 32)) if whole else ((6, 8, 10), (5, 7, 8))
     for batch, block_extents in zip((1, 3), chosen, strict=True):
         extents = [extent + shrink.get(problem, 0) for extent in block_extents]
         torch.manual_seed(batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -229,6 +230,7 @@ def _ranges(conditions: Iterable[str]) -> list[str]:
     """Conditions on the same expression as one: `16 <= d * h * w < 1000000000`."""
     least: dict[str, int] = {}
     end: dict[str, int] = {}
+    divisors: dict[str, int] = {}
     others = []
     for text in conditions:
         if match := re.fullmatch(r"(.*) >= (\d+)|(\d+) <= (.*)", text):
@@ -236,13 +238,16 @@ def _ranges(conditions: Iterable[str]) -> list[str]:
             least[name] = max(least.get(name, 0), int(number))
         elif match := re.fullmatch(r"(.*) < (\d+)", text):
             end[match[1]] = min(end.get(match[1], int(match[2])), int(match[2]))
+        elif match := re.fullmatch(r"(.*) % (\d+) == 0", text):
+            divisors[match[1]] = math.lcm(divisors.get(match[1], 1), int(match[2]))
         else:
             others.append(text)
+    multiples = [f"{name} % {divisor} == 0" for name, divisor in divisors.items()]
     ranges = []
     for name in dict.fromkeys([*least, *end]):
         low = f"{least[name]} <= " if name in least else ""
         ranges.append(f"{low}{name} < {end[name]}" if name in end else f"{name} >= {least[name]}")
-    return [*others, *ranges]
+    return [*multiples, *others, *ranges]
 
 
 def _shape(extents: Sequence[int | Term]) -> str:

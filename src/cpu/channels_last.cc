@@ -3,12 +3,15 @@
 #include <algorithm>
 
 #include "cpu/prologue_runner.h"
+#include "cpu/turned.h"
 
 namespace fuseblock::cpu {
 namespace {
 
 // More channels do not fit L1 together.
 constexpr std::int64_t kMostChannels = 4096;
+// Nor do they where samples are the positions, but the other kind of sweep would take each element by itself.
+constexpr std::int64_t kMostTurnedChannels = 65536;
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
@@ -62,8 +65,9 @@ class Finder {
   bool fits(const Sweep& sweep) const {
     const Extents& domain = sweep.domain;
     if (sweep.source >= 0 || !sweep.staged.empty()) return false;
-    if (domain[0] == 0 || domain[1] < 2 || domain[1] > kMostChannels || domain[2] * domain[3] * domain[4] < 2)
-      return false;
+    if (!has_positions(sweep)) return fits_turned(sweep);
+    const std::int64_t positions = domain[2] * domain[3] * domain[4];
+    if (domain[0] == 0 || positions == 0 || domain[1] < 2 || domain[1] > kMostChannels) return false;
     for (const Sink& sink : sweep.sinks) {
       if (sink.kind == SinkKind::kContract) return false;
       if (sink.kind != SinkKind::kStatistic) continue;
@@ -82,6 +86,14 @@ class Finder {
     for (const Sink& sink : sweep.sinks)
       if (sink.kind == SinkKind::kStore && !is_ours(sink.slots[0])) return false;
     return any;
+  }
+
+  // Any layout: without positions there is one order.
+  static bool fits_turned(const Sweep& sweep) {
+    const Extents& domain = sweep.domain;
+    return domain[0] > 1 && domain[1] > 1 && domain[1] <= kMostTurnedChannels &&
+           std::none_of(sweep.sinks.begin(), sweep.sinks.end(),
+                        [](const Sink& sink) { return sink.kind == SinkKind::kContract; });
   }
 
   bool is_channels_last(int i) const {

@@ -43,7 +43,8 @@ bool looks_for_values(const Schedule& schedule, const Sweep& sweep) {
 }  // namespace
 
 template <class T>
-ChannelsLastRunner<T>::ChannelsLastRunner(const Schedule& schedule, const Sweep& sweep, Layout& layout)
+ChannelsLastRunner<T>::ChannelsLastRunner(const Schedule& schedule, const Sweep& sweep, bool is_turned,
+                                          Layout& layout)
     : schedule_(&schedule),
       sweep_(&sweep),
       batch_(sweep.domain[0]),
@@ -62,6 +63,7 @@ ChannelsLastRunner<T>::ChannelsLastRunner(const Schedule& schedule, const Sweep&
     if (sink.kind == SinkKind::kStatistic) {
       plan.statistic = schedule.graph[sink.part].statistic;
       plan.across = schedule.graph[sink.part].axes == AxisSet{Axis::kC};
+      plan.single = is_turned && !plan.across;
     }
     sinks_.push_back(plan);
   }
@@ -102,9 +104,8 @@ void ChannelsLastRunner<T>::cut_domain() {
   chunk_ = std::max(elements / columns_, std::int64_t{1}) * repeats;
   block_ = std::max(kBlockPositions / chunk_, std::int64_t{1}) * chunk_;
   pitch_ = at(chunk_pitch(chunk_ * channels_));
-  splits_ =
-      std::clamp<std::int64_t>((kTasks + batch_ - 1) / batch_, 1,
-                               std::max(extents_.count() * channels_ / kShortestSplit, std::int64_t{1}));
+  const std::int64_t longest = std::min(extents_.count() * channels_ / kShortestSplit, extents_.count());
+  splits_ = std::clamp<std::int64_t>((kTasks + batch_ - 1) / batch_, 1, std::max(longest, std::int64_t{1}));
 }
 
 template <class T>
@@ -121,7 +122,7 @@ void ChannelsLastRunner<T>::reserve(Layout& layout) {
   program_offset_ = reserve_elements(rest_.scratch_elements());
   if (epilogue_) epilogue_offset_ = reserve_elements(epilogue_->scratch_elements());
   for (SinkPlan& plan : sinks_) {
-    if (!is_statistic(plan)) continue;
+    if (!is_statistic(plan) || plan.single) continue;
     plan.rows_offset = reserve_elements(2 * at(plan.across ? block_ : columns_));
     if (plan.across) continue;
     plan.shift_offset = reserve_elements(at(columns_));
@@ -308,7 +309,7 @@ template <class T>
 void ChannelsLastRunner<T>::join(const Workers& workers, const std::vector<SlotView>& views,
                                  std::byte* workspace) const {
   for (const SinkPlan& plan : sinks_) {
-    if (!is_statistic(plan) || plan.across) continue;
+    if (!is_of_columns(plan)) continue;
     const State* partial = elements_at<State>(workspace + plan.partial_offset);
     const std::int64_t states = batch_ * channels_;
     const std::int64_t parts = std::min(kTasks, std::max(states * splits_ / kStatesOfTask, std::int64_t{1}));

@@ -30,7 +30,8 @@ template <class T>
 class ChannelsLastRunner {
  public:
   // Reserves what the sweep needs in the workspace beside its slots.
-  ChannelsLastRunner(const Schedule& schedule, const Sweep& sweep, Layout& layout);
+  // `is_turned`: the schedule and the views of `run` are (turned.h).
+  ChannelsLastRunner(const Schedule& schedule, const Sweep& sweep, bool is_turned, Layout& layout);
 
   // Bytes of scratch that each worker needs.
   std::size_t scratch_bytes() const { return scratch_bytes_; }
@@ -45,6 +46,7 @@ class ChannelsLastRunner {
     const Sink* sink = nullptr;
     Statistic statistic{};
     bool across = false;             // a statistic over channels; else for each channel
+    bool single = false;             // a statistic of one element: of each channel and position
     bool in_place = false;           // kStore: results may be made where they are stored
     std::size_t taker = 0;           // the first sink that takes the same step
     std::size_t partial_offset = 0;  // workspace, for each channel: states
@@ -81,6 +83,7 @@ class ChannelsLastRunner {
   const T* taken(std::size_t sink, std::int64_t count, const Context& context) const;
   void begin_statistics(Context& context) const;
   void take(const SinkPlan& plan, const T* x, Range chunk, Range block, Context& context) const;
+  void take_single(const SinkPlan& plan, const T* x, Range chunk, const Context& context) const;
   void take_columns(const SinkPlan& plan, const T* x, std::int64_t count, const Context& context) const;
   void take_wide(const SinkPlan& plan, const T* x, std::int64_t count, const Context& context) const;
   void flush(Context& context) const;
@@ -98,6 +101,10 @@ class ChannelsLastRunner {
     return elements_at<double>(context.scratch + plan.totals_offset);
   }
   bool is_statistic(const SinkPlan& plan) const { return plan.sink->kind == SinkKind::kStatistic; }
+  // Of each channel over positions: in columns, totals and states.
+  bool is_of_columns(const SinkPlan& plan) const {
+    return is_statistic(plan) && !plan.across && !plan.single;
+  }
 
   const Schedule* schedule_;
   const Sweep* sweep_;

@@ -9,6 +9,7 @@
 
 #include "cpu/channels_last_runner.h"
 #include "cpu/row_state.h"
+#include "cpu/rows.h"
 #include "cpu/vector/columns.h"
 
 namespace fuseblock::cpu {
@@ -23,7 +24,7 @@ void ChannelsLastRunner<T>::begin_statistics(Context& context) const {
   context.samples = 0;
   context.pending = 0;
   for (const SinkPlan& plan : sinks_) {
-    if (!is_statistic(plan) || plan.across) continue;
+    if (!is_of_columns(plan)) continue;
     T* columns = elements(context, plan.rows_offset);
     std::fill_n(columns, columns_, static_cast<T>(empty_state(plan.statistic).first));
     std::fill_n(columns + columns_, columns_, T{0});
@@ -34,6 +35,7 @@ void ChannelsLastRunner<T>::begin_statistics(Context& context) const {
 template <class T>
 void ChannelsLastRunner<T>::take(const SinkPlan& plan, const T* x, Range chunk, Range block,
                                  Context& context) const {
+  if (plan.single) return take_single(plan, x, chunk, context);
   if (!plan.across) {
     if (context.wide && plan.statistic == Statistic::kMoments)
       take_wide(plan, x, chunk.size(), context);
@@ -49,6 +51,18 @@ void ChannelsLastRunner<T>::take(const SinkPlan& plan, const T* x, Range chunk, 
     first[p] = static_cast<T>(state.first);
     first[block_ + p] = static_cast<T>(state.second);
   }
+}
+
+// An element is its own mean, sum or extreme; the other component is the same for all.
+template <class T>
+void ChannelsLastRunner<T>::take_single(const SinkPlan& plan, const T* x, Range chunk,
+                                        const Context& context) const {
+  const auto view_of = [&](std::size_t i) { return (*context.views)[at(plan.sink->slots[i])]; };
+  store_points(view_of(0), extents_, channels_, context.n, chunk.begin, chunk.size(), x);
+  if (plan.sink->slots.size() == 1) return;
+  T* buffer = elements(context, buffers_offset_) + context.inputs.size() * pitch_;
+  std::fill_n(buffer, chunk.size() * channels_, static_cast<T>(element_state(plan.statistic, 0).second));
+  store_points(view_of(1), extents_, channels_, context.n, chunk.begin, chunk.size(), buffer);
 }
 
 template <class T>
@@ -99,7 +113,7 @@ void ChannelsLastRunner<T>::take_wide(const SinkPlan& plan, const T* x, std::int
 template <class T>
 void ChannelsLastRunner<T>::flush(Context& context) const {
   for (const SinkPlan& plan : sinks_) {
-    if (!is_statistic(plan) || plan.across || context.pending == 0) continue;
+    if (!is_of_columns(plan) || context.pending == 0) continue;
     if (plan.statistic == Statistic::kMoments && !context.wide) flush_moments(plan, context);
     if (plan.statistic != Statistic::kSum) continue;
     T* columns = elements(context, plan.rows_offset);
@@ -146,7 +160,7 @@ bool ChannelsLastRunner<T>::end_statistics(Context& context) const {
   const auto count = static_cast<double>(context.samples);
   bool finite = true;
   for (const SinkPlan& plan : sinks_) {
-    if (!is_statistic(plan) || plan.across) continue;
+    if (!is_of_columns(plan)) continue;
     const T* columns = elements(context, plan.rows_offset);
     double* total = totals(context, plan);
     State* states = elements_at<State>(context.workspace + plan.partial_offset) +
@@ -206,6 +220,7 @@ const T* ChannelsLastRunner<T>::own_component(int slot, const Context& context) 
 #define FUSEBLOCK_INSTANTIATE(T)                                                                             \
   template void ChannelsLastRunner<T>::begin_statistics(Context&) const;                                     \
   template void ChannelsLastRunner<T>::take(const SinkPlan&, const T*, Range, Range, Context&) const;        \
+  template void ChannelsLastRunner<T>::take_single(const SinkPlan&, const T*, Range, const Context&) const;  \
   template void ChannelsLastRunner<T>::take_columns(const SinkPlan&, const T*, std::int64_t, const Context&) \
       const;                                                                                                 \
   template void ChannelsLastRunner<T>::take_wide(const SinkPlan&, const T*, std::int64_t, const Context&)    \

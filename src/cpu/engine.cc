@@ -11,6 +11,7 @@
 #include "cpu/parallel.h"
 #include "cpu/pool.h"
 #include "cpu/sweep_runner.h"
+#include "cpu/turned.h"
 #include "cpu/unit_values.h"
 #include "plan/borrow.h"
 #include "plan/keep.h"
@@ -31,11 +32,15 @@ class CpuExecutable : public Executable {
   CpuExecutable(Schedule schedule, const PlanOptions& options)
       : schedule_(std::move(schedule)),
         running_(schedule_),
+        turned_(schedule_),
         finalise_(schedule_),
         own_workers_(options.workers),
         workers_(options.workers ? *options.workers : workers(options.threads)) {
     borrow_outputs(schedule_, kStoredType<T>);
     schedule_.kept = find_kept(schedule_, sizeof(T));
+    std::erase_if(schedule_.kept, [&](const Kept& kept) {
+      return !has_positions(schedule_.steps[static_cast<std::size_t>(kept.first)].sweep);
+    });
     const ChannelsLastChoice channels_last = find_channels_last(schedule_);
     for (std::size_t i = 0; i < schedule_.slots.size(); ++i)
       if (channels_last.slots[i]) schedule_.slots[i].layout = fuseblock::Layout::kChannelsLast;
@@ -44,6 +49,7 @@ class CpuExecutable : public Executable {
     schedule_.kept = running_.kept;
     Layout layout;
     offsets_ = place_slots(running_, kStoredType<T>, layout);
+    turned_ = turned(running_);
     const std::size_t steps = schedule_.steps.size();
     runners_.resize(steps);
     together_.resize(steps);
@@ -54,8 +60,10 @@ class CpuExecutable : public Executable {
         host_calls_[i] = std::make_unique<HostCall>(running_, step, options.host, kStoredType<T>, layout);
       if (step.kind != StepKind::kSweep) continue;
       if (channels_last.steps[i]) {
+        const bool is_turned = !has_positions(step.sweep);
+        const Schedule& seen = is_turned ? turned_ : running_;
         channels_last_runners_.push_back(
-            std::make_unique<ChannelsLastRunner<T>>(running_, step.sweep, layout));
+            std::make_unique<ChannelsLastRunner<T>>(seen, seen.steps[i].sweep, is_turned, layout));
         together_[static_cast<std::size_t>(channels_last.together[i])].push_back(
             channels_last_runners_.back().get());
       } else {
@@ -87,7 +95,7 @@ class CpuExecutable : public Executable {
       }
       switch (step.kind) {
         case StepKind::kSweep: run_sweep(i, views, workspace.data()); break;
-        case StepKind::kFinalise: finalise_.run(step, views); break;
+        case StepKind::kFinalise: finalise_.run(step, workers_, views); break;
         case StepKind::kPool: run_pool(schedule_, step, workers_, views); break;
         case StepKind::kHostCall: host_calls_[i]->run(workers_, views, workspace.data()); break;
       }
@@ -103,7 +111,9 @@ class CpuExecutable : public Executable {
     if (runners_[step])
       runners_[step]->run(workers_, views, workspace, scratch, scratch_stride_);
     else if (!together_[step].empty())
-      ChannelsLastRunner<T>::run(together_[step], workers_, views, workspace, scratch, scratch_stride_);
+      ChannelsLastRunner<T>::run(together_[step], workers_,
+                                 has_positions(running_.steps[step].sweep) ? views : turned(views), workspace,
+                                 scratch, scratch_stride_);
   }
 
   // All steps of one unit after the other, then what needs all units.
@@ -135,7 +145,7 @@ class CpuExecutable : public Executable {
     });
     for (int i = kept.first; i <= kept.last; ++i) {
       const ScheduleStep& step = schedule_.steps[static_cast<std::size_t>(i)];
-      if (step.kind == StepKind::kFinalise) finalise_.run(step, views, kept.local);
+      if (step.kind == StepKind::kFinalise) finalise_.run(step, workers_, views, kept.local);
     }
   }
 
@@ -162,6 +172,7 @@ class CpuExecutable : public Executable {
 
   Schedule schedule_;
   Schedule running_;  // with what only the sweeps of a unit share
+  Schedule turned_;   // the same for sweeps without positions
   std::vector<UnitValue> unit_values_;
   std::vector<std::size_t> unit_offsets_;
   FinaliseRunner finalise_;

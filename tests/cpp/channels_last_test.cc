@@ -51,10 +51,14 @@ TEST(ChannelsLast, SweepsThatAreFound) {
   EXPECT_EQ(count(typed("layer_norm(c)", "f32[2,8,5,7]:cl")), (Counts{2, 2, 1}));
   EXPECT_EQ(count(typed("layer_norm(c)", "f32[2,8,5,7]:cl").backward()), (Counts{3, 3, 2}));
   EXPECT_EQ(count(typed("softmax(c)", "f32[2,8,5,7]:cl")), (Counts{2, 2, 1}));
-  // Contiguous, one channel, one position, a convolution, two layouts, exponentials over positions.
+  // Without positions the samples are the positions, whatever the layout.
+  EXPECT_EQ(count(typed("layer_norm(c)", "f32[5,8]")), (Counts{2, 2, 1}));
+  EXPECT_EQ(count(typed("group_norm(2) | silu", "f32[5,8]").backward()), (Counts{3, 3, 0}));
+  EXPECT_EQ(count(typed("relu", "f32[2,8,1,1]")), (Counts{1, 1, 0}));
+  // Contiguous, one channel, one element of a channel, a convolution, two layouts, exponentials over positions.
   EXPECT_EQ(count(typed("group_norm(2) | silu", "f32[2,8,5,7]")).channels_last, 0);
   EXPECT_EQ(count(typed("relu", "f32[2,1,5,7]:cl")).channels_last, 0);
-  EXPECT_EQ(count(typed("relu", "f32[2,8,1,1]:cl")).channels_last, 0);
+  EXPECT_EQ(count(typed("relu", "f32[1,8,1,1]:cl")).channels_last, 0);
   EXPECT_EQ(count(typed("conv2d(4, k=1)", "f32[2,8,5,7]:cl")).channels_last, 0);
   EXPECT_EQ(count(typed("mul(gate)", "f32[2,8,5,7]:cl", {{"gate", TensorType::parse("f32[2,8,5,7]")}}))
                 .channels_last,
@@ -155,6 +159,19 @@ const Shape kShapes[] = {
     {"min(c,h,w)", "[2,70,31,17]"},
     {"l2_normalize(c)", "[2,33,17,19]"},
     {"y = softmax(x, c); z = layer_norm(y, c); m = mean(z, h,w); p = z * x; return p, m", "[2,20,23,29]"},
+    // Without positions: samples and channels beyond a chunk, a block, a task of a finalise step.
+    {"group_norm(5) | silu", "[40,20,1,1]"},
+    {"group_norm(3) | gelu", "[150,333,1,1]"},
+    {"batch_norm | relu", "[701,33,1,1]"},
+    {"layer_norm(c) | gelu", "[67,200,1,1]"},
+    {"layer_norm(c)", "[2,9000,1,1]"},
+    {"rms_norm(c)", "[700,3,1,1]"},
+    {"softmax(c)", "[3,5000,1,1]"},
+    {"logsumexp(c, keepdim)", "[300,13,1,1]"},
+    {"logsumexp(h,w)", "[33,21,1,1]"},
+    {"max(c)", "[33,21,1,1]"},
+    {"max(h,w)", "[33,21,1,1]"},
+    {"y = softmax(x, c); z = layer_norm(y, c); m = mean(z, h,w); p = z * x; return p, m", "[29,20,1,1]"},
 };
 
 TEST(ChannelsLast, AgreesWithTheReference) {

@@ -54,20 +54,21 @@ class CpuExecutable : public Executable {
     runners_.resize(steps);
     together_.resize(steps);
     host_calls_.resize(steps);
+    turns_.resize(steps);
     for (std::size_t i = 0; i < steps; ++i) {
       const ScheduleStep& step = running_.steps[i];
       if (step.kind == StepKind::kHostCall)
         host_calls_[i] = std::make_unique<HostCall>(running_, step, options.host, kStoredType<T>, layout);
       if (step.kind != StepKind::kSweep) continue;
+      turns_[i] = can_turn(running_, step.sweep);
+      const Schedule& seen = turns_[i] ? turned_ : running_;
       if (channels_last.steps[i]) {
-        const bool is_turned = !has_positions(step.sweep);
-        const Schedule& seen = is_turned ? turned_ : running_;
         channels_last_runners_.push_back(
-            std::make_unique<ChannelsLastRunner<T>>(seen, seen.steps[i].sweep, is_turned, layout));
+            std::make_unique<ChannelsLastRunner<T>>(seen, seen.steps[i].sweep, turns_[i], layout));
         together_[static_cast<std::size_t>(channels_last.together[i])].push_back(
             channels_last_runners_.back().get());
       } else {
-        runners_[i] = std::make_unique<SweepRunner<T>>(running_, step.sweep, layout);
+        runners_[i] = std::make_unique<SweepRunner<T>>(seen, seen.steps[i].sweep, turns_[i], layout);
         scratch_stride_ = std::max(scratch_stride_, runners_[i]->scratch_bytes());
       }
     }
@@ -94,7 +95,7 @@ class CpuExecutable : public Executable {
         continue;
       }
       switch (step.kind) {
-        case StepKind::kSweep: run_sweep(i, views, workspace.data()); break;
+        case StepKind::kSweep: run_sweep(i, turns_[i] ? turned(views) : views, workspace.data()); break;
         case StepKind::kFinalise: finalise_.run(step, workers_, views); break;
         case StepKind::kPool: run_pool(schedule_, step, workers_, views); break;
         case StepKind::kHostCall: host_calls_[i]->run(workers_, views, workspace.data()); break;
@@ -111,9 +112,7 @@ class CpuExecutable : public Executable {
     if (runners_[step])
       runners_[step]->run(workers_, views, workspace, scratch, scratch_stride_);
     else if (!together_[step].empty())
-      ChannelsLastRunner<T>::run(together_[step], workers_,
-                                 has_positions(running_.steps[step].sweep) ? views : turned(views), workspace,
-                                 scratch, scratch_stride_);
+      ChannelsLastRunner<T>::run(together_[step], workers_, views, workspace, scratch, scratch_stride_);
   }
 
   // All steps of one unit after the other, then what needs all units.
@@ -183,6 +182,7 @@ class CpuExecutable : public Executable {
   std::vector<std::vector<const ChannelsLastRunner<T>*>>
       together_;  // by the first step of each, as the next two
   std::vector<std::unique_ptr<SweepRunner<T>>> runners_;
+  std::vector<bool> turns_;  // by step: a sweep that runs turned
   std::vector<std::unique_ptr<HostCall>> host_calls_;
   std::size_t scratch_offset_ = 0;
   std::size_t scratch_stride_ = 0;

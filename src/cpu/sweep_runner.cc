@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cpu/program_split.h"
+#include "cpu/turned.h"
 #include "cpu/vector/convert.h"
 #include "cpu/vector/reduce.h"
 #include "plan/borrow.h"
@@ -42,9 +43,10 @@ bool looks_for_inputs(std::span<const Formula::Step> steps) {
 }  // namespace
 
 template <class T>
-SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout& layout)
+SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, bool is_turned, Layout& layout)
     : schedule_(&schedule),
       sweep_(&sweep),
+      is_turned_(is_turned),
       batch_(sweep.domain[0]),
       channels_(sweep.domain[1]),
       extents_{sweep.domain[2], sweep.domain[3], sweep.domain[4]} {
@@ -62,14 +64,13 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
       if (part.statistic == Statistic::kMax || part.statistic == Statistic::kMin)
         extrema.push_back(sink.step);
       const bool over_channels = part.axes == AxisSet{Axis::kC};
-      const bool over_nothing = part.axes.empty() && extents_.count() != 1;
+      const bool over_nothing = is_turned || (part.axes.empty() && extents_.count() != 1);
       plan.manner = over_channels ? Manner::kAcrossChannels
                                   : (over_nothing ? Manner::kPerElement : Manner::kPerChannel);
       across_ = across_ || over_channels;
     } else if (sink.kind == SinkKind::kContract) {
       contracts_ = true;
-      plan.contraction =
-          std::make_unique<ConvContraction<T>>(conv_geometry(schedule.block, schedule.graph[sink.part].node));
+      plan.contraction = std::make_unique<ConvContraction<T>>(geometry_of(sink.part));
     }
     sinks_.push_back(std::move(plan));
   }
@@ -78,16 +79,22 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout
   for (const Prologue& prologue : sweep.staged) prologues_.emplace_back(schedule, prologue);
   if (sweep.source >= 0) {
     const int node = schedule.graph[sweep.source].node;
-    const ConvGeometry geometry = conv_geometry(schedule.block, node);
+    const ConvGeometry geometry = geometry_of(sweep.source);
     const ConvDirection direction = direction_of(schedule.block.block().nodes()[at(node)]);
     conv_.emplace(geometry, direction);
     for (SinkPlan& plan : sinks_)
       if (plan.contraction)
         plan.shares_staged = plan.sink->operand == 0 && direction == ConvDirection::kForward &&
-                             conv_geometry(schedule.block, schedule.graph[plan.sink->part].node) == geometry;
+                             geometry_of(plan.sink->part) == geometry;
   }
   cut_domain();
   reserve(layout);
+}
+
+template <class T>
+ConvGeometry SweepRunner<T>::geometry_of(int part) const {
+  const ConvGeometry geometry = conv_geometry(schedule_->block, schedule_->graph[part].node);
+  return is_turned_ ? turned(geometry) : geometry;
 }
 
 // What all channels of a position share is worked out once for all of them, where it is more than a load.
@@ -319,14 +326,19 @@ void SweepRunner<T>::run_unit(std::int64_t n, Range channels, const std::vector<
 // The weight of the source, dense in type T and then packed; and its bias.
 template <class T>
 void SweepRunner<T>::pack(const std::vector<SlotView>& views, std::byte* workspace) const {
-  const Extents extents = slot_extents(*schedule_, sweep_->weight);
+  Extents extents = slot_extents(*schedule_, sweep_->weight);
+  SlotView weight = views[at(sweep_->weight)];
+  if (is_turned_) {
+    std::swap(extents[0], extents[3]);
+    weight = turned(weight);
+  }
   const PositionExtents filter = {extents[2], extents[3], extents[4]};
   const std::int64_t taps = filter.count();
   T* dense = elements_at<T>(workspace + dense_offset_);
   for (std::int64_t n = 0; n < extents[0]; ++n)
     for (std::int64_t c = 0; c < extents[1]; ++c) {
       T* place = dense + (n * extents[1] + c) * taps;
-      const T* row = load_positions(views[at(sweep_->weight)], filter, n, c, 0, taps, place);
+      const T* row = load_positions(weight, filter, n, c, 0, taps, place);
       if (row != place) std::copy_n(row, taps, place);
     }
   conv_->pack_weights(dense, elements_at<T>(workspace + packed_offset_));

@@ -27,7 +27,8 @@ template <class T>
 class SweepRunner {
  public:
   // Reserves what the sweep needs in the workspace beside its slots.
-  SweepRunner(const Schedule& schedule, const Sweep& sweep, Layout& layout);
+  // `is_turned`: the schedule and the views of `run` are (turned.h).
+  SweepRunner(const Schedule& schedule, const Sweep& sweep, bool is_turned, Layout& layout);
 
   // Bytes of scratch that each worker needs.
   std::size_t scratch_bytes() const { return scratch_bytes_; }
@@ -72,6 +73,7 @@ class SweepRunner {
     bool joins = true;  // statistics of a part of the positions go to where `join` finds them
   };
 
+  ConvGeometry geometry_of(int part) const;
   void make_programs(const std::vector<int>& wanted, const std::vector<int>& extrema);
   std::int64_t longest_chunk() const;
   void cut_domain();
@@ -124,6 +126,7 @@ class SweepRunner {
 
   const Schedule* schedule_;
   const Sweep* sweep_;
+  bool is_turned_;
   std::int64_t batch_ = 1;
   std::int64_t channels_ = 1;
   PositionExtents extents_;

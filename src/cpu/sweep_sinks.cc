@@ -22,16 +22,11 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
     return;
   }
   if (plan.manner == Manner::kPerElement) {
-    for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
-      const SlotView& view = (*context.views)[at(plan.sink->slots[i])];
-      double* slot = elements_at<double>(view.data);
-      for (std::size_t e = 0; e < count; ++e) {
-        const State state =
-            element_state(plan.statistic, static_cast<double>(value.data[value.uniform ? 0 : e]));
-        slot[(task.n * channels_ + c) * extents_.count() + positions.begin + static_cast<std::int64_t>(e)] =
-            i == 0 ? state.first : state.second;
-      }
-    }
+    const auto second = static_cast<T>(element_state(plan.statistic, 0).second);
+    const TileOperand<T> components[] = {value, {&second, true}};
+    for (std::size_t i = 0; i < plan.sink->slots.size(); ++i)
+      store_positions((*context.views)[at(plan.sink->slots[i])], extents_, task.n, c, positions.begin,
+                      positions.size(), components[i]);
     return;
   }
   T* first = elements(context, plan.scratch_offset);

@@ -1,21 +1,27 @@
-// Sweeps without positions, such as a norm of [samples, channels]: run with the samples as their positions.
+// Sweeps without positions, such as a norm of [samples, channels] or linear: run with the samples as their positions.
 //
-// One element a channel and sample leaves nothing to a loop over positions. With the axes n and w exchanged the same memory is
-// one sample of many positions that lies channels_last, and ChannelsLastRunner walks it in its order.
+// One element a channel and sample leaves nothing to a loop over positions. With the axes n and h exchanged the same memory is
+// one sample of many positions that lies channels_last. What loads walks it in its order (ChannelsLastRunner); what convolves
+// has a tile of many positions for each time the weights are read.
 #pragma once
 
 #include <vector>
 
+#include "block/geometry.h"
 #include "cpu/memory.h"
 #include "plan/schedule.h"
 
 namespace fuseblock::cpu {
 
 bool has_positions(const Sweep& sweep);
+// Whether a sweep can run turned: it has several samples and no positions, nor has what it convolves or contracts.
+bool can_turn(const Schedule& schedule, const Sweep& sweep);
 
-// The schedule with n and w exchanged in the extents of its slots and in the domains of its sweeps.
+// The schedule with n and h exchanged in the extents of its slots and parts and in the domains of its sweeps. Not meant for
+// weights, whose first axis is not n.
 Schedule turned(const Schedule& schedule);
-// The same of views.
 std::vector<SlotView> turned(std::vector<SlotView> views);
+SlotView turned(SlotView view);
+ConvGeometry turned(ConvGeometry geometry);
 
 }  // namespace fuseblock::cpu

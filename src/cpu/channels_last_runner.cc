@@ -63,7 +63,7 @@ ChannelsLastRunner<T>::ChannelsLastRunner(const Schedule& schedule, const Sweep&
     if (sink.kind == SinkKind::kStatistic) {
       plan.statistic = schedule.graph[sink.part].statistic;
       plan.across = schedule.graph[sink.part].axes == AxisSet{Axis::kC};
-      plan.single = is_turned && !plan.across;
+      plan.single = is_turned && !plan.across && slot_varies(schedule, sink.slots[0]);
     }
     sinks_.push_back(plan);
   }

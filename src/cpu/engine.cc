@@ -41,6 +41,7 @@ class CpuExecutable : public Executable {
     std::erase_if(schedule_.kept, [&](const Kept& kept) {
       return !has_positions(schedule_.steps[static_cast<std::size_t>(kept.first)].sweep);
     });
+    reduce_samples(schedule_);
     const ChannelsLastChoice channels_last = find_channels_last(schedule_);
     for (std::size_t i = 0; i < schedule_.slots.size(); ++i)
       if (channels_last.slots[i]) schedule_.slots[i].layout = fuseblock::Layout::kChannelsLast;

@@ -64,7 +64,8 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, bool i
       if (part.statistic == Statistic::kMax || part.statistic == Statistic::kMin)
         extrema.push_back(sink.step);
       const bool over_channels = part.axes == AxisSet{Axis::kC};
-      const bool over_nothing = is_turned || (part.axes.empty() && extents_.count() != 1);
+      const bool over_nothing =
+          is_turned ? slot_varies(schedule, sink.slots[0]) : part.axes.empty() && extents_.count() != 1;
       plan.manner = over_channels ? Manner::kAcrossChannels
                                   : (over_nothing ? Manner::kPerElement : Manner::kPerChannel);
       across_ = across_ || over_channels;

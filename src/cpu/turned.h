@@ -17,6 +17,10 @@ bool has_positions(const Sweep& sweep);
 // Whether a sweep can run turned: it has several samples and no positions, nor has what it convolves or contracts.
 bool can_turn(const Schedule& schedule, const Sweep& sweep);
 
+// Statistics of one element, in sweeps that can turn, that are merged over the samples and nothing else: taken over the samples
+// at once. What is left to merge is one of each channel.
+void reduce_samples(Schedule& schedule);
+
 // The schedule with n and h exchanged in the extents of its slots and parts and in the domains of its sweeps. Not meant for
 // weights, whose first axis is not n.
 Schedule turned(const Schedule& schedule);

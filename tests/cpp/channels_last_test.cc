@@ -171,6 +171,10 @@ const Shape kShapes[] = {
     {"logsumexp(h,w)", "[33,21,1,1]"},
     {"max(c)", "[33,21,1,1]"},
     {"max(h,w)", "[33,21,1,1]"},
+    {"sum(n)", "[701,33,1,1]"},
+    {"max(n)", "[701,33,1,1]"},
+    {"mean(n,c)", "[301,33,1,1]"},
+    {"logsumexp(n)", "[33,21,1,1]"},
     {"y = softmax(x, c); z = layer_norm(y, c); m = mean(z, h,w); p = z * x; return p, m", "[29,20,1,1]"},
 };
 

@@ -1,11 +1,8 @@
 #include "cpu/finalise.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
-#include "cpu/conv/grid.h"
 #include "fuseblock/tensor.h"
 
 namespace fuseblock::cpu {
@@ -13,12 +10,7 @@ namespace {
 
 using Position = std::array<std::int64_t, kAxisCount>;
 
-constexpr std::size_t kSamples = 0;
 constexpr std::size_t kChannels = 1;
-// Statistics that one thread works out sooner than others wake up.
-constexpr std::int64_t kFewElements = 16384;
-constexpr std::int64_t kTasks = 32;
-constexpr std::int64_t kMergedChannels = 128;  // side by side
 
 template <class Visit>
 void for_each(const Extents& begin, const Extents& end, Visit visit) {
@@ -43,8 +35,8 @@ std::vector<int> slots_of_parts(const Schedule& schedule) {
 class Finaliser {
  public:
   Finaliser(const Schedule& schedule, const std::vector<int>& slot_of, const std::vector<SlotView>& views,
-            const Workers* workers, const FinaliseUnit* unit = nullptr)
-      : schedule_(schedule), slot_of_(slot_of), views_(views), workers_(workers), unit_(unit) {}
+            const FinaliseUnit* unit = nullptr)
+      : schedule_(schedule), slot_of_(slot_of), views_(views), unit_(unit) {}
 
   void work_out(int number) {
     const Part& part = schedule_.graph[number];
@@ -60,7 +52,7 @@ class Finaliser {
 
   void copy_to_output(int output_slot) {
     const Slot& slot = schedule_.slots[at(output_slot)];
-    for_each_shared({}, slot.extents, [&](const Position& position) {
+    for_each({}, slot.extents, [&](const Position& position) {
       write(output_slot, position, read(slot_of_[at(slot.part)], position));
     });
   }
@@ -98,36 +90,17 @@ class Finaliser {
       begin[1] = unit_->channels_begin / channel_step;
       end[1] = unit_->channels_end / channel_step;
     }
-    for_each_shared(begin, end, visit);
-  }
-
-  // Shared by the workers, where there are some and much to do; what is visited must not depend on its neighbours.
-  template <class Visit>
-  void for_each_shared(const Extents& begin, const Extents& end, Visit visit) const {
-    std::int64_t count = 1;
-    for (std::size_t i = 0; i < begin.size(); ++i) count *= end[i] - begin[i];
-    if (workers_ == nullptr || count < kFewElements) return for_each(begin, end, visit);
-    const std::size_t axis = end[kSamples] - begin[kSamples] > 1 ? kSamples : kChannels;
-    const std::int64_t extent = end[axis] - begin[axis];
-    const std::int64_t tasks = std::min(extent, kTasks);
-    workers_->run(tasks, [&](std::int64_t task, int) {
-      const Range mine = balanced_part(extent, tasks, task);
-      Extents first = begin;
-      Extents last = end;
-      first[axis] = begin[axis] + mine.begin;
-      last[axis] = begin[axis] + mine.end;
-      for_each(first, last, visit);
-    });
+    for_each(begin, end, visit);
   }
 
   void pointwise(int number) {
     const Part& part = schedule_.graph[number];
+    // Called once for each unit: memory of their own would take longer than the few numbers in them.
+    thread_local std::vector<double> inputs;
+    thread_local std::vector<double> results;
+    inputs.resize(part.operands.size());
+    results.resize(part.formula.steps().size());
     for_each_here(part.extents, 1, [&](const Position& position) {
-      // Called once for each unit: memory of their own would take longer than the few numbers in them.
-      thread_local std::vector<double> inputs;
-      thread_local std::vector<double> results;
-      inputs.resize(part.operands.size());
-      results.resize(part.formula.steps().size());
       for (std::size_t i = 0; i < inputs.size(); ++i)
         inputs[i] = read(slot_of_[at(part.operands[i])], position);
       for (std::size_t i = 0; i < results.size(); ++i) {
@@ -158,7 +131,7 @@ class Finaliser {
     const int from = slot_of_[at(part.operands[0])];
     const std::int64_t channels = part.extents[kChannels];
     const std::int64_t other = schedule_.graph[part.operands[0]].extents[kChannels];
-    for_each_shared({}, part.extents, [&](const Position& position) {
+    for_each({}, part.extents, [&](const Position& position) {
       Position source = position;
       source[kChannels] = position[kChannels] * other / channels;
       write(slot_of_[at(number)], position, read(from, source));
@@ -188,8 +161,6 @@ class Finaliser {
       sets[i] = i == kChannels ? part.groups : 1;
       set_extents[i] = from[i] / sets[i];
     }
-    if (unit_ == nullptr && set_extents[kSamples] > 1 && sets == Extents{1, from[kChannels], 1, 1, 1})
-      return merge_samples(number, set_extents);
     for_each_here(sets, set_extents[kChannels], [&](const Position& set) {
       Extents begin{};
       Extents end{};
@@ -202,54 +173,6 @@ class Finaliser {
                [&](const Position& p) { total = merge(part.statistic, total, state_of(part, p)); });
       store_state(number, set, set_extents, total);
     });
-  }
-
-  // As merge_part where a set is all elements of a channel: some channels side by side, which lie so in memory.
-  void merge_samples(int number, const Extents& set_extents) {
-    const std::int64_t channels = schedule_.graph[schedule_.graph[number].operands[0]].extents[kChannels];
-    const std::int64_t tasks = (channels + kMergedChannels - 1) / kMergedChannels;
-    const auto merge_some = [&](std::int64_t task, int) {
-      const Range mine = balanced_part(channels, tasks, task);
-      MergedStates totals;
-      totals.fill(empty_state(schedule_.graph[number].statistic));
-      if (!add_samples(number, set_extents, mine, totals)) merge_channels(number, set_extents, mine, totals);
-      for (std::int64_t c = mine.begin; c < mine.end; ++c)
-        store_state(number, {0, c, 0, 0, 0}, set_extents, totals[static_cast<std::size_t>(c - mine.begin)]);
-    };
-    if (workers_ != nullptr && set_extents[kSamples] * channels >= kFewElements)
-      return workers_->run(tasks, merge_some);
-    for (std::int64_t task = 0; task < tasks; ++task) merge_some(task, 0);
-  }
-
-  using MergedStates = std::array<State, kMergedChannels>;
-
-  void merge_channels(int number, const Extents& set_extents, Range channels, MergedStates& totals) const {
-    const Part& part = schedule_.graph[number];
-    for_each({0, channels.begin, 0, 0, 0},
-             {set_extents[0], channels.end, set_extents[2], set_extents[3], set_extents[4]},
-             [&](const Position& p) {
-               State& total = totals[static_cast<std::size_t>(p[kChannels] - channels.begin)];
-               total = merge(part.statistic, total, state_of(part, p));
-             });
-  }
-
-  // The same for sums of one element a sample that lie one behind the other, in the same order; false for others.
-  bool add_samples(int number, const Extents& set_extents, Range channels, MergedStates& totals) const {
-    const Part& part = schedule_.graph[number];
-    const SlotView& view = views_[at(slot_of_[at(part.operands[0])])];
-    if (part.statistic != Statistic::kSum || view.dtype != DType::kF64 || view.strides[kChannels] != 1 ||
-        set_extents != Extents{set_extents[kSamples], 1, 1, 1, 1})
-      return false;
-    const auto count = static_cast<std::size_t>(channels.size());
-    std::array<double, kMergedChannels> sums;
-    const double* row = elements_at<double>(view.data) + channels.begin;
-    std::copy_n(row, count, sums.begin());
-    for (std::int64_t n = 1; n < set_extents[kSamples]; ++n) {
-      row += view.strides[kSamples];
-      for (std::size_t i = 0; i < count; ++i) sums[i] += row[i];
-    }
-    for (std::size_t i = 0; i < count; ++i) totals[i].first = sums[i];
-    return true;
   }
 
   // A group's statistic stands at every channel of the group; elsewhere a set has one place.
@@ -272,7 +195,6 @@ class Finaliser {
   const Schedule& schedule_;
   const std::vector<int>& slot_of_;
   const std::vector<SlotView>& views_;
-  const Workers* workers_;
   const FinaliseUnit* unit_;
 };
 
@@ -325,9 +247,9 @@ State merge(Statistic statistic, const State& a, const State& b) {
 FinaliseRunner::FinaliseRunner(const Schedule& schedule)
     : schedule_(&schedule), slot_of_(slots_of_parts(schedule)) {}
 
-void FinaliseRunner::run(const ScheduleStep& step, const Workers& workers, const std::vector<SlotView>& views,
+void FinaliseRunner::run(const ScheduleStep& step, const std::vector<SlotView>& views,
                          const std::vector<bool>& done) const {
-  Finaliser finaliser(*schedule_, slot_of_, views, &workers);
+  Finaliser finaliser(*schedule_, slot_of_, views);
   for (int part : step.parts)
     if (done.empty() || !done[static_cast<std::size_t>(part)]) finaliser.work_out(part);
   for (int slot : step.operands) finaliser.copy_to_output(slot);
@@ -335,7 +257,7 @@ void FinaliseRunner::run(const ScheduleStep& step, const Workers& workers, const
 
 void FinaliseRunner::run_unit(const ScheduleStep& step, const std::vector<SlotView>& views,
                               const std::vector<bool>& local, const FinaliseUnit& unit) const {
-  Finaliser finaliser(*schedule_, slot_of_, views, nullptr, &unit);
+  Finaliser finaliser(*schedule_, slot_of_, views, &unit);
   for (int part : step.parts)
     if (local[static_cast<std::size_t>(part)]) finaliser.work_out(part);
 }

@@ -10,6 +10,7 @@
 #include "cpu/memory.h"
 #include "cpu/parallel.h"
 #include "cpu/pool.h"
+#include "cpu/position_sinks.h"
 #include "cpu/sweep_runner.h"
 #include "cpu/unit_values.h"
 #include "plan/borrow.h"
@@ -34,6 +35,7 @@ class CpuExecutable : public Executable {
         finalise_(schedule_),
         own_workers_(options.workers),
         workers_(options.workers ? *options.workers : workers(options.threads)) {
+    take_over_positions(schedule_);
     borrow_outputs(schedule_, kStoredType<T>);
     schedule_.kept = find_kept(schedule_, sizeof(T));
     const ChannelsLastChoice channels_last = find_channels_last(schedule_);

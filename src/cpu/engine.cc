@@ -89,7 +89,7 @@ class CpuExecutable : public Executable {
       }
       switch (step.kind) {
         case StepKind::kSweep: run_sweep(i, views, workspace.data()); break;
-        case StepKind::kFinalise: finalise_.run(step, views); break;
+        case StepKind::kFinalise: finalise_.run(step, workers_, views); break;
         case StepKind::kPool: run_pool(schedule_, step, workers_, views); break;
         case StepKind::kHostCall: host_calls_[i]->run(workers_, views, workspace.data()); break;
       }
@@ -137,7 +137,7 @@ class CpuExecutable : public Executable {
     });
     for (int i = kept.first; i <= kept.last; ++i) {
       const ScheduleStep& step = schedule_.steps[static_cast<std::size_t>(i)];
-      if (step.kind == StepKind::kFinalise) finalise_.run(step, views, kept.local);
+      if (step.kind == StepKind::kFinalise) finalise_.run(step, workers_, views, kept.local);
     }
   }
 

@@ -42,7 +42,7 @@ class PositionStatistic {
   // Neighbouring positions that are one row.
   std::int64_t row_length() const { return last_; }
   // For `take`, which has at most a chunk of positions at a time.
-  std::size_t scratch_elements() const { return columns_ ? 3 * static_cast<std::size_t>(kChunkPitch) : 0; }
+  static std::size_t scratch_elements() { return 3 * static_cast<std::size_t>(kChunkPitch); }
 
   // Takes in positions; those of a result come in ascending order. `begin` is the first position of all that are taken
   // into these totals, which need no values before.
@@ -55,9 +55,17 @@ class PositionStatistic {
  private:
   void take_row(std::int64_t row, const Range& part, std::int64_t begin, TileOperand<T> value,
                 const PositionTotals& totals) const;
+  // Whole rows, one result each.
+  void take_short_rows(std::int64_t row, std::int64_t rows, const T* values, const PositionTotals& totals,
+                       T* scratch) const;
+  void take_short_exponentials(std::int64_t rows, const T* values, double* top, double* sum,
+                               T* scratch) const;
   // Some rows of the same totals, `part` of each, one behind the other.
   void take_columns(std::int64_t row, std::int64_t rows, const Range& part, std::int64_t begin,
                     const T* values, const PositionTotals& totals, T* scratch) const;
+
+  // Adds rows up in T until one is left, halves of them at a time.
+  const T* folded(std::int64_t rows, const T* values, T* scratch) const;
 
   Statistic statistic_;
   std::int64_t outer_ = 1;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cpu/position_statistic.h"
 #include "cpu/prologue_runner.h"
 #include "cpu/turned.h"
 
@@ -72,7 +73,7 @@ class Finder {
       if (sink.kind == SinkKind::kContract) return false;
       if (sink.kind != SinkKind::kStatistic) continue;
       const Part& part = schedule_.graph[sink.part];
-      if (part.axes.empty()) return false;
+      if (leaves_positions(part, domain)) return false;
       if (part.axes != AxisSet{Axis::kC} && part.statistic == Statistic::kExpSum) return false;
     }
     bool any = false;

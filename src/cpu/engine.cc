@@ -10,6 +10,7 @@
 #include "cpu/memory.h"
 #include "cpu/parallel.h"
 #include "cpu/pool.h"
+#include "cpu/position_sinks.h"
 #include "cpu/sweep_runner.h"
 #include "cpu/turned.h"
 #include "cpu/unit_values.h"
@@ -36,6 +37,7 @@ class CpuExecutable : public Executable {
         finalise_(schedule_),
         own_workers_(options.workers),
         workers_(options.workers ? *options.workers : workers(options.threads)) {
+    take_over_positions(schedule_);
     borrow_outputs(schedule_, kStoredType<T>);
     schedule_.kept = find_kept(schedule_, sizeof(T));
     std::erase_if(schedule_.kept, [&](const Kept& kept) {
@@ -97,7 +99,7 @@ class CpuExecutable : public Executable {
       }
       switch (step.kind) {
         case StepKind::kSweep: run_sweep(i, turns_[i] ? turned(views) : views, workspace.data()); break;
-        case StepKind::kFinalise: finalise_.run(step, views); break;
+        case StepKind::kFinalise: finalise_.run(step, workers_, views); break;
         case StepKind::kPool: run_pool(schedule_, step, workers_, views); break;
         case StepKind::kHostCall: host_calls_[i]->run(workers_, views, workspace.data()); break;
       }
@@ -145,7 +147,7 @@ class CpuExecutable : public Executable {
     });
     for (int i = kept.first; i <= kept.last; ++i) {
       const ScheduleStep& step = schedule_.steps[static_cast<std::size_t>(i)];
-      if (step.kind == StepKind::kFinalise) finalise_.run(step, views, kept.local);
+      if (step.kind == StepKind::kFinalise) finalise_.run(step, workers_, views, kept.local);
     }
   }
 

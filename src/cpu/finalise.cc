@@ -1,8 +1,13 @@
 #include "cpu/finalise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
+#include <utility>
 
+#include "cpu/conv/grid.h"
+#include "cpu/vector/convert.h"
 #include "fuseblock/tensor.h"
 
 namespace fuseblock::cpu {
@@ -22,6 +27,58 @@ void for_each(const Extents& begin, const Extents& end, Visit visit) {
           for (at[4] = begin[4]; at[4] < end[4]; ++at[4]) visit(at);
 }
 
+// Elements along one axis.
+struct Run {
+  Position begin{};
+  std::size_t axis = 0;
+  std::int64_t count = 0;
+};
+
+// As many of them as are worked out together: their arrays stay in L1.
+constexpr std::int64_t kLongestRun = 256;
+
+// Large arrays are shared by the threads: elements of a share, and shares.
+constexpr std::int64_t kFewestShared = 4096;
+constexpr std::int64_t kMostShares = 32;
+
+// Everything in runs along the last axis that has more than one element.
+template <class Visit>
+void for_each_run(const Extents& begin, const Extents& end, Visit visit) {
+  std::size_t axis = kAxisCount - 1;
+  while (axis > 0 && end[axis] - begin[axis] == 1) --axis;
+  Extents first = end;
+  first[axis] = std::min(begin[axis] + 1, end[axis]);
+  for_each(begin, first, [&](const Position& position) {
+    for (std::int64_t i = begin[axis]; i < end[axis]; i += kLongestRun) {
+      Run run = {position, axis, std::min(kLongestRun, end[axis] - i)};
+      run.begin[axis] = i;
+      visit(run);
+    }
+  });
+}
+
+// result[i] = the step's primitive of a[i], b[i], c[i]; operands that it does not take are null.
+void evaluate_run(const Formula::Step& step, const double* a, const double* b, const double* c,
+                  std::int64_t count, double* result) {
+  switch (step.primitive) {
+    case Primitive::kAdd:
+      for (std::int64_t i = 0; i < count; ++i) result[i] = a[i] + b[i];
+      return;
+    case Primitive::kMul:
+      for (std::int64_t i = 0; i < count; ++i) result[i] = a[i] * b[i];
+      return;
+    case Primitive::kDiv:
+      for (std::int64_t i = 0; i < count; ++i) result[i] = a[i] / b[i];
+      return;
+    default: break;
+  }
+  const auto value = [](const double* operand, std::int64_t i) {
+    return operand == nullptr ? 0 : operand[i];
+  };
+  for (std::int64_t i = 0; i < count; ++i)
+    result[i] = evaluate(step.primitive, value(a, i), value(b, i), value(c, i));
+}
+
 // Where the elements of a part lie, apart from outputs.
 std::vector<int> slots_of_parts(const Schedule& schedule) {
   std::vector<int> slot_of(schedule.graph.parts.size(), -1);
@@ -35,8 +92,8 @@ std::vector<int> slots_of_parts(const Schedule& schedule) {
 class Finaliser {
  public:
   Finaliser(const Schedule& schedule, const std::vector<int>& slot_of, const std::vector<SlotView>& views,
-            const FinaliseUnit* unit = nullptr)
-      : schedule_(schedule), slot_of_(slot_of), views_(views), unit_(unit) {}
+            const FinaliseUnit* unit, const Workers* workers)
+      : schedule_(schedule), slot_of_(slot_of), views_(views), unit_(unit), workers_(workers) {}
 
   void work_out(int number) {
     const Part& part = schedule_.graph[number];
@@ -52,9 +109,7 @@ class Finaliser {
 
   void copy_to_output(int output_slot) {
     const Slot& slot = schedule_.slots[at(output_slot)];
-    for_each({}, slot.extents, [&](const Position& position) {
-      write(output_slot, position, read(slot_of_[at(slot.part)], position));
-    });
+    copy({}, slot.extents, slot_of_[at(slot.part)], output_slot);
   }
 
  private:
@@ -77,9 +132,36 @@ class Finaliser {
       store_element(view.data, view.dtype, offset, value);
   }
 
+  void read_run(int slot, const Run& run, double* to) const {
+    const SlotView& view = views_[at(slot)];
+    const Position& p = run.begin;
+    const std::int64_t offset = view.offset(p[0], p[1], p[2], p[3], p[4]);
+    const std::int64_t stride = view.strides[run.axis];
+    if (stride == 0 || run.count == 1) {
+      std::fill_n(to, run.count, read(slot, p));
+    } else if (view.dtype == DType::kF64) {
+      const double* from = elements_at<double>(view.data) + offset;
+      for (std::int64_t i = 0; i < run.count; ++i) to[i] = from[i * stride];
+    } else {
+      load_elements(view.data + offset * byte_size(view.dtype), view.dtype, stride, to,
+                    static_cast<std::size_t>(run.count));
+    }
+  }
+
+  void write_run(int slot, const Run& run, const double* from) const {
+    const SlotView& view = views_[at(slot)];
+    const Position& p = run.begin;
+    if (run.count == 1) {
+      write(slot, p, *from);
+      return;
+    }
+    const std::int64_t offset = view.offset(p[0], p[1], p[2], p[3], p[4]);
+    store_elements(from, view.data + offset * byte_size(view.dtype), view.dtype, view.strides[run.axis],
+                   static_cast<std::size_t>(run.count));
+  }
+
   // The unit's share of an array, or all of it. `channel_step` channels are one element of it.
-  template <class Visit>
-  void for_each_here(const Extents& extents, std::int64_t channel_step, Visit visit) const {
+  std::pair<Extents, Extents> here(const Extents& extents, std::int64_t channel_step) const {
     Extents begin{};
     Extents end = extents;
     if (unit_ != nullptr && extents[0] != 1) {
@@ -90,38 +172,77 @@ class Finaliser {
       begin[1] = unit_->channels_begin / channel_step;
       end[1] = unit_->channels_end / channel_step;
     }
-    for_each(begin, end, visit);
+    return {begin, end};
+  }
+
+  // Calls visit(begin, end) for all of an array, or for parts of a large one on several threads.
+  template <class Visit>
+  void share(const Extents& begin, const Extents& end, Visit visit) const {
+    std::int64_t elements = 1;
+    std::size_t longest = 0;
+    for (std::size_t i = 0; i < begin.size(); ++i) {
+      elements *= end[i] - begin[i];
+      if (end[i] - begin[i] > end[longest] - begin[longest]) longest = i;
+    }
+    const std::int64_t extent = end[longest] - begin[longest];
+    const std::int64_t parts = std::min({elements / kFewestShared, kMostShares, extent});
+    if (workers_ == nullptr || parts < 2) {
+      visit(begin, end);
+      return;
+    }
+    workers_->run(parts, [&](std::int64_t number, int) {
+      const Range part = balanced_part(extent, parts, number);
+      Extents first = begin;
+      Extents last = end;
+      first[longest] = begin[longest] + part.begin;
+      last[longest] = begin[longest] + part.end;
+      visit(first, last);
+    });
   }
 
   void pointwise(int number) {
     const Part& part = schedule_.graph[number];
+    const auto [begin, end] = here(part.extents, 1);
+    share(begin, end, [&](const Extents& first, const Extents& last) { pointwise(number, first, last); });
+  }
+
+  void pointwise(int number, const Extents& begin, const Extents& end) const {
+    const Part& part = schedule_.graph[number];
+    const std::span<const Formula::Step> steps = part.formula.steps();
     // Called once for each unit: memory of their own would take longer than the few numbers in them.
-    thread_local std::vector<double> inputs;
     thread_local std::vector<double> results;
-    inputs.resize(part.operands.size());
-    results.resize(part.formula.steps().size());
-    for_each_here(part.extents, 1, [&](const Position& position) {
-      for (std::size_t i = 0; i < inputs.size(); ++i)
-        inputs[i] = read(slot_of_[at(part.operands[i])], position);
-      for (std::size_t i = 0; i < results.size(); ++i) {
-        const Formula::Step& step = part.formula.steps()[i];
-        auto value = [&](std::int32_t id) { return id < 0 ? 0.0 : results[static_cast<std::size_t>(id)]; };
+    results.resize(steps.size() * static_cast<std::size_t>(kLongestRun));
+    const auto result = [&](std::size_t step) { return results.data() + step * kLongestRun; };
+    for_each_run(begin, end, [&](const Run& run) {
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        const Formula::Step& step = steps[i];
+        const auto operand = [&](std::int32_t id) {
+          return id < 0 ? nullptr : result(static_cast<std::size_t>(id));
+        };
         if (step.primitive == Primitive::kInput)
-          results[i] = inputs[at(step.input)];
+          read_run(slot_of_[at(part.operands[at(step.input)])], run, result(i));
         else if (step.primitive == Primitive::kConstant)
-          results[i] = step.constant;
+          std::fill_n(result(i), run.count, step.constant);
         else
-          results[i] = evaluate(step.primitive, value(step.a), value(step.b), value(step.c));
+          evaluate_run(step, operand(step.a), operand(step.b), operand(step.c), run.count, result(i));
       }
-      write(slot_of_[at(number)], position, results.back());
+      write_run(slot_of_[at(number)], run, result(steps.size() - 1));
     });
   }
 
   void component(int number) {
     const Part& part = schedule_.graph[number];
-    const int from = slot_of_[at(part.operands[0])] + part.component;
-    for_each_here(part.extents, 1, [&](const Position& position) {
-      write(slot_of_[at(number)], position, read(from, position));
+    const auto [begin, end] = here(part.extents, 1);
+    copy(begin, end, slot_of_[at(part.operands[0])] + part.component, slot_of_[at(number)]);
+  }
+
+  void copy(const Extents& begin, const Extents& end, int from, int to) const {
+    share(begin, end, [&](const Extents& first, const Extents& last) {
+      std::array<double, kLongestRun> values{};
+      for_each_run(first, last, [&](const Run& run) {
+        read_run(from, run, values.data());
+        write_run(to, run, values.data());
+      });
     });
   }
 
@@ -161,18 +282,23 @@ class Finaliser {
       sets[i] = i == kChannels ? part.groups : 1;
       set_extents[i] = from[i] / sets[i];
     }
-    for_each_here(sets, set_extents[kChannels], [&](const Position& set) {
-      Extents begin{};
-      Extents end{};
-      for (std::size_t i = 0; i < begin.size(); ++i) {
-        begin[i] = set[i] * set_extents[i];
-        end[i] = begin[i] + set_extents[i];
-      }
-      State total = empty_state(part.statistic);
-      for_each(begin, end,
-               [&](const Position& p) { total = merge(part.statistic, total, state_of(part, p)); });
-      store_state(number, set, set_extents, total);
+    const auto [begin, end] = here(sets, set_extents[kChannels]);
+    share(begin, end, [&](const Extents& first, const Extents& last) {
+      for_each(first, last, [&](const Position& set) { merge_set(number, set, set_extents); });
     });
+  }
+
+  void merge_set(int number, const Position& set, const Extents& set_extents) const {
+    const Part& part = schedule_.graph[number];
+    Extents begin{};
+    Extents end{};
+    for (std::size_t i = 0; i < begin.size(); ++i) {
+      begin[i] = set[i] * set_extents[i];
+      end[i] = begin[i] + set_extents[i];
+    }
+    State total = empty_state(part.statistic);
+    for_each(begin, end, [&](const Position& p) { total = merge(part.statistic, total, state_of(part, p)); });
+    store_state(number, set, set_extents, total);
   }
 
   // A group's statistic stands at every channel of the group; elsewhere a set has one place.
@@ -196,6 +322,7 @@ class Finaliser {
   const std::vector<int>& slot_of_;
   const std::vector<SlotView>& views_;
   const FinaliseUnit* unit_;
+  const Workers* workers_;  // null: on the calling thread
 };
 
 double nan_max(double a, double b) { return evaluate(Primitive::kMaximum, a, b, 0); }
@@ -247,9 +374,9 @@ State merge(Statistic statistic, const State& a, const State& b) {
 FinaliseRunner::FinaliseRunner(const Schedule& schedule)
     : schedule_(&schedule), slot_of_(slots_of_parts(schedule)) {}
 
-void FinaliseRunner::run(const ScheduleStep& step, const std::vector<SlotView>& views,
+void FinaliseRunner::run(const ScheduleStep& step, const Workers& workers, const std::vector<SlotView>& views,
                          const std::vector<bool>& done) const {
-  Finaliser finaliser(*schedule_, slot_of_, views);
+  Finaliser finaliser(*schedule_, slot_of_, views, nullptr, &workers);
   for (int part : step.parts)
     if (done.empty() || !done[static_cast<std::size_t>(part)]) finaliser.work_out(part);
   for (int slot : step.operands) finaliser.copy_to_output(slot);
@@ -257,7 +384,7 @@ void FinaliseRunner::run(const ScheduleStep& step, const std::vector<SlotView>& 
 
 void FinaliseRunner::run_unit(const ScheduleStep& step, const std::vector<SlotView>& views,
                               const std::vector<bool>& local, const FinaliseUnit& unit) const {
-  Finaliser finaliser(*schedule_, slot_of_, views, &unit);
+  Finaliser finaliser(*schedule_, slot_of_, views, &unit, nullptr);
   for (int part : step.parts)
     if (local[static_cast<std::size_t>(part)]) finaliser.work_out(part);
 }

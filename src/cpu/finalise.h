@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cpu/memory.h"
+#include "cpu/parallel.h"
 #include "plan/schedule.h"
 
 namespace fuseblock::cpu {
@@ -20,7 +21,7 @@ class FinaliseRunner {
   explicit FinaliseRunner(const Schedule& schedule);
 
   // Works out the step's statistics, apart from the parts that are `done`, and writes those that are outputs.
-  void run(const ScheduleStep& step, const std::vector<SlotView>& views,
+  void run(const ScheduleStep& step, const Workers& workers, const std::vector<SlotView>& views,
            const std::vector<bool>& done = {}) const;
   // Works out the `local` statistics of the step for one unit.
   void run_unit(const ScheduleStep& step, const std::vector<SlotView>& views, const std::vector<bool>& local,

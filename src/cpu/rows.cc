@@ -82,8 +82,12 @@ const T* load_positions(const SlotView& view, const PositionExtents& extents, st
   }
   for_each_run(view, extents, n, c, begin, count,
                [&](std::int64_t offset, std::int64_t stride, std::int64_t run, std::int64_t done) {
-                 load_elements(view.data + offset * size, view.dtype, stride, buffer + done,
-                               static_cast<std::size_t>(run));
+                 if (stride == 0)
+                   std::fill_n(buffer + done, run,
+                               static_cast<T>(load_element(view.data, view.dtype, offset)));
+                 else
+                   load_elements(view.data + offset * size, view.dtype, stride, buffer + done,
+                                 static_cast<std::size_t>(run));
                });
   return buffer;
 }

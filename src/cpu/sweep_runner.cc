@@ -12,16 +12,7 @@
 namespace fuseblock::cpu {
 namespace {
 
-constexpr std::int64_t kTasks = 32;            // enough for a dozen workers to share evenly
-constexpr std::int64_t kShortestSplit = 4096;  // positions: below this a task costs more than it spares
-// Of a convolution's result: they stay in L2 beside its weights and what was staged.
-constexpr std::int64_t kTileElements = 40960;
-// Of a tile that is contracted and not convolved: fewer of them add to the sums of the gradient, which are in memory.
-constexpr std::int64_t kContractedElements = 81920;
-constexpr std::int64_t kAcrossElements = 32768;
-// Of all arrays of a chunk: half of L1.
-constexpr std::int64_t kChunkBytes = 16384;
-constexpr std::int64_t kBins = 16;
+constexpr std::int64_t kJoinTasks = 32;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -63,12 +54,10 @@ SweepRunner<T>::SweepRunner(const Schedule& schedule, const Sweep& sweep, bool i
       plan.statistic = part.statistic;
       if (part.statistic == Statistic::kMax || part.statistic == Statistic::kMin)
         extrema.push_back(sink.step);
-      const bool over_channels = part.axes == AxisSet{Axis::kC};
-      const bool over_nothing =
-          is_turned ? slot_varies(schedule, sink.slots[0]) : part.axes.empty() && extents_.count() != 1;
-      plan.manner = over_channels ? Manner::kAcrossChannels
-                                  : (over_nothing ? Manner::kPerElement : Manner::kPerChannel);
-      across_ = across_ || over_channels;
+      plan.manner = manner_of(part, sink);
+      if (plan.manner == Manner::kOverPositions)
+        plan.over_positions.emplace(part.statistic, part.axes, extents_);
+      across_ = across_ || plan.manner == Manner::kAcrossChannels;
     } else if (sink.kind == SinkKind::kContract) {
       contracts_ = true;
       plan.contraction = std::make_unique<ConvContraction<T>>(geometry_of(sink.part));
@@ -96,6 +85,14 @@ template <class T>
 ConvGeometry SweepRunner<T>::geometry_of(int part) const {
   const ConvGeometry geometry = conv_geometry(schedule_->block, schedule_->graph[part].node);
   return is_turned_ ? turned(geometry) : geometry;
+}
+
+template <class T>
+typename SweepRunner<T>::Manner SweepRunner<T>::manner_of(const Part& part, const Sink& sink) const {
+  if (part.axes == AxisSet{Axis::kC}) return Manner::kAcrossChannels;
+  if (is_turned_) return slot_varies(*schedule_, sink.slots[0]) ? Manner::kPerElement : Manner::kPerChannel;
+  if (!leaves_positions(part, sweep_->domain)) return Manner::kPerChannel;
+  return part.axes.empty() ? Manner::kPerElement : Manner::kOverPositions;
 }
 
 // What all channels of a position share is worked out once for all of them, where it is more than a load.
@@ -133,88 +130,15 @@ void SweepRunner<T>::make_programs(const std::vector<int>& wanted, const std::ve
   program_ = RowProgram<T>(split.rest.steps, rest_varies, split.rest.wanted);
 }
 
-// As many elements as leave what the program reads and makes in L1. Inputs of fewer bytes take less of it and come best
-// in long runs: what the processor fetches ahead ends with the run. (bf16 backward, 1024 beside 2048: 10 % slower.)
-template <class T>
-std::int64_t SweepRunner<T>::longest_chunk() const {
-  auto arrays = static_cast<std::int64_t>(program_.array_count() + shared_);
-  for (std::size_t i = 0; i < row_inputs_.size(); ++i) {
-    if (!varies_[i]) continue;
-    ++arrays;
-    const int slot = sweep_->inputs[at(row_inputs_[i])];
-    if (slot < 0 || schedule_->slots[at(slot)].kind != SlotKind::kArgument) continue;
-    const TensorType& type = schedule_->inputs[at(schedule_->slots[at(slot)].number)].type;
-    if (byte_size(type.dtype) < static_cast<std::int64_t>(sizeof(T))) return kChunk;
-  }
-  return arrays * kChunk * static_cast<std::int64_t>(sizeof(T)) <= kChunkBytes ? kChunk : kChunk / 2;
-}
-
-template <class T>
-void SweepRunner<T>::cut_domain() {
-  chunk_ = longest_chunk();
-  by_rows_ = conv_.has_value() || contracts_;
-  whole_channels_ = by_rows_ || across_;
-  for (int slot : sweep_->inputs) {
-    if (slot < 0 || schedule_->slots[at(slot)].kind != SlotKind::kArgument) continue;
-    const TensorType& type = schedule_->inputs[at(schedule_->slots[at(slot)].number)].type;
-    if (type.layout == fuseblock::Layout::kChannelsLast) whole_channels_ = true;
-  }
-  const std::int64_t rows = extents_.d * extents_.h;
-  const std::int64_t positions = extents_.count();
-  if (across_)
-    chunk_ = std::clamp<std::int64_t>(kAcrossElements / std::max<std::int64_t>(channels_, 1), 16, chunk_);
-  if (!whole_channels_)
-    channel_blocks_ = std::clamp<std::int64_t>((2 * kTasks + batch_ - 1) / std::max<std::int64_t>(batch_, 1),
-                                               1, std::max<std::int64_t>(channels_, 1));
-  const std::int64_t tasks = std::max<std::int64_t>(batch_ * channel_blocks_, 1);
-  splits_ = std::max<std::int64_t>((kTasks + tasks - 1) / tasks, 1);
-  splits_ = std::min(
-      splits_,
-      by_rows_ ? std::max<std::int64_t>(rows, 1)
-               : std::max<std::int64_t>(positions * (whole_channels_ ? channels_ : 1) / kShortestSplit, 1));
-  if (by_rows_) {
-    if (conv_ && conv_->grid().folds()) splits_ = 1;
-    cut_rows();
-    splits_ = std::min(splits_, std::max<std::int64_t>(tile_count(), 1));
-  }
-  if (contracts_) bins_ = std::min(kBins, std::max<std::int64_t>(batch_ * splits_, 1));
-}
-
-// Tiles are parts of a plane or whole planes: a tile that has parts of two planes stages both of them, and their
-// neighbours, from the first row to the last.
-template <class T>
-void SweepRunner<T>::cut_rows() {
-  const std::int64_t rows = extents_.d * extents_.h;
-  if (rows == 0) return;
-  const std::int64_t width = std::max<std::int64_t>(extents_.w * channels_, 1);
-  std::int64_t most = std::max<std::int64_t>(
-      std::min((conv_ ? kTileElements : kContractedElements) / width, (rows + splits_ - 1) / splits_), 1);
-  if (conv_ && conv_->grid().folds()) most = rows;
-  // Few planes too many are better than one more tile.
-  const std::int64_t planes = (most + most / 8) / extents_.h;
-  if (planes > 0) {
-    plane_tiles_ = 1;
-    depth_tiles_ = (extents_.d + planes - 1) / planes;
-  } else {
-    plane_tiles_ = (extents_.h + most - 1) / most;
-    depth_tiles_ = extents_.d;
-  }
-  for (std::int64_t i = 0; i < tile_count(); ++i) tile_rows_ = std::max(tile_rows_, rows_of_tile(i).size());
-}
-
-template <class T>
-Range SweepRunner<T>::rows_of_tile(std::int64_t number) const {
-  const Range planes = balanced_part(extents_.d, depth_tiles_, number / plane_tiles_);
-  const Range rows = balanced_part(extents_.h, plane_tiles_, number % plane_tiles_);
-  return {planes.begin * extents_.h + rows.begin, (planes.end - 1) * extents_.h + rows.end};
-}
-
 template <class T>
 void SweepRunner<T>::reserve(Layout& layout) {
   const auto channel_count = at(channels_);
   for (SinkPlan& plan : sinks_) {
     if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kPerChannel && splits_ > 1)
       plan.partial_offset = layout.reserve(at(splits_ * batch_ * channels_) * sizeof(State));
+    if (plan.over_positions && plan.over_positions->crosses() && splits_ > 1)
+      plan.partial_offset = layout.reserve(at(splits_ * batch_ * channels_ * plan.over_positions->results()) *
+                                           plan.sink->slots.size() * sizeof(double));
     if (plan.contraction)
       plan.partial_offset = layout.reserve(at(bins_) * plan.contraction->weight_elements() * sizeof(double));
   }
@@ -245,6 +169,8 @@ void SweepRunner<T>::reserve(Layout& layout) {
     } else if (plan.sink->kind == SinkKind::kStatistic && plan.manner == Manner::kAcrossChannels) {
       plan.scratch_offset =
           reserve_elements(at(kChunkPitch) * 3 + (keeps_rows(plan) ? channel_count * at(chunk_) : 0));
+    } else if (plan.over_positions) {
+      plan.scratch_offset = reserve_elements(plan.over_positions->scratch_elements());
     }
   }
   if (conv_) {
@@ -265,21 +191,6 @@ std::size_t SweepRunner<T>::largest_staged(const ConvGrid& grid) const {
   for (std::int64_t i = 0; i < tile_count(); ++i)
     most = std::max(most, staged_elements(grid, rows_of_tile(i), {0, grid.source_channels()}));
   return most;
-}
-
-template <class T>
-typename SweepRunner<T>::Task SweepRunner<T>::task(std::int64_t number) const {
-  Task task;
-  task.split = number % splits_;
-  const std::int64_t block = number / splits_ % channel_blocks_;
-  task.n = number / splits_ / channel_blocks_;
-  task.channels = balanced_part(channels_, channel_blocks_, block);
-  if (by_rows_) {
-    task.tiles = balanced_part(tile_count(), splits_, task.split);
-  } else {
-    task.positions = balanced_part(extents_.count(), splits_, task.split);
-  }
-  return task;
 }
 
 template <class T>
@@ -412,20 +323,41 @@ void SweepRunner<T>::visit(const Task& task, Range positions, const T* source, s
                              : source + (c - task.channels.begin) * pitch + (position - positions.begin);
   };
   if (across_ || whole_channels_ || shared_ > 0) {
-    for (std::int64_t begin = positions.begin; begin < positions.end; begin += chunk_) {
-      const Range chunk = {begin, std::min(begin + chunk_, positions.end)};
+    for_each_chunk(positions, [&](const Range& chunk) {
       if (across_) begin_across(chunk, context);
       if (shared_ > 0) share_positions(task, chunk, context);
       for (std::int64_t c = task.channels.begin; c < task.channels.end; ++c)
-        visit_row(task, c, chunk, positions, row_of(c, begin), context);
+        visit_row(task, c, chunk, positions, row_of(c, chunk.begin), context);
       if (across_) end_across(task, chunk, context);
-    }
+    });
     return;
   }
   for (std::int64_t c = task.channels.begin; c < task.channels.end; ++c)
-    for (std::int64_t begin = positions.begin; begin < positions.end; begin += chunk_)
-      visit_row(task, c, {begin, std::min(begin + chunk_, positions.end)}, positions, row_of(c, begin),
-                context);
+    for_each_chunk(positions, [&](const Range& chunk) {
+      visit_row(task, c, chunk, positions, row_of(c, chunk.begin), context);
+    });
+}
+
+// Calls visit(range) for chunks of positions.
+template <class T>
+template <class Visit>
+void SweepRunner<T>::for_each_chunk(const Range& positions, Visit visit) const {
+  const auto cut = [&](const Range& whole, std::int64_t longest) {
+    for (std::int64_t begin = whole.begin; begin < whole.end; begin += longest)
+      visit(Range{begin, std::min(begin + longest, whole.end)});
+  };
+  if (row_length_ == 0) {
+    cut(positions, chunk_);
+  } else if (row_length_ <= chunk_) {
+    cut(positions, chunk_ / row_length_ * row_length_);
+  } else if (!by_columns_) {
+    for (std::int64_t row = positions.begin; row < positions.end; row += row_length_)
+      cut({row, std::min(row + row_length_, positions.end)}, chunk_);
+  } else {
+    for (std::int64_t column = 0; column < row_length_; column += chunk_)
+      for (std::int64_t row = positions.begin; row < positions.end; row += row_length_)
+        visit(Range{row + column, row + std::min(column + chunk_, row_length_)});
+  }
 }
 
 // The results that all channels of a chunk share become the last inputs of the program.
@@ -537,10 +469,12 @@ void SweepRunner<T>::join(const Workers& workers, const std::vector<SlotView>& v
       const ConvContraction<T>& contraction = *plan.contraction;
       const double* partial = elements_at<double>(workspace + plan.partial_offset);
       double* result = elements_at<double>(views[at(plan.sink->slots[0])].data);
-      workers.run(kTasks, [&](std::int64_t part, int) {
-        contraction.join(partial, bins_, balanced_part(contraction.column_count(), kTasks, part), result);
+      workers.run(kJoinTasks, [&](std::int64_t part, int) {
+        contraction.join(partial, bins_, balanced_part(contraction.column_count(), kJoinTasks, part), result);
       });
     }
+    if (plan.over_positions && plan.over_positions->crosses() && splits_ > 1)
+      join_positions(plan, workers, views, workspace);
     if (plan.sink->kind != SinkKind::kStatistic || plan.manner != Manner::kPerChannel || splits_ == 1)
       continue;
     const State* partial = elements_at<State>(workspace + plan.partial_offset);

@@ -16,6 +16,7 @@
 #include "cpu/finalise.h"
 #include "cpu/memory.h"
 #include "cpu/parallel.h"
+#include "cpu/position_statistic.h"
 #include "cpu/prologue_runner.h"
 #include "cpu/row_program.h"
 #include "cpu/rows.h"
@@ -40,14 +41,16 @@ class SweepRunner {
 
  private:
   // What a statistic sink does with the channels of a chunk.
-  enum class Manner : std::uint8_t { kPerChannel, kAcrossChannels, kPerElement };
+  enum class Manner : std::uint8_t { kPerChannel, kAcrossChannels, kOverPositions, kPerElement };
   struct SinkPlan {
     const Sink* sink = nullptr;
     Statistic statistic{};
     Manner manner = Manner::kPerChannel;
-    bool in_place = false;           // kStore: results may be made where they are stored
-    std::size_t taker = 0;           // the first sink that takes the same step
-    std::size_t partial_offset = 0;  // kPerChannel with several splits: states in the workspace; kContract: T
+    std::optional<PositionStatistic<T>> over_positions;  // kOverPositions
+    bool in_place = false;                               // kStore: results may be made where they are stored
+    std::size_t taker = 0;                               // the first sink that takes the same step
+    // In the workspace. kPerChannel with several splits: states; kOverPositions: doubles; kContract: T.
+    std::size_t partial_offset = 0;
     std::size_t scratch_offset = 0;  // in the worker's scratch
     std::unique_ptr<ConvContraction<T>> contraction;
     bool shares_staged = false;  // contraction: its x is what the source has staged already
@@ -58,8 +61,9 @@ class SweepRunner {
     std::int64_t n = 0;
     std::int64_t split = 0;
     Range channels;
-    Range positions;  // where positions are not cut at rows
-    Range tiles;      // where they are
+    Range positions;         // where positions are not cut at rows
+    Range tiles;             // where they are
+    std::int64_t begin = 0;  // the first position
   };
   // One run of the sweep on one worker.
   struct Context {
@@ -75,11 +79,14 @@ class SweepRunner {
 
   ConvGeometry geometry_of(int part) const;
   void make_programs(const std::vector<int>& wanted, const std::vector<int>& extrema);
+  Manner manner_of(const Part& part, const Sink& sink) const;
   std::int64_t longest_chunk() const;
   void cut_domain();
+  void cut_for_positions();
   void cut_rows();
   void reserve(Layout& layout);
   Task task(std::int64_t number) const;
+  std::int64_t positions_of_split(std::int64_t split) const;
   std::int64_t tile_count() const { return depth_tiles_ * plane_tiles_; }
   Range rows_of_tile(std::int64_t number) const;
   void run_task(const Task& task, const Context& context) const;
@@ -87,6 +94,8 @@ class SweepRunner {
   const T* compute_tile(const Task& task, Range rows, const Context& context) const;
   void visit(const Task& task, Range positions, const T* source, std::int64_t pitch,
              const Context& context) const;
+  template <class Visit>
+  void for_each_chunk(const Range& positions, Visit visit) const;
   void share_positions(const Task& task, const Range& positions, const Context& context) const;
   void visit_row(const Task& task, std::int64_t c, const Range& positions, const Range& tile, const T* source,
                  const Context& context) const;
@@ -96,6 +105,12 @@ class SweepRunner {
   const T* own_component(int slot, const Context& context) const;
   void take(const SinkPlan& plan, const Task& task, std::int64_t c, const Range& positions,
             TileOperand<T> value, const Context& context) const;
+  // Where the results of a statistic over some positions of a channel grow.
+  PositionTotals position_totals(const SinkPlan& plan, std::int64_t split, std::int64_t n, std::int64_t c,
+                                 bool partial, const std::vector<SlotView>& views,
+                                 std::byte* workspace) const;
+  void join_positions(const SinkPlan& plan, const Workers& workers, const std::vector<SlotView>& views,
+                      std::byte* workspace) const;
   void contract(const Task& task, Range rows, const Context& context) const;
   void join(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace) const;
   void pack(const std::vector<SlotView>& views, std::byte* workspace) const;
@@ -151,6 +166,9 @@ class SweepRunner {
   std::int64_t tile_rows_ = 0;  // of the largest
   std::int64_t channel_blocks_ = 1;
   std::int64_t splits_ = 1;
+  std::int64_t grain_ = 1;       // positions: splits are cut at multiples of it
+  std::int64_t row_length_ = 0;  // of statistics over some positions: chunks are whole rows or parts of one
+  bool by_columns_ = false;      // a part of all rows after the other
   std::int64_t bins_ = 0;  // for contractions: tasks that share one partial result; 0 where there are none
 
   std::size_t dense_offset_ = 0;  // workspace: weights of the source, packed weights, bias

@@ -1,4 +1,5 @@
-// The sinks of a sweep: statistics for each channel, for each element and across channels, and what follows the latter.
+// The sinks of a sweep: statistics for each channel, over some positions, for each element and across channels, and what
+// follows the latter.
 #include <algorithm>
 
 #include "cpu/row_state.h"
@@ -19,6 +20,14 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
   if (plan.manner == Manner::kPerChannel) {
     State& state = states(context, plan)[c];
     state = merge(plan.statistic, state, row_state(plan.statistic, value, count, state));
+    return;
+  }
+  if (plan.over_positions) {
+    const bool partial = plan.over_positions->crosses() && splits_ > 1 && context.joins;
+    plan.over_positions->take(
+        positions, task.begin, value,
+        position_totals(plan, task.split, task.n, c, partial, *context.views, context.workspace),
+        elements(context, plan.scratch_offset));
     return;
   }
   if (plan.manner == Manner::kPerElement) {
@@ -52,6 +61,46 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
       return;
     }
   }
+}
+
+template <class T>
+PositionTotals SweepRunner<T>::position_totals(const SinkPlan& plan, std::int64_t split, std::int64_t n,
+                                               std::int64_t c, bool partial,
+                                               const std::vector<SlotView>& views,
+                                               std::byte* workspace) const {
+  const bool two = plan.sink->slots.size() == 2;
+  if (partial) {
+    const std::int64_t results = plan.over_positions->results();
+    const std::int64_t channel = (split * batch_ + n) * channels_ + c;
+    double* first = elements_at<double>(workspace + plan.partial_offset) + channel * results * (two ? 2 : 1);
+    return {first, two ? first + results : nullptr};
+  }
+  const auto of_slot = [&](std::size_t i) {
+    const SlotView& view = views[at(plan.sink->slots[i])];
+    return elements_at<double>(view.data) + view.offset(n, c, 0, 0, 0);
+  };
+  return {of_slot(0), two ? of_slot(1) : nullptr};
+}
+
+template <class T>
+void SweepRunner<T>::join_positions(const SinkPlan& plan, const Workers& workers,
+                                    const std::vector<SlotView>& views, std::byte* workspace) const {
+  const PositionStatistic<T>& statistic = *plan.over_positions;
+  workers.run(splits_, [&](std::int64_t part, int) {
+    const Range results = balanced_part(statistic.results(), splits_, part);
+    for (std::int64_t n = 0; n < batch_; ++n)
+      for (std::int64_t c = 0; c < channels_; ++c) {
+        const PositionTotals totals = position_totals(plan, 0, n, c, false, views, workspace);
+        double count = 0;
+        for (std::int64_t split = 0; split < splits_; ++split) {
+          const double other =
+              static_cast<double>(positions_of_split(split)) / static_cast<double>(statistic.results());
+          statistic.join(totals, count, position_totals(plan, split, n, c, true, views, workspace), other,
+                         results);
+          count += other;
+        }
+      }
+  });
 }
 
 template <class T>
@@ -99,11 +148,16 @@ const T* SweepRunner<T>::own_component(int slot, const Context& context) const {
 }
 
 // The other members are instantiated where they are defined.
-#define FUSEBLOCK_INSTANTIATE(T)                                                               \
-  template void SweepRunner<T>::take(const SinkPlan&, const Task&, std::int64_t, const Range&, \
-                                     TileOperand<T>, const Context&) const;                    \
-  template void SweepRunner<T>::begin_across(Range, const Context&) const;                     \
-  template void SweepRunner<T>::end_across(const Task&, Range, const Context&) const;          \
+#define FUSEBLOCK_INSTANTIATE(T)                                                                            \
+  template void SweepRunner<T>::take(const SinkPlan&, const Task&, std::int64_t, const Range&,              \
+                                     TileOperand<T>, const Context&) const;                                 \
+  template PositionTotals SweepRunner<T>::position_totals(const SinkPlan&, std::int64_t, std::int64_t,      \
+                                                          std::int64_t, bool, const std::vector<SlotView>&, \
+                                                          std::byte*) const;                                \
+  template void SweepRunner<T>::join_positions(const SinkPlan&, const Workers&,                             \
+                                               const std::vector<SlotView>&, std::byte*) const;             \
+  template void SweepRunner<T>::begin_across(Range, const Context&) const;                                  \
+  template void SweepRunner<T>::end_across(const Task&, Range, const Context&) const;                       \
   template const T* SweepRunner<T>::own_component(int, const Context&) const;
 FUSEBLOCK_INSTANTIATE(float)
 FUSEBLOCK_INSTANTIATE(double)

@@ -57,13 +57,6 @@ double extreme_of(const T* x, std::int64_t count, Before before) {
 
 }  // namespace
 
-bool leaves_positions(const Part& part, const Extents& domain) {
-  if (part.axes == AxisSet{Axis::kC}) return false;
-  const std::vector<Axis> axes = kSpatialAxes.list();
-  return std::any_of(axes.begin(), axes.end(),
-                     [&](Axis axis) { return domain[at(index(axis))] != 1 && !part.axes.contains(axis); });
-}
-
 template <class T>
 PositionStatistic<T>::PositionStatistic(Statistic statistic, AxisSet axes, const PositionExtents& extents)
     : statistic_(statistic) {

@@ -17,9 +17,6 @@
 
 namespace fuseblock::cpu {
 
-// Whether a sink's statistic is over some positions of the domain and not all; over none of several counts.
-bool leaves_positions(const Part& part, const Extents& domain);
-
 // The results of one channel; `second` for statistics of two components.
 struct PositionTotals {
   double* first = nullptr;

@@ -1,5 +1,7 @@
 #include "plan/graph.h"
 
+#include <algorithm>
+
 namespace fuseblock {
 namespace {
 
@@ -70,6 +72,14 @@ std::vector<bool> find_statistics(const Graph& graph) {
     }
   }
   return result;
+}
+
+bool leaves_positions(const Part& statistic, const Extents& extents) {
+  if (statistic.axes == AxisSet{Axis::kC}) return false;
+  const std::vector<Axis> axes = kSpatialAxes.list();
+  return std::any_of(axes.begin(), axes.end(), [&](Axis axis) {
+    return extents[static_cast<std::size_t>(index(axis))] != 1 && !statistic.axes.contains(axis);
+  });
 }
 
 }  // namespace fuseblock

@@ -90,4 +90,7 @@ inline bool varies(const Part& part, Axis axis) {
   return part.extents[static_cast<std::size_t>(index(axis))] != 1;
 }
 
+// Whether a statistic of a value of these extents is over none or some of its positions and not all.
+bool leaves_positions(const Part& statistic, const Extents& extents);
+
 }  // namespace fuseblock

@@ -75,6 +75,11 @@ std::string Narrator::written(int slot) const {
   return (which.kind == SlotKind::kOutput ? "output " : "store ") + slot_label(slot);
 }
 
+bool Narrator::is_partial(const Part& statistic) const {
+  return !statistic.axes.empty() &&
+         leaves_positions(statistic, schedule_.graph[statistic.operands[0]].extents);
+}
+
 // `mean(y)`; of each channel by itself `channel_mean(y)`.
 std::string Narrator::component_label(int number) const {
   const Part& part = schedule_.graph[number];
@@ -82,7 +87,8 @@ std::string Narrator::component_label(int number) const {
   std::string what = statistic_name(statistic.statistic);
   if (statistic.statistic == Statistic::kMoments) what = part.component == 0 ? "mean" : "squares";
   if (statistic.statistic == Statistic::kExpSum) what = part.component == 0 ? "max" : "sum_exp";
-  if (statistic.kind == PartKind::kReduce && !statistic.axes.contains(Axis::kC)) what = "channel_" + what;
+  if (statistic.kind == PartKind::kReduce && !statistic.axes.contains(Axis::kC) && !is_partial(statistic))
+    what = "channel_" + what;
   int value = part.operands[0];
   while (schedule_.graph[value].kind == PartKind::kMerge || schedule_.graph[value].kind == PartKind::kReduce)
     value = schedule_.graph[value].operands[0];
@@ -175,8 +181,9 @@ std::string Narrator::sink(const Sink& sink) const {
   if (sink.kind == SinkKind::kContract)
     return "contract " + label(part.operands[0]) + " with " + label(part.operands[1]) + " into " +
            label(sink.part);
-  return statistic_name(part.statistic) + " of " + label(part.operands[0]) +
-         (part.axes == AxisSet{Axis::kC} ? " over c" : " for each n,c");
+  const std::string what = statistic_name(part.statistic) + " of " + label(part.operands[0]);
+  if (part.axes == AxisSet{Axis::kC} || is_partial(part)) return what + " over " + to_string(part.axes);
+  return what + " for each n,c";
 }
 
 std::vector<std::string> Narrator::statistics(const ScheduleStep& step) const {

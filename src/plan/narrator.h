@@ -24,7 +24,7 @@ class Narrator {
   // The values that the program computes, in order: `group_norm = (y - mean(y)) * ...`. Empty where the sinks take what
   // the source yields.
   std::vector<std::string> program(const Sweep& sweep) const;
-  // `store y`, `output tanh`, `moments of y for each n,c`.
+  // `store y`, `output tanh`, `moments of y for each n,c`, `sum of y over w`.
   std::string sink(const Sink& sink) const;
   // What is computed where reductions over channels end, then stored.
   std::vector<std::string> epilogue(const Sweep& sweep) const;
@@ -34,6 +34,8 @@ class Narrator {
   std::string stage(const ScheduleStep& step) const;
 
  private:
+  // Whether a statistic is over some of the positions of its operand and not all.
+  bool is_partial(const Part& statistic) const;
   std::string component_label(int part) const;
   std::string pointwise_label(int part) const;
   // The name of a part with its formula over the names of its operands.

@@ -100,6 +100,13 @@ TEST(Estimates, ReadWhatFitsFromTheCache) {
 
 // Words
 
+TEST(Explain, SaysAlongWhichPositionsAStatisticIsTaken) {
+  const TypedBlock block = TypedBlock::infer(Block::parse("softmax(w)"), TensorType::parse("f32[4,6,8,9]"));
+  const std::string text = Plan::make(block, Device::by_name("cpu"), {}).explain();
+  EXPECT_NE(text.find("-> max and sum of exp of x over w\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("softmax = exp(x - max(x)) / sum_exp(x)\n"), std::string::npos) << text;
+}
+
 TEST(Explain, DrawsEachSweep) {
   const std::string text = reference_plan("conv2d_gn_tanh_hardswish_residual_lse", "h200").explain();
   const std::vector<std::string> parts = {

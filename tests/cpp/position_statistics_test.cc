@@ -60,6 +60,7 @@ constexpr Example kExamples[] = {
     {"conv2d(4, k=3, pad=1) | softmax(w)", "[1,3,40,50]"},
     {"conv2d(3, k=3, pad=1) | mean(h)", "[1,2,130,60]"},
     {"conv3d(3, k=3, pad=1) | mean(h)", "[1,2,9,60,60]"},
+    {"conv3d(16, k=1) | sum(h)", "[1,1,33,24,160]"},
     {"conv3d(2, k=3, pad=1) | max(d)", "[1,2,70,9,20]"},
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cpu/dense.h"
 #include "cpu/program_split.h"
 #include "cpu/vector/convert.h"
 #include "cpu/vector/reduce.h"
@@ -21,6 +22,8 @@ constexpr std::int64_t kAcrossElements = 32768;
 // Of all arrays of a chunk: half of L1.
 constexpr std::int64_t kChunkBytes = 16384;
 constexpr std::int64_t kBins = 16;
+// Elements of packed weights: fewer take less time than it takes to hand a task out.
+constexpr std::int64_t kFewestPacked = 16384;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -277,7 +280,7 @@ typename SweepRunner<T>::Task SweepRunner<T>::task(std::int64_t number) const {
 template <class T>
 void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace,
                          std::byte* scratch, std::size_t scratch_stride) const {
-  if (conv_) pack(views, workspace);
+  if (conv_) pack(workers, views, workspace);
   const std::int64_t tasks = batch_ * channel_blocks_ * splits_;
   const std::int64_t units = contracts_ ? bins_ : tasks;
   workers.run(units, [&](std::int64_t unit, int worker) {
@@ -316,20 +319,20 @@ void SweepRunner<T>::run_unit(std::int64_t n, Range channels, const std::vector<
   run_task({n, 0, channels, {0, extents_.count()}, {0, tile_count()}}, context);
 }
 
-// The weight of the source, dense in type T and then packed; and its bias.
+// The weight of the source packed, a few blocks of its channels a task; and its bias.
 template <class T>
-void SweepRunner<T>::pack(const std::vector<SlotView>& views, std::byte* workspace) const {
-  const Extents extents = slot_extents(*schedule_, sweep_->weight);
-  const PositionExtents filter = {extents[2], extents[3], extents[4]};
-  const std::int64_t taps = filter.count();
-  T* dense = elements_at<T>(workspace + dense_offset_);
-  for (std::int64_t n = 0; n < extents[0]; ++n)
-    for (std::int64_t c = 0; c < extents[1]; ++c) {
-      T* place = dense + (n * extents[1] + c) * taps;
-      const T* row = load_positions(views[at(sweep_->weight)], filter, n, c, 0, taps, place);
-      if (row != place) std::copy_n(row, taps, place);
-    }
-  conv_->pack_weights(dense, elements_at<T>(workspace + packed_offset_));
+void SweepRunner<T>::pack(const Workers& workers, const std::vector<SlotView>& views,
+                          std::byte* workspace) const {
+  const T* dense =
+      dense_elements(workers, views[at(sweep_->weight)], slot_extents(*schedule_, sweep_->weight),
+                     elements_at<T>(workspace + dense_offset_));
+  T* packed = elements_at<T>(workspace + packed_offset_);
+  const std::int64_t blocks = conv_->block_count();
+  const std::int64_t elements = static_cast<std::int64_t>(conv_->packed_weight_elements());
+  const std::int64_t tasks = std::min({blocks, kTasks, elements / kFewestPacked + 1});
+  workers.run(tasks, [&](std::int64_t task, int) {
+    conv_->pack_weights(dense, balanced_part(blocks, tasks, task), packed);
+  });
   T* bias = elements_at<T>(workspace + bias_offset_);
   if (sweep_->bias >= 0)
     for (std::int64_t k = 0; k < conv_->grid().result_channels(); ++k)

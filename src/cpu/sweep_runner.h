@@ -96,7 +96,7 @@ class SweepRunner {
             TileOperand<T> value, const Context& context) const;
   void contract(const Task& task, Range rows, const Context& context) const;
   void join(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace) const;
-  void pack(const std::vector<SlotView>& views, std::byte* workspace) const;
+  void pack(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace) const;
 
   T* elements(const Context& context, std::size_t offset) const {
     return elements_at<T>(context.scratch + offset);

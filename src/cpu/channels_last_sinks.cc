@@ -182,13 +182,13 @@ void ChannelsLastRunner<T>::end_block(Range block, const Context& context) const
     for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
       const int slot = plan.sink->slots[i];
       if (schedule_->slots[at(slot)].kind == SlotKind::kTile) continue;
-      store_positions((*context.views)[at(slot)], extents_, context.n, 0, block.begin, block.size(),
+      store_positions(context.views[at(slot)], extents_, context.n, 0, block.begin, block.size(),
                       TileOperand<T>{rows + i * at(block_), false});
     }
   }
   if (epilogue_)
     epilogue_->run(
-        *context.views, context.n, block, [&](int slot) { return own_component(slot, context); },
+        context.views, context.n, block, [&](int slot) { return own_component(slot, context); },
         elements(context, epilogue_offset_));
 }
 

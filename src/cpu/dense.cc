@@ -31,7 +31,7 @@ const T* dense_elements(const Workers& workers, const SlotView& view, const Exte
   const std::int64_t row = positions.count();
   const std::int64_t rows = extents[0] * extents[1];
   const std::int64_t tasks = std::clamp<std::int64_t>(rows * row / kTaskElements, 1, kTasks);
-  workers.run(tasks, [&](std::int64_t task, int) {
+  run_tasks(workers, tasks, [&](std::int64_t task, int) {
     const Range mine = balanced_part(rows, tasks, task);
     if (dense) {
       load_elements(view.data + mine.begin * row * byte_size(view.dtype), view.dtype, 1,

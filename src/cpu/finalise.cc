@@ -1,7 +1,9 @@
 #include "cpu/finalise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "fuseblock/tensor.h"
 
@@ -34,9 +36,9 @@ std::vector<int> slots_of_parts(const Schedule& schedule) {
 // Works statistics out, all of them or those of one unit.
 class Finaliser {
  public:
-  Finaliser(const Schedule& schedule, const std::vector<int>& slot_of, const std::vector<SlotView>& views,
+  Finaliser(const Schedule& schedule, const std::vector<int>& slot_of, SlotViews views, double* scratch,
             const FinaliseUnit* unit = nullptr)
-      : schedule_(schedule), slot_of_(slot_of), views_(views), unit_(unit) {}
+      : schedule_(schedule), slot_of_(slot_of), views_(views), scratch_(scratch), unit_(unit) {}
 
   void work_out(int number) {
     const Part& part = schedule_.graph[number];
@@ -95,11 +97,8 @@ class Finaliser {
 
   void pointwise(int number) {
     const Part& part = schedule_.graph[number];
-    // Called once for each unit: memory of their own would take longer than the few numbers in them.
-    thread_local std::vector<double> inputs;
-    thread_local std::vector<double> results;
-    inputs.resize(part.operands.size());
-    results.resize(part.formula.steps().size());
+    const std::span<double> inputs(scratch_, part.operands.size());
+    const std::span<double> results(scratch_ + inputs.size(), part.formula.steps().size());
     for_each_here(part.extents, 1, [&](const Position& position) {
       for (std::size_t i = 0; i < inputs.size(); ++i)
         inputs[i] = read(slot_of_[at(part.operands[i])], position);
@@ -156,7 +155,8 @@ class Finaliser {
     // One set of elements for each result; along c one group of channels.
     Extents sets = from;
     Extents set_extents = {1, 1, 1, 1, 1};
-    for (Axis axis : part.axes.list()) {
+    for (Axis axis : kAllAxes) {
+      if (!part.axes.contains(axis)) continue;
       const auto i = static_cast<std::size_t>(index(axis));
       sets[i] = i == kChannels ? part.groups : 1;
       set_extents[i] = from[i] / sets[i];
@@ -194,7 +194,8 @@ class Finaliser {
 
   const Schedule& schedule_;
   const std::vector<int>& slot_of_;
-  const std::vector<SlotView>& views_;
+  SlotViews views_;
+  double* scratch_;
   const FinaliseUnit* unit_;
 };
 
@@ -245,19 +246,23 @@ State merge(Statistic statistic, const State& a, const State& b) {
 }
 
 FinaliseRunner::FinaliseRunner(const Schedule& schedule)
-    : schedule_(&schedule), slot_of_(slots_of_parts(schedule)) {}
+    : schedule_(&schedule), slot_of_(slots_of_parts(schedule)) {
+  for (const Part& part : schedule.graph.parts)
+    if (part.kind == PartKind::kPointwise)
+      scratch_elements_ = std::max(scratch_elements_, part.operands.size() + part.formula.steps().size());
+}
 
-void FinaliseRunner::run(const ScheduleStep& step, const std::vector<SlotView>& views,
+void FinaliseRunner::run(const ScheduleStep& step, SlotViews views, double* scratch,
                          const std::vector<bool>& done) const {
-  Finaliser finaliser(*schedule_, slot_of_, views);
+  Finaliser finaliser(*schedule_, slot_of_, views, scratch);
   for (int part : step.parts)
     if (done.empty() || !done[static_cast<std::size_t>(part)]) finaliser.work_out(part);
   for (int slot : step.operands) finaliser.copy_to_output(slot);
 }
 
-void FinaliseRunner::run_unit(const ScheduleStep& step, const std::vector<SlotView>& views,
+void FinaliseRunner::run_unit(const ScheduleStep& step, SlotViews views, double* scratch,
                               const std::vector<bool>& local, const FinaliseUnit& unit) const {
-  Finaliser finaliser(*schedule_, slot_of_, views, &unit);
+  Finaliser finaliser(*schedule_, slot_of_, views, scratch, &unit);
   for (int part : step.parts)
     if (local[static_cast<std::size_t>(part)]) finaliser.work_out(part);
 }

@@ -19,16 +19,19 @@ class FinaliseRunner {
  public:
   explicit FinaliseRunner(const Schedule& schedule);
 
+  // Numbers of scratch that a call needs.
+  std::size_t scratch_elements() const { return scratch_elements_; }
   // Works out the step's statistics, apart from the parts that are `done`, and writes those that are outputs.
-  void run(const ScheduleStep& step, const std::vector<SlotView>& views,
+  void run(const ScheduleStep& step, SlotViews views, double* scratch,
            const std::vector<bool>& done = {}) const;
   // Works out the `local` statistics of the step for one unit.
-  void run_unit(const ScheduleStep& step, const std::vector<SlotView>& views, const std::vector<bool>& local,
+  void run_unit(const ScheduleStep& step, SlotViews views, double* scratch, const std::vector<bool>& local,
                 const FinaliseUnit& unit) const;
 
  private:
   const Schedule* schedule_;
   std::vector<int> slot_of_;
+  std::size_t scratch_elements_ = 0;
 };
 
 // One statistic of several elements or parts of a value. `count` is how many elements `first` and `second`

@@ -23,7 +23,7 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
   }
   if (plan.manner == Manner::kPerElement) {
     for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
-      const SlotView& view = (*context.views)[at(plan.sink->slots[i])];
+      const SlotView& view = context.views[at(plan.sink->slots[i])];
       double* slot = elements_at<double>(view.data);
       for (std::size_t e = 0; e < count; ++e) {
         const State state =
@@ -83,13 +83,13 @@ void SweepRunner<T>::end_across(const Task& task, Range positions, const Context
     for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
       const int slot = plan.sink->slots[i];
       if (schedule_->slots[at(slot)].kind == SlotKind::kTile) continue;
-      store_positions((*context.views)[at(slot)], extents_, task.n, 0, positions.begin, positions.size(),
+      store_positions(context.views[at(slot)], extents_, task.n, 0, positions.begin, positions.size(),
                       TileOperand<T>{i == 0 ? first : second, false});
     }
   }
   if (epilogue_)
     epilogue_->run(
-        *context.views, task.n, positions, [&](int slot) { return own_component(slot, context); },
+        context.views, task.n, positions, [&](int slot) { return own_component(slot, context); },
         elements(context, epilogue_offset_));
 }
 

@@ -2,7 +2,7 @@
 //
 //   auto plan = fuseblock::Plan::make(block, "f32[128,3,24,32,32]");
 //   plan.parameters();                    // conv3d.weight f32[24,3,3,3,3], conv3d.bias f32[24], ...
-//   plan.run(arguments, workspace);       // views in, views out; allocates nothing
+//   plan.run(arguments, workspace);       // views in, views out; memory from the workspace
 //   auto backward = plan.backward();      // a plan again
 #pragma once
 
@@ -131,7 +131,8 @@ class Plan {
   Arguments bind(const std::map<std::string, ConstTensorView, std::less<>>& inputs,
                  const std::map<std::string, TensorView, std::less<>>& outputs) const;
   // Computes the outputs. The workspace (see Workspace) has at least workspace_bytes() bytes, aligned to 64; its contents do
-  // not matter before and mean nothing after. Outputs must not overlap inputs. The same plan may run on
+  // not matter before and mean nothing after. On the CPU a run takes no other memory, apart from the descriptions of
+  // tensors that a host's functions are given; on other devices short lists, which do not grow with the data. Outputs must not overlap inputs. The same plan may run on
   // several threads at once, each with its own workspace. Throws UserError where a tensor is not what the
   // plan was made for, NotSupportedError where the device can be planned for only.
   void run(const Arguments& arguments, std::span<std::byte> workspace) const;

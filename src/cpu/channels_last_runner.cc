@@ -114,6 +114,12 @@ void ChannelsLastRunner<T>::reserve(Layout& layout) {
   auto reserve_elements = [&](std::size_t count) { return scratch.reserve(count * sizeof(T)); };
   const std::size_t arrays =
       split_.rest.inputs.size() + split_.by_channel.wanted.size() + split_.by_position.wanted.size();
+  scratch.reserve(sizeof(Context));
+  inputs_offset_ = scratch.reserve(arrays * sizeof(TileOperand<T>));
+  positions_offset_ = scratch.reserve(split_.by_position.wanted.size() * sizeof(TileOperand<T>));
+  targets_offset_ = scratch.reserve(sinks_.size() * sizeof(T*));
+  channel_operands_offset_ = scratch.reserve(split_.by_channel.inputs.size() * sizeof(TileOperand<T>));
+  position_operands_offset_ = scratch.reserve(split_.by_position.inputs.size() * sizeof(TileOperand<T>));
   buffers_offset_ = reserve_elements((arrays + 1) * pitch_);
   channel_inputs_offset_ = reserve_elements(split_.by_channel.inputs.size() * at(channels_));
   channel_program_offset_ = reserve_elements(by_channel_.scratch_elements());
@@ -134,7 +140,7 @@ void ChannelsLastRunner<T>::reserve(Layout& layout) {
 
 template <class T>
 void ChannelsLastRunner<T>::run(std::span<const ChannelsLastRunner* const> sweeps, const Workers& workers,
-                                const std::vector<SlotView>& views, std::byte* workspace, std::byte* scratch,
+                                SlotViews views, std::byte* workspace, std::byte* scratch,
                                 std::size_t scratch_stride) {
   const ChannelsLastRunner& first = *sweeps[0];
   const std::int64_t positions = first.extents_.count();
@@ -144,25 +150,48 @@ void ChannelsLastRunner<T>::run(std::span<const ChannelsLastRunner* const> sweep
     for (const ChannelsLastRunner* sweep : sweeps) chunk = std::max(chunk, sweep->chunk_);
     unit = std::max(kUnitElements / first.channels_ / chunk, std::int64_t{1}) * chunk;
   }
-  workers.run(first.batch_ * first.splits_, [&](std::int64_t number, int worker) {
-    std::vector<Context> contexts(sweeps.size());
-    std::byte* mine = scratch + at(worker) * scratch_stride;
-    for (std::size_t i = 0; i < sweeps.size(); ++i) {
-      contexts[i].views = &views;
-      contexts[i].workspace = workspace;
-      contexts[i].scratch = mine;
-      contexts[i].n = number / first.splits_;
-      contexts[i].split = number % first.splits_;
-      mine += sweeps[i]->scratch_bytes_;
-      sweeps[i]->begin_task(contexts[i]);
-    }
+  run_tasks(workers, first.batch_ * first.splits_, [&](std::int64_t number, int worker) {
+    // Each sweep has its part of the worker's scratch.
+    const auto for_each_sweep = [&](auto visit) {
+      std::byte* part = scratch + at(worker) * scratch_stride;
+      for (const ChannelsLastRunner* sweep : sweeps) {
+        visit(*sweep, part);
+        part += sweep->scratch_bytes_;
+      }
+    };
+    for_each_sweep([&](const ChannelsLastRunner& sweep, std::byte* part) {
+      Context& context = *elements_at<Context>(part);
+      context = sweep.context(views, workspace, part, number);
+      sweep.begin_task(context);
+    });
     const Range range = balanced_part(positions, first.splits_, number % first.splits_);
     for (std::int64_t begin = range.begin; begin < range.end; begin += unit)
-      for (std::size_t i = 0; i < sweeps.size(); ++i)
-        sweeps[i]->run_positions({begin, std::min(begin + unit, range.end)}, contexts[i]);
-    for (std::size_t i = 0; i < sweeps.size(); ++i) sweeps[i]->end_task(range, contexts[i]);
+      for_each_sweep([&](const ChannelsLastRunner& sweep, std::byte* part) {
+        sweep.run_positions({begin, std::min(begin + unit, range.end)}, *elements_at<Context>(part));
+      });
+    for_each_sweep([&](const ChannelsLastRunner& sweep, std::byte* part) {
+      sweep.end_task(range, *elements_at<Context>(part));
+    });
   });
   for (const ChannelsLastRunner* sweep : sweeps) sweep->join(workers, views, workspace);
+}
+
+template <class T>
+typename ChannelsLastRunner<T>::Context ChannelsLastRunner<T>::context(SlotViews views, std::byte* workspace,
+                                                                       std::byte* scratch,
+                                                                       std::int64_t task) const {
+  Context context;
+  context.views = views;
+  context.workspace = workspace;
+  context.scratch = scratch;
+  context.n = task / splits_;
+  context.split = task % splits_;
+  const std::size_t shared = split_.by_position.wanted.size();
+  context.inputs = list_at<TileOperand<T>>(
+      scratch + inputs_offset_, split_.rest.inputs.size() + split_.by_channel.wanted.size() + shared);
+  context.positions = list_at<TileOperand<T>>(scratch + positions_offset_, shared);
+  context.targets = list_at<T*>(scratch + targets_offset_, sinks_.size());
+  return context;
 }
 
 template <class T>
@@ -196,15 +225,17 @@ void ChannelsLastRunner<T>::end_task(Range positions, Context& context) const {
 // What depends on channels alone, repeated along the chunk.
 template <class T>
 void ChannelsLastRunner<T>::load_channels(Context& context) const {
-  std::vector<TileOperand<T>> inputs;
+  const std::span<TileOperand<T>> inputs =
+      list_at<TileOperand<T>>(context.scratch + channel_operands_offset_, split_.by_channel.inputs.size());
   T* place = elements(context, channel_inputs_offset_);
-  for (int input : split_.by_channel.inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const int input = split_.by_channel.inputs[i];
     const int slot = sweep_->inputs[at(input)];
-    const SlotView& view = (*context.views)[at(slot)];
+    const SlotView& view = context.views[at(slot)];
     const bool varies = schedule_->slots[at(slot)].extents[1] != 1;
     load_elements(view.data + view.offset(context.n, 0, 0, 0, 0) * byte_size(view.dtype), view.dtype,
                   view.strides[1], place, at(varies ? channels_ : 1));
-    inputs.push_back({place, !varies});
+    inputs[i] = {place, !varies};
     place += channels_;
   }
   T* scratch = elements(context, channel_program_offset_);
@@ -212,7 +243,6 @@ void ChannelsLastRunner<T>::load_channels(Context& context) const {
 
   const std::size_t loaded = split_.rest.inputs.size();
   const std::size_t given = split_.by_channel.wanted.size();
-  context.inputs.assign(loaded + given + split_.by_position.wanted.size(), {nullptr, true});
   for (std::size_t i = 0; i < given; ++i) {
     const TileOperand<T> value = by_channel_.result(i, inputs, scratch);
     T* buffer = elements(context, buffers_offset_) + (loaded + i) * pitch_;
@@ -229,33 +259,34 @@ void ChannelsLastRunner<T>::load_channels(Context& context) const {
 template <class T>
 void ChannelsLastRunner<T>::load_block(Range positions, Context& context) const {
   if (split_.by_position.wanted.empty()) return;
-  std::vector<TileOperand<T>> inputs;
+  const std::span<TileOperand<T>> inputs =
+      list_at<TileOperand<T>>(context.scratch + position_operands_offset_, split_.by_position.inputs.size());
   T* place = elements(context, position_inputs_offset_);
-  for (int input : split_.by_position.inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const int input = split_.by_position.inputs[i];
     const int slot = sweep_->inputs[at(input)];
-    const SlotView& view = (*context.views)[at(slot)];
+    const SlotView& view = context.views[at(slot)];
     if (slot_varies(*schedule_, slot)) {
-      inputs.push_back(
-          {load_positions(view, extents_, context.n, 0, positions.begin, positions.size(), place), false});
+      inputs[i] = {load_positions(view, extents_, context.n, 0, positions.begin, positions.size(), place),
+                   false};
     } else {
       *place = load_uniform<T>(view, context.n, 0);
-      inputs.push_back({place, true});
+      inputs[i] = {place, true};
     }
     place += block_;
   }
   T* scratch = elements(context, position_program_offset_);
   by_position_.run(inputs, at(positions.size()), scratch);
-  context.positions.clear();
-  for (std::size_t i = 0; i < split_.by_position.wanted.size(); ++i)
-    context.positions.push_back(by_position_.result(i, inputs, scratch));
+  for (std::size_t i = 0; i < context.positions.size(); ++i)
+    context.positions[i] = by_position_.result(i, inputs, scratch);
 }
 
 template <class T>
 void ChannelsLastRunner<T>::visit(Range chunk, Range block, Context& context) const {
   load_chunk(chunk, block, context);
   const std::int64_t count = chunk.size();
-  auto view_of = [&](const SinkPlan& plan) { return (*context.views)[at(plan.sink->slots[0])]; };
-  context.targets.assign(sinks_.size(), nullptr);
+  auto view_of = [&](const SinkPlan& plan) { return context.views[at(plan.sink->slots[0])]; };
+  std::fill(context.targets.begin(), context.targets.end(), nullptr);
   for (std::size_t i = 0; i < sinks_.size(); ++i)
     if (sinks_[i].in_place && rest_.is_written(i))
       context.targets[i] =
@@ -276,7 +307,7 @@ void ChannelsLastRunner<T>::load_chunk(Range chunk, Range block, Context& contex
   const std::int64_t count = chunk.size();
   T* buffers = elements(context, buffers_offset_);
   for (std::size_t i = 0; i < split_.rest.inputs.size(); ++i) {
-    const SlotView& view = (*context.views)[at(sweep_->inputs[at(split_.rest.inputs[i])])];
+    const SlotView& view = context.views[at(sweep_->inputs[at(split_.rest.inputs[i])])];
     const bool reads_bf16 = std::is_same_v<T, float> && !rest_.gives_input(i);
     const std::uint16_t* bf16 =
         reads_bf16 ? bf16_points(view, extents_, channels_, context.n, chunk.begin) : nullptr;
@@ -306,14 +337,13 @@ const T* ChannelsLastRunner<T>::taken(std::size_t sink, std::int64_t count, cons
 
 // Partial results joined in the order of the tasks.
 template <class T>
-void ChannelsLastRunner<T>::join(const Workers& workers, const std::vector<SlotView>& views,
-                                 std::byte* workspace) const {
+void ChannelsLastRunner<T>::join(const Workers& workers, SlotViews views, std::byte* workspace) const {
   for (const SinkPlan& plan : sinks_) {
     if (!is_of_columns(plan)) continue;
     const State* partial = elements_at<State>(workspace + plan.partial_offset);
     const std::int64_t states = batch_ * channels_;
     const std::int64_t parts = std::min(kTasks, std::max(states * splits_ / kStatesOfTask, std::int64_t{1}));
-    workers.run(parts, [&](std::int64_t part, int) {
+    run_tasks(workers, parts, [&](std::int64_t part, int) {
       const Range mine = balanced_part(states, parts, part);
       for (std::int64_t i = mine.begin; i < mine.end; ++i) {
         State state = empty_state(plan.statistic);

@@ -37,9 +37,8 @@ class ChannelsLastRunner {
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   // Runs sweeps over one domain, all of them on a few positions after the other: what they load stays in cache in
   // between. Each worker's scratch holds that of all sweeps.
-  static void run(std::span<const ChannelsLastRunner* const> sweeps, const Workers& workers,
-                  const std::vector<SlotView>& views, std::byte* workspace, std::byte* scratch,
-                  std::size_t scratch_stride);
+  static void run(std::span<const ChannelsLastRunner* const> sweeps, const Workers& workers, SlotViews views,
+                  std::byte* workspace, std::byte* scratch, std::size_t scratch_stride);
 
  private:
   struct SinkPlan {
@@ -54,24 +53,26 @@ class ChannelsLastRunner {
     std::size_t shift_offset = 0;   // of moments for each channel: an array of columns
     std::size_t totals_offset = 0;  // for each channel: arrays of doubles
   };
-  // One task on one worker.
+  // One task on one worker; it lies at the begin of the worker's scratch.
   struct Context {
-    const std::vector<SlotView>* views = nullptr;
+    SlotViews views;
     std::byte* workspace = nullptr;
     std::byte* scratch = nullptr;
     std::int64_t n = 0;
     std::int64_t split = 0;
-    std::vector<TileOperand<T>> inputs;     // of the rest of the program
-    std::vector<TileOperand<T>> positions;  // results of by_position in a block
-    std::vector<T*> targets;                // one for each sink
-    std::int64_t samples = 0;               // positions in the totals
-    std::int64_t pending = 0;               // positions in the columns and not yet in the totals
+    // Lists in the scratch.
+    std::span<TileOperand<T>> inputs;     // of the rest of the program
+    std::span<TileOperand<T>> positions;  // results of by_position in a block
+    std::span<T*> targets;                // one for each sink
+    std::int64_t samples = 0;             // positions in the totals
+    std::int64_t pending = 0;             // positions in the columns and not yet in the totals
     // Moments in double precision throughout: where squares overflow T.
     bool wide = false;
   };
 
   void cut_domain();
   void reserve(Layout& layout);
+  Context context(SlotViews views, std::byte* workspace, std::byte* scratch, std::int64_t task) const;
   void begin_task(Context& context) const;
   void run_positions(Range positions, Context& context) const;
   void end_task(Range positions, Context& context) const;
@@ -92,7 +93,7 @@ class ChannelsLastRunner {
   // Whether all moments are numbers.
   bool end_statistics(Context& context) const;
   const T* own_component(int slot, const Context& context) const;
-  void join(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace) const;
+  void join(const Workers& workers, SlotViews views, std::byte* workspace) const;
 
   T* elements(const Context& context, std::size_t offset) const {
     return elements_at<T>(context.scratch + offset);
@@ -126,6 +127,11 @@ class ChannelsLastRunner {
 
   std::size_t buffers_offset_ =
       0;  // worker's scratch: loaded inputs, then repeated ones, then one for results
+  std::size_t inputs_offset_ = 0;  // lists
+  std::size_t positions_offset_ = 0;
+  std::size_t targets_offset_ = 0;
+  std::size_t channel_operands_offset_ = 0;
+  std::size_t position_operands_offset_ = 0;
   std::size_t channel_inputs_offset_ = 0;
   std::size_t channel_program_offset_ = 0;
   std::size_t position_inputs_offset_ = 0;

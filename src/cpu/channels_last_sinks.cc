@@ -57,7 +57,7 @@ void ChannelsLastRunner<T>::take(const SinkPlan& plan, const T* x, Range chunk, 
 template <class T>
 void ChannelsLastRunner<T>::take_single(const SinkPlan& plan, const T* x, Range chunk,
                                         const Context& context) const {
-  const auto view_of = [&](std::size_t i) { return (*context.views)[at(plan.sink->slots[i])]; };
+  const auto view_of = [&](std::size_t i) { return context.views[at(plan.sink->slots[i])]; };
   store_points(view_of(0), extents_, channels_, context.n, chunk.begin, chunk.size(), x);
   if (plan.sink->slots.size() == 1) return;
   T* buffer = elements(context, buffers_offset_) + context.inputs.size() * pitch_;
@@ -196,13 +196,13 @@ void ChannelsLastRunner<T>::end_block(Range block, const Context& context) const
     for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
       const int slot = plan.sink->slots[i];
       if (schedule_->slots[at(slot)].kind == SlotKind::kTile) continue;
-      store_positions((*context.views)[at(slot)], extents_, context.n, 0, block.begin, block.size(),
+      store_positions(context.views[at(slot)], extents_, context.n, 0, block.begin, block.size(),
                       TileOperand<T>{rows + i * at(block_), false});
     }
   }
   if (epilogue_)
     epilogue_->run(
-        *context.views, context.n, block, [&](int slot) { return own_component(slot, context); },
+        context.views, context.n, block, [&](int slot) { return own_component(slot, context); },
         elements(context, epilogue_offset_));
 }
 

@@ -1,6 +1,8 @@
 #include "cpu/engine.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "cpu/channels_last.h"
 #include "cpu/channels_last_runner.h"
@@ -23,6 +25,8 @@ namespace {
 
 // Small units go several to a task.
 constexpr std::int64_t kMostUnitTasks = 256;
+// The views of so many slots lie on the stack, those of more in the workspace.
+constexpr std::size_t kFewSlots = 8;
 
 template <class T>
 constexpr DType kStoredType = sizeof(T) == 4 ? DType::kF32 : DType::kF64;
@@ -58,10 +62,12 @@ class CpuExecutable : public Executable {
     together_.resize(steps);
     host_calls_.resize(steps);
     turns_.resize(steps);
+    pools_.resize(steps);
     for (std::size_t i = 0; i < steps; ++i) {
       const ScheduleStep& step = running_.steps[i];
       if (step.kind == StepKind::kHostCall)
         host_calls_[i] = std::make_unique<HostCall>(running_, step, options.host, kStoredType<T>, layout);
+      if (step.kind == StepKind::kPool) pools_[i].emplace(schedule_, schedule_.steps[i]);
       if (step.kind != StepKind::kSweep) continue;
       turns_[i] = can_turn(running_, step.sweep);
       const Schedule& seen = turns_[i] ? turned_ : running_;
@@ -80,7 +86,9 @@ class CpuExecutable : public Executable {
       for (const ChannelsLastRunner<T>* sweep : sweeps) bytes += sweep->scratch_bytes();
       scratch_stride_ = std::max(scratch_stride_, bytes);
     }
-    place_unit_values();
+    place_behind_sweeps();
+    if (running_.slots.size() > kFewSlots)
+      views_offset_ = layout.reserve(2 * running_.slots.size() * sizeof(SlotView));
     scratch_offset_ = layout.reserve(scratch_stride_ * static_cast<std::size_t>(workers_.count()));
     workspace_bytes_ = layout.bytes();
   }
@@ -88,7 +96,17 @@ class CpuExecutable : public Executable {
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
 
   void run(const Arguments& arguments, std::span<std::byte> workspace) const override {
-    const std::vector<SlotView> views = slot_views(running_, offsets_, kStoredType<T>, arguments, workspace);
+    const std::size_t slots = running_.slots.size();
+    std::array<SlotView, 2 * kFewSlots> few;
+    const std::span<SlotView> places = slots > kFewSlots
+                                           ? list_at<SlotView>(workspace.data() + views_offset_, 2 * slots)
+                                           : std::span(few).first(2 * slots);
+    const std::span<SlotView> views = places.first(slots);
+    const std::span<SlotView> turned_views = places.last(slots);
+    show_slots(running_, offsets_, kStoredType<T>, arguments, workspace, views);
+    std::transform(views.begin(), views.end(), turned_views.begin(),
+                   [](const SlotView& view) { return turned(view); });
+    const FinaliseScratch numbers = numbers_of_all(workspace.data());
     auto kept = schedule_.kept.begin();
     for (std::size_t i = 0; i < schedule_.steps.size(); ++i) {
       const ScheduleStep& step = schedule_.steps[i];
@@ -98,9 +116,9 @@ class CpuExecutable : public Executable {
         continue;
       }
       switch (step.kind) {
-        case StepKind::kSweep: run_sweep(i, turns_[i] ? turned(views) : views, workspace.data()); break;
-        case StepKind::kFinalise: finalise_.run(step, workers_, views); break;
-        case StepKind::kPool: run_pool(schedule_, step, workers_, views); break;
+        case StepKind::kSweep: run_sweep(i, turns_[i] ? turned_views : views, workspace.data()); break;
+        case StepKind::kFinalise: finalise_.run(step, workers_, views, numbers); break;
+        case StepKind::kPool: pools_[i]->run(workers_, views); break;
         case StepKind::kHostCall: host_calls_[i]->run(workers_, views, workspace.data()); break;
       }
     }
@@ -110,7 +128,7 @@ class CpuExecutable : public Executable {
 
  private:
   // A sweep, or all that run together with it; nothing where it has run with an earlier one.
-  void run_sweep(std::size_t step, const std::vector<SlotView>& views, std::byte* workspace) const {
+  void run_sweep(std::size_t step, SlotViews views, std::byte* workspace) const {
     std::byte* scratch = workspace + scratch_offset_;
     if (runners_[step])
       runners_[step]->run(workers_, views, workspace, scratch, scratch_stride_);
@@ -119,18 +137,22 @@ class CpuExecutable : public Executable {
   }
 
   // All steps of one unit after the other, then what needs all units.
-  void run_kept(const Kept& kept, const std::vector<SlotView>& views, std::byte* workspace) const {
+  void run_kept(const Kept& kept, SlotViews views, std::byte* workspace) const {
     const Extents& domain = schedule_.steps[static_cast<std::size_t>(kept.first)].sweep.domain;
     const std::int64_t per_sample = domain[1] / kept.channels;
     const std::int64_t units = domain[0] * per_sample;
     const std::int64_t tasks = std::min(units, kMostUnitTasks);
-    workers_.run(tasks, [&](std::int64_t task, int worker) {
+    run_tasks(workers_, tasks, [&](std::int64_t task, int worker) {
       std::byte* scratch = workspace + scratch_offset_ + static_cast<std::size_t>(worker) * scratch_stride_;
       const Range mine = balanced_part(units, tasks, task);
       // The worker's own views, where it has values of its own.
-      std::vector<SlotView> own;
-      if (!unit_values_.empty()) own = views;
-      const std::vector<SlotView>& seen = own.empty() ? views : own;
+      SlotViews seen = views;
+      std::span<SlotView> own;
+      if (!unit_values_.empty()) {
+        own = list_at<SlotView>(scratch + own_views_offset_, views.size());
+        std::copy(views.begin(), views.end(), own.begin());
+        seen = own;
+      }
       for (std::int64_t unit = mine.begin; unit < mine.end; ++unit) {
         const std::int64_t first = unit % per_sample * kept.channels;
         const FinaliseUnit place = {unit / per_sample, first, first + kept.channels};
@@ -141,26 +163,35 @@ class CpuExecutable : public Executable {
             runners_[static_cast<std::size_t>(i)]->run_unit(place.n, {first, first + kept.channels}, seen,
                                                             workspace, scratch);
           else
-            finalise_.run_unit(step, views, kept.local, place);
+            finalise_.run_unit(step, views, {numbers_in(scratch), 0}, kept.local, place);
         }
       }
     });
     for (int i = kept.first; i <= kept.last; ++i) {
       const ScheduleStep& step = schedule_.steps[static_cast<std::size_t>(i)];
-      if (step.kind == StepKind::kFinalise) finalise_.run(step, workers_, views, kept.local);
+      if (step.kind == StepKind::kFinalise)
+        finalise_.run(step, workers_, views, numbers_of_all(workspace), kept.local);
     }
   }
 
-  // Behind what sweeps need of a worker's scratch.
-  void place_unit_values() {
+  // What a worker needs beside the scratch of sweeps.
+  void place_behind_sweeps() {
     Layout scratch;
     scratch.reserve(scratch_stride_);
     for (const UnitValue& value : unit_values_) unit_offsets_.push_back(scratch.reserve(value.bytes));
+    if (!unit_values_.empty()) own_views_offset_ = scratch.reserve(running_.slots.size() * sizeof(SlotView));
+    numbers_offset_ = scratch.reserve(finalise_.scratch_elements() * sizeof(double));
     scratch_stride_ = scratch.bytes();
   }
 
+  // The scratch of finalise steps in that of a worker.
+  double* numbers_in(std::byte* scratch) const { return elements_at<double>(scratch + numbers_offset_); }
+  FinaliseScratch numbers_of_all(std::byte* workspace) const {
+    return {numbers_in(workspace + scratch_offset_), scratch_stride_ / sizeof(double)};
+  }
+
   // Views of a unit's own values, by the channels of the whole.
-  void show_unit_values(std::int64_t first_channel, std::byte* scratch, std::vector<SlotView>& views) const {
+  void show_unit_values(std::int64_t first_channel, std::byte* scratch, std::span<SlotView> views) const {
     for (std::size_t i = 0; i < unit_values_.size(); ++i) {
       const auto slot = static_cast<std::size_t>(unit_values_[i].slot);
       SlotView& view = views[slot];
@@ -187,6 +218,10 @@ class CpuExecutable : public Executable {
   std::vector<std::unique_ptr<SweepRunner<T>>> runners_;
   std::vector<bool> turns_;  // by step: a sweep that runs turned
   std::vector<std::unique_ptr<HostCall>> host_calls_;
+  std::vector<std::optional<PoolRunner>> pools_;
+  std::size_t views_offset_ = 0;
+  std::size_t own_views_offset_ = 0;  // in a worker's scratch, as the next
+  std::size_t numbers_offset_ = 0;
   std::size_t scratch_offset_ = 0;
   std::size_t scratch_stride_ = 0;
   std::size_t workspace_bytes_ = 0;

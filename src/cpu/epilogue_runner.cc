@@ -21,15 +21,18 @@ EpilogueRunner<T>::EpilogueRunner(const Schedule& schedule, const Epilogue& epil
 
 template <class T>
 std::size_t EpilogueRunner<T>::scratch_elements() const {
-  return program_.scratch_elements() + epilogue_->inputs.size() * at(kChunkPitch + 1);
+  const std::size_t count = epilogue_->inputs.size();
+  return operand_elements<T>(count) + program_.scratch_elements() + count * at(kChunkPitch + 1);
 }
 
 template <class T>
-void EpilogueRunner<T>::run(const std::vector<SlotView>& views, std::int64_t n, Range positions,
+void EpilogueRunner<T>::run(SlotViews views, std::int64_t n, Range positions,
                             const std::function<const T*(int)>& own, T* scratch) const {
+  const std::span<TileOperand<T>> inputs =
+      list_at<TileOperand<T>>(bytes_at(scratch), epilogue_->inputs.size());
+  scratch += operand_elements<T>(inputs.size());
   T* buffers = scratch + program_.scratch_elements();
   T* uniforms = buffers + epilogue_->inputs.size() * at(kChunkPitch);
-  std::vector<TileOperand<T>> inputs(epilogue_->inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const int slot = epilogue_->inputs[i];
     const SlotView& view = views[at(slot)];

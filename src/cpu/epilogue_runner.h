@@ -21,8 +21,8 @@ class EpilogueRunner {
   std::size_t scratch_elements() const;
   // Runs on at most kChunk positions of sample n. own(slot) is the array of a component of the tile's own
   // reductions, null for any other slot.
-  void run(const std::vector<SlotView>& views, std::int64_t n, Range positions,
-           const std::function<const T*(int)>& own, T* scratch) const;
+  void run(SlotViews views, std::int64_t n, Range positions, const std::function<const T*(int)>& own,
+           T* scratch) const;
 
  private:
   const Epilogue* epilogue_;

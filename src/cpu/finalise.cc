@@ -91,9 +91,14 @@ std::vector<int> slots_of_parts(const Schedule& schedule) {
 // Works statistics out, all of them or those of one unit.
 class Finaliser {
  public:
-  Finaliser(const Schedule& schedule, const std::vector<int>& slot_of, const std::vector<SlotView>& views,
-            const FinaliseUnit* unit, const Workers* workers)
-      : schedule_(schedule), slot_of_(slot_of), views_(views), unit_(unit), workers_(workers) {}
+  Finaliser(const Schedule& schedule, const std::vector<int>& slot_of, SlotViews views,
+            FinaliseScratch scratch, const FinaliseUnit* unit, const Workers* workers)
+      : schedule_(schedule),
+        slot_of_(slot_of),
+        views_(views),
+        scratch_(scratch),
+        unit_(unit),
+        workers_(workers) {}
 
   void work_out(int number) {
     const Part& part = schedule_.graph[number];
@@ -175,7 +180,7 @@ class Finaliser {
     return {begin, end};
   }
 
-  // Calls visit(begin, end) for all of an array, or for parts of a large one on several threads.
+  // Calls visit(begin, end, worker) for all of an array, or for parts of a large one on several threads.
   template <class Visit>
   void share(const Extents& begin, const Extents& end, Visit visit) const {
     std::int64_t elements = 1;
@@ -187,32 +192,31 @@ class Finaliser {
     const std::int64_t extent = end[longest] - begin[longest];
     const std::int64_t parts = std::min({elements / kFewestShared, kMostShares, extent});
     if (workers_ == nullptr || parts < 2) {
-      visit(begin, end);
+      visit(begin, end, 0);
       return;
     }
-    workers_->run(parts, [&](std::int64_t number, int) {
+    run_tasks(*workers_, parts, [&](std::int64_t number, int worker) {
       const Range part = balanced_part(extent, parts, number);
       Extents first = begin;
       Extents last = end;
       first[longest] = begin[longest] + part.begin;
       last[longest] = begin[longest] + part.end;
-      visit(first, last);
+      visit(first, last, worker);
     });
   }
 
   void pointwise(int number) {
     const Part& part = schedule_.graph[number];
     const auto [begin, end] = here(part.extents, 1);
-    share(begin, end, [&](const Extents& first, const Extents& last) { pointwise(number, first, last); });
+    share(begin, end, [&](const Extents& first, const Extents& last, int worker) {
+      pointwise(number, first, last, scratch_.of(worker));
+    });
   }
 
-  void pointwise(int number, const Extents& begin, const Extents& end) const {
+  void pointwise(int number, const Extents& begin, const Extents& end, double* results) const {
     const Part& part = schedule_.graph[number];
     const std::span<const Formula::Step> steps = part.formula.steps();
-    // Called once for each unit: memory of their own would take longer than the few numbers in them.
-    thread_local std::vector<double> results;
-    results.resize(steps.size() * static_cast<std::size_t>(kLongestRun));
-    const auto result = [&](std::size_t step) { return results.data() + step * kLongestRun; };
+    const auto result = [&](std::size_t step) { return results + step * kLongestRun; };
     for_each_run(begin, end, [&](const Run& run) {
       for (std::size_t i = 0; i < steps.size(); ++i) {
         const Formula::Step& step = steps[i];
@@ -237,7 +241,7 @@ class Finaliser {
   }
 
   void copy(const Extents& begin, const Extents& end, int from, int to) const {
-    share(begin, end, [&](const Extents& first, const Extents& last) {
+    share(begin, end, [&](const Extents& first, const Extents& last, int) {
       std::array<double, kLongestRun> values{};
       for_each_run(first, last, [&](const Run& run) {
         read_run(from, run, values.data());
@@ -277,13 +281,14 @@ class Finaliser {
     // One set of elements for each result; along c one group of channels.
     Extents sets = from;
     Extents set_extents = {1, 1, 1, 1, 1};
-    for (Axis axis : part.axes.list()) {
+    for (Axis axis : kAllAxes) {
+      if (!part.axes.contains(axis)) continue;
       const auto i = static_cast<std::size_t>(index(axis));
       sets[i] = i == kChannels ? part.groups : 1;
       set_extents[i] = from[i] / sets[i];
     }
     const auto [begin, end] = here(sets, set_extents[kChannels]);
-    share(begin, end, [&](const Extents& first, const Extents& last) {
+    share(begin, end, [&](const Extents& first, const Extents& last, int) {
       for_each(first, last, [&](const Position& set) { merge_set(number, set, set_extents); });
     });
   }
@@ -320,7 +325,8 @@ class Finaliser {
 
   const Schedule& schedule_;
   const std::vector<int>& slot_of_;
-  const std::vector<SlotView>& views_;
+  SlotViews views_;
+  FinaliseScratch scratch_;
   const FinaliseUnit* unit_;
   const Workers* workers_;  // null: on the calling thread
 };
@@ -372,19 +378,24 @@ State merge(Statistic statistic, const State& a, const State& b) {
 }
 
 FinaliseRunner::FinaliseRunner(const Schedule& schedule)
-    : schedule_(&schedule), slot_of_(slots_of_parts(schedule)) {}
+    : schedule_(&schedule), slot_of_(slots_of_parts(schedule)) {
+  for (const Part& part : schedule.graph.parts)
+    if (part.kind == PartKind::kPointwise)
+      scratch_elements_ =
+          std::max(scratch_elements_, part.formula.steps().size() * static_cast<std::size_t>(kLongestRun));
+}
 
-void FinaliseRunner::run(const ScheduleStep& step, const Workers& workers, const std::vector<SlotView>& views,
-                         const std::vector<bool>& done) const {
-  Finaliser finaliser(*schedule_, slot_of_, views, nullptr, &workers);
+void FinaliseRunner::run(const ScheduleStep& step, const Workers& workers, SlotViews views,
+                         FinaliseScratch scratch, const std::vector<bool>& done) const {
+  Finaliser finaliser(*schedule_, slot_of_, views, scratch, nullptr, &workers);
   for (int part : step.parts)
     if (done.empty() || !done[static_cast<std::size_t>(part)]) finaliser.work_out(part);
   for (int slot : step.operands) finaliser.copy_to_output(slot);
 }
 
-void FinaliseRunner::run_unit(const ScheduleStep& step, const std::vector<SlotView>& views,
+void FinaliseRunner::run_unit(const ScheduleStep& step, SlotViews views, FinaliseScratch scratch,
                               const std::vector<bool>& local, const FinaliseUnit& unit) const {
-  Finaliser finaliser(*schedule_, slot_of_, views, &unit, nullptr);
+  Finaliser finaliser(*schedule_, slot_of_, views, scratch, &unit, nullptr);
   for (int part : step.parts)
     if (local[static_cast<std::size_t>(part)]) finaliser.work_out(part);
 }

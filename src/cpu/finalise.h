@@ -16,20 +16,31 @@ struct FinaliseUnit {
   std::int64_t channels_end = 0;
 };
 
+// Numbers of each worker, `stride` apart.
+struct FinaliseScratch {
+  double* first = nullptr;
+  std::size_t stride = 0;
+
+  double* of(int worker) const { return first + static_cast<std::size_t>(worker) * stride; }
+};
+
 class FinaliseRunner {
  public:
   explicit FinaliseRunner(const Schedule& schedule);
 
+  // Numbers of scratch that each worker needs.
+  std::size_t scratch_elements() const { return scratch_elements_; }
   // Works out the step's statistics, apart from the parts that are `done`, and writes those that are outputs.
-  void run(const ScheduleStep& step, const Workers& workers, const std::vector<SlotView>& views,
+  void run(const ScheduleStep& step, const Workers& workers, SlotViews views, FinaliseScratch scratch,
            const std::vector<bool>& done = {}) const;
   // Works out the `local` statistics of the step for one unit.
-  void run_unit(const ScheduleStep& step, const std::vector<SlotView>& views, const std::vector<bool>& local,
-                const FinaliseUnit& unit) const;
+  void run_unit(const ScheduleStep& step, SlotViews views, FinaliseScratch scratch,
+                const std::vector<bool>& local, const FinaliseUnit& unit) const;
 
  private:
   const Schedule* schedule_;
   std::vector<int> slot_of_;
+  std::size_t scratch_elements_ = 0;
 };
 
 // One statistic of several elements or parts of a value. `count` is how many elements `first` and `second`

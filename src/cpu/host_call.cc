@@ -24,7 +24,7 @@ HostCall::HostCall(const Schedule& schedule, const ScheduleStep& step,
   result_.type = schedule.block.type(schedule.block.block().nodes()[at(number)].result);
 }
 
-void HostCall::run(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace) const {
+void HostCall::run(const Workers& workers, SlotViews views, std::byte* workspace) const {
   std::vector<ConstTensorView> operands;
   for (const Operand& operand : operands_) {
     const SlotView& view = views[at(operand.slot)];
@@ -46,7 +46,7 @@ void HostCall::convert(const Operand& operand, const Workers& workers, const Slo
   const std::vector<std::int64_t> strides = operand.type.strides();
   std::size_t next = 0;
   for (Axis axis : operand.type.axes.list()) target.strides[at(index(axis))] = strides[next++];
-  workers.run(extents[0] * extents[1], [&](std::int64_t plane, int) {
+  run_tasks(workers, extents[0] * extents[1], [&](std::int64_t plane, int) {
     const std::int64_t n = plane / extents[1];
     const std::int64_t c = plane % extents[1];
     for (std::int64_t d = 0; d < extents[2]; ++d)

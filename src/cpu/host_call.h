@@ -17,7 +17,7 @@ class HostCall {
   HostCall(const Schedule& schedule, const ScheduleStep& step, std::shared_ptr<const HostFunctions> host,
            DType stored, Layout& layout);
 
-  void run(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace) const;
+  void run(const Workers& workers, SlotViews views, std::byte* workspace) const;
 
  private:
   // A tensor of the call.

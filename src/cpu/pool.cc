@@ -122,19 +122,22 @@ void pool_plane(OpCode code, const PoolGeometry& geometry, const Plane& first,
 
 }  // namespace
 
-void run_pool(const Schedule& schedule, const ScheduleStep& step, const Workers& workers,
-              const std::vector<SlotView>& views) {
+PoolRunner::PoolRunner(const Schedule& schedule, const ScheduleStep& step) : step_(&step) {
   const Part& part = schedule.graph[step.parts[0]];
-  const PoolGeometry geometry = pool_geometry(schedule.block, part.node);
-  const OpCode code = schedule.block.block().nodes()[static_cast<std::size_t>(part.node)].operation->code;
-  const std::int64_t channels = part.extents[1];
-  workers.run(part.extents[0] * channels, [&](std::int64_t plane, int) {
-    const std::int64_t n = plane / channels;
-    const std::int64_t c = plane % channels;
+  geometry_ = pool_geometry(schedule.block, part.node);
+  code_ = schedule.block.block().nodes()[static_cast<std::size_t>(part.node)].operation->code;
+  batch_ = part.extents[0];
+  channels_ = part.extents[1];
+}
+
+void PoolRunner::run(const Workers& workers, SlotViews views) const {
+  run_tasks(workers, batch_ * channels_, [&](std::int64_t plane, int) {
+    const std::int64_t n = plane / channels_;
+    const std::int64_t c = plane % channels_;
     auto plane_of = [&](int slot) { return Plane(views[static_cast<std::size_t>(slot)], n, c); };
     std::optional<Plane> second;
-    if (step.operands.size() > 1) second = plane_of(step.operands[1]);
-    pool_plane(code, geometry, plane_of(step.operands[0]), second, plane_of(step.result));
+    if (step_->operands.size() > 1) second = plane_of(step_->operands[1]);
+    pool_plane(code_, geometry_, plane_of(step_->operands[0]), second, plane_of(step_->result));
   });
 }
 

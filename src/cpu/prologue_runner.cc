@@ -1,7 +1,6 @@
 #include "cpu/prologue_runner.h"
 
 #include <algorithm>
-#include <array>
 #include <span>
 #include <type_traits>
 
@@ -41,12 +40,13 @@ PrologueRunner<T>::PrologueRunner(const Schedule& schedule, const Prologue& prol
 
 template <class T>
 std::size_t PrologueRunner<T>::scratch_elements() const {
-  return program_.scratch_elements() + prologue_->inputs.size() * at(kChunkPitch + 1);
+  const std::size_t count = prologue_->inputs.size();
+  return operand_elements<T>(count) + program_.scratch_elements() + count * at(kChunkPitch + 1);
 }
 
 template <class T>
-void PrologueRunner<T>::load_row(const std::vector<SlotView>& views, std::int64_t n, std::int64_t c,
-                                 std::int64_t d, std::int64_t h, T* row, T* scratch) const {
+void PrologueRunner<T>::load_row(SlotViews views, std::int64_t n, std::int64_t c, std::int64_t d,
+                                 std::int64_t h, T* row, T* scratch) const {
   if (plain_) {
     const SlotView& view = views[at(prologue_->inputs[0])];
     const std::int64_t size = byte_size(view.dtype);
@@ -59,13 +59,11 @@ void PrologueRunner<T>::load_row(const std::vector<SlotView>& views, std::int64_
     return;
   }
   const std::size_t count = prologue_->inputs.size();
+  const std::span<TileOperand<T>> inputs = list_at<TileOperand<T>>(bytes_at(scratch), count);
+  scratch += operand_elements<T>(count);
   T* buffers = scratch + program_.scratch_elements();
   T* uniforms = buffers + count * at(kChunkPitch);
   const std::int64_t start = (d * extents_.h + h) * extents_.w;
-  // Nearly always few.
-  std::array<TileOperand<T>, 16> few;
-  std::vector<TileOperand<T>> many(count > few.size() ? count : 0);
-  TileOperand<T>* const inputs = many.empty() ? few.data() : many.data();
   for (std::int64_t done = 0; done < extents_.w; done += kChunk) {
     const std::int64_t run = std::min(kChunk, extents_.w - done);
     for (std::size_t i = 0; i < count; ++i) {
@@ -78,9 +76,8 @@ void PrologueRunner<T>::load_row(const std::vector<SlotView>& views, std::int64_
         inputs[i] = {uniforms + i, true};
       }
     }
-    const std::span<const TileOperand<T>> span(inputs, count);
-    program_.run(span, at(run), scratch);
-    const TileOperand<T> result = program_.result(0, span, scratch);
+    program_.run(inputs, at(run), scratch);
+    const TileOperand<T> result = program_.result(0, inputs, scratch);
     if (result.uniform)
       std::fill_n(row + done, run, *result.data);
     else
@@ -89,9 +86,9 @@ void PrologueRunner<T>::load_row(const std::vector<SlotView>& views, std::int64_
 }
 
 template <class T>
-void PrologueRunner<T>::load_rows(const std::vector<SlotView>& views, std::int64_t n, std::int64_t c,
-                                  std::int64_t d, std::int64_t h, std::int64_t count, T* rows,
-                                  std::int64_t pitch, T* scratch) const {
+void PrologueRunner<T>::load_rows(SlotViews views, std::int64_t n, std::int64_t c, std::int64_t d,
+                                  std::int64_t h, std::int64_t count, T* rows, std::int64_t pitch,
+                                  T* scratch) const {
   constexpr DType kOwnType = std::is_same_v<T, float> ? DType::kF32 : DType::kF64;
   const SlotView* const plain = plain_ ? &views[at(prologue_->inputs[0])] : nullptr;
   if (plain == nullptr || plain->dtype != kOwnType || plain->strides[4] != 1) {

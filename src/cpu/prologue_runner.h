@@ -21,12 +21,12 @@ class PrologueRunner {
 
   std::size_t scratch_elements() const;
   // Writes the rows (c, d, h) to (c, d, h + count - 1) of sample n, `pitch` elements from one to the next.
-  void load_rows(const std::vector<SlotView>& views, std::int64_t n, std::int64_t c, std::int64_t d,
-                 std::int64_t h, std::int64_t count, T* rows, std::int64_t pitch, T* scratch) const;
+  void load_rows(SlotViews views, std::int64_t n, std::int64_t c, std::int64_t d, std::int64_t h,
+                 std::int64_t count, T* rows, std::int64_t pitch, T* scratch) const;
 
  private:
-  void load_row(const std::vector<SlotView>& views, std::int64_t n, std::int64_t c, std::int64_t d,
-                std::int64_t h, T* row, T* scratch) const;
+  void load_row(SlotViews views, std::int64_t n, std::int64_t c, std::int64_t d, std::int64_t h, T* row,
+                T* scratch) const;
 
   bool plain_ = false;  // one loaded value, and no arithmetic
   const Prologue* prologue_;

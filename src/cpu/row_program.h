@@ -24,6 +24,13 @@ constexpr std::int64_t chunk_pitch(std::int64_t count) {
   return (count + kChunk - 1) / kChunk * kChunk + (kChunkPitch - kChunk);
 }
 
+// Elements of scratch that a list of operands takes, in whole cache lines.
+template <class T>
+constexpr std::size_t operand_elements(std::size_t operands) {
+  constexpr std::size_t kLine = 64;
+  return (operands * sizeof(TileOperand<T>) + kLine - 1) / kLine * kLine / sizeof(T);
+}
+
 template <class T>
 class RowProgram {
  public:

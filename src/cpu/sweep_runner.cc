@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cpu/dense.h"
 #include "cpu/program_split.h"
 #include "cpu/turned.h"
 #include "cpu/vector/convert.h"
@@ -12,7 +13,9 @@
 namespace fuseblock::cpu {
 namespace {
 
-constexpr std::int64_t kJoinTasks = 32;
+constexpr std::int64_t kTasks = 32;
+// Elements of packed weights: fewer take less time than it takes to hand a task out.
+constexpr std::int64_t kFewestPacked = 16384;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -150,6 +153,9 @@ void SweepRunner<T>::reserve(Layout& layout) {
   }
   Layout scratch;
   auto reserve_elements = [&](std::size_t count) { return scratch.reserve(count * sizeof(T)); };
+  inputs_offset_ = scratch.reserve((row_inputs_.size() + shared_) * sizeof(TileOperand<T>));
+  shared_offset_ = scratch.reserve(position_inputs_.size() * sizeof(TileOperand<T>));
+  targets_offset_ = scratch.reserve(sinks_.size() * sizeof(T*));
   program_offset_ = reserve_elements(program_.scratch_elements());
   buffers_offset_ = reserve_elements((row_inputs_.size() + 1) * at(kChunkPitch));
   uniforms_offset_ = reserve_elements(row_inputs_.size() + 1);
@@ -194,17 +200,27 @@ std::size_t SweepRunner<T>::largest_staged(const ConvGrid& grid) const {
 }
 
 template <class T>
-void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace,
-                         std::byte* scratch, std::size_t scratch_stride) const {
-  if (conv_) pack(views, workspace);
+typename SweepRunner<T>::Context SweepRunner<T>::context(SlotViews views, std::byte* workspace,
+                                                         std::byte* scratch) const {
+  Context context;
+  context.views = views;
+  context.workspace = workspace;
+  context.scratch = scratch;
+  context.inputs = list_at<TileOperand<T>>(scratch + inputs_offset_, row_inputs_.size() + shared_);
+  context.shared = list_at<TileOperand<T>>(scratch + shared_offset_, position_inputs_.size());
+  context.targets = list_at<T*>(scratch + targets_offset_, sinks_.size());
+  return context;
+}
+
+template <class T>
+void SweepRunner<T>::run(const Workers& workers, SlotViews views, std::byte* workspace, std::byte* scratch,
+                         std::size_t scratch_stride) const {
+  if (conv_) pack(workers, views, workspace);
   const std::int64_t tasks = batch_ * channel_blocks_ * splits_;
   const std::int64_t units = contracts_ ? bins_ : tasks;
-  workers.run(units, [&](std::int64_t unit, int worker) {
-    std::vector<TileOperand<T>> inputs(row_inputs_.size() + shared_);
-    std::vector<T*> targets(sinks_.size());
-    std::vector<TileOperand<T>> shared(position_inputs_.size());
-    const Context context = {
-        &views, workspace, scratch + at(worker) * scratch_stride, &inputs, &shared, &targets, unit, true};
+  run_tasks(workers, units, [&](std::int64_t unit, int worker) {
+    Context context = this->context(views, workspace, scratch + at(worker) * scratch_stride);
+    context.bin = unit;
     if (!contracts_) {
       run_task(task(unit), context);
       return;
@@ -222,38 +238,30 @@ void SweepRunner<T>::run(const Workers& workers, const std::vector<SlotView>& vi
 }
 
 template <class T>
-void SweepRunner<T>::run_unit(std::int64_t n, Range channels, const std::vector<SlotView>& views,
-                              std::byte* workspace, std::byte* scratch) const {
-  // Units may be tiny: memory for these lists each time would take longer than the work.
-  thread_local std::vector<TileOperand<T>> inputs;
-  thread_local std::vector<T*> targets;
-  thread_local std::vector<TileOperand<T>> shared;
-  inputs.assign(row_inputs_.size() + shared_, {});
-  targets.assign(sinks_.size(), nullptr);
-  shared.assign(position_inputs_.size(), {});
-  const Context context = {&views, workspace, scratch, &inputs, &shared, &targets, 0, false};
+void SweepRunner<T>::run_unit(std::int64_t n, Range channels, SlotViews views, std::byte* workspace,
+                              std::byte* scratch) const {
+  Context context = this->context(views, workspace, scratch);
+  context.joins = false;
   run_task({n, 0, channels, {0, extents_.count()}, {0, tile_count()}}, context);
 }
 
-// The weight of the source, dense in type T and then packed; and its bias.
+// The weight of the source packed, a few blocks of its channels a task; and its bias.
 template <class T>
-void SweepRunner<T>::pack(const std::vector<SlotView>& views, std::byte* workspace) const {
+void SweepRunner<T>::pack(const Workers& workers, SlotViews views, std::byte* workspace) const {
   Extents extents = slot_extents(*schedule_, sweep_->weight);
   SlotView weight = views[at(sweep_->weight)];
-  if (is_turned_) {
-    std::swap(extents[0], extents[3]);
+  if (is_turned_) {  // its first axis is no n
+    extents = turned(extents);
     weight = turned(weight);
   }
-  const PositionExtents filter = {extents[2], extents[3], extents[4]};
-  const std::int64_t taps = filter.count();
-  T* dense = elements_at<T>(workspace + dense_offset_);
-  for (std::int64_t n = 0; n < extents[0]; ++n)
-    for (std::int64_t c = 0; c < extents[1]; ++c) {
-      T* place = dense + (n * extents[1] + c) * taps;
-      const T* row = load_positions(weight, filter, n, c, 0, taps, place);
-      if (row != place) std::copy_n(row, taps, place);
-    }
-  conv_->pack_weights(dense, elements_at<T>(workspace + packed_offset_));
+  const T* dense = dense_elements(workers, weight, extents, elements_at<T>(workspace + dense_offset_));
+  T* packed = elements_at<T>(workspace + packed_offset_);
+  const std::int64_t blocks = conv_->block_count();
+  const std::int64_t elements = static_cast<std::int64_t>(conv_->packed_weight_elements());
+  const std::int64_t tasks = std::min({blocks, kTasks, elements / kFewestPacked + 1});
+  run_tasks(workers, tasks, [&](std::int64_t task, int) {
+    conv_->pack_weights(dense, balanced_part(blocks, tasks, task), packed);
+  });
   T* bias = elements_at<T>(workspace + bias_offset_);
   if (sweep_->bias >= 0)
     for (std::int64_t k = 0; k < conv_->grid().result_channels(); ++k)
@@ -288,7 +296,7 @@ void SweepRunner<T>::run_task(const Task& task, const Context& context) const {
         continue;
       }
       for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
-        const SlotView& view = (*context.views)[at(plan.sink->slots[i])];
+        const SlotView& view = context.views[at(plan.sink->slots[i])];
         elements_at<double>(view.data)[view.offset(task.n, c, 0, 0, 0)] = i == 0 ? state.first : state.second;
       }
     }
@@ -304,7 +312,7 @@ const T* SweepRunner<T>::compute_tile(const Task& task, Range rows, const Contex
   conv_->stage(
       rows, sources,
       [&](std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* to, std::int64_t pitch) {
-        prologues_[0].load_rows(*context.views, task.n, c, d, h, count, to, pitch,
+        prologues_[0].load_rows(context.views, task.n, c, d, h, count, to, pitch,
                                 elements(context, prologue_offset_));
       },
       staged);
@@ -364,12 +372,12 @@ void SweepRunner<T>::for_each_chunk(const Range& positions, Visit visit) const {
 template <class T>
 void SweepRunner<T>::share_positions(const Task& task, const Range& positions, const Context& context) const {
   T* buffers = elements(context, position_buffers_offset_);
-  std::vector<TileOperand<T>>& inputs = *context.inputs;
-  std::vector<TileOperand<T>>& own = *context.shared;
+  const std::span<TileOperand<T>> inputs = context.inputs;
+  const std::span<TileOperand<T>> own = context.shared;
   for (std::size_t i = 0; i < own.size(); ++i) {
     const int slot = sweep_->inputs[at(position_inputs_[i])];
-    own[i] = {load_positions((*context.views)[at(slot)], extents_, task.n, 0, positions.begin,
-                             positions.size(), buffers + i * at(kChunkPitch)),
+    own[i] = {load_positions(context.views[at(slot)], extents_, task.n, 0, positions.begin, positions.size(),
+                             buffers + i * at(kChunkPitch)),
               false};
   }
   T* scratch = elements(context, position_program_offset_);
@@ -381,7 +389,7 @@ void SweepRunner<T>::share_positions(const Task& task, const Range& positions, c
 template <class T>
 void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, const Range& positions, const Range& tile,
                                const T* source, const Context& context) const {
-  std::vector<TileOperand<T>>& inputs = *context.inputs;
+  const std::span<TileOperand<T>> inputs = context.inputs;
   T* buffers = elements(context, buffers_offset_);
   T* uniforms = elements(context, uniforms_offset_);
   for (std::size_t i = 0; i < row_inputs_.size(); ++i) {
@@ -389,7 +397,7 @@ void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, const Range& po
     if (slot < 0) {
       inputs[i] = {source, false};
     } else if (varies_[i]) {
-      const SlotView& view = (*context.views)[at(slot)];
+      const SlotView& view = context.views[at(slot)];
       const std::uint16_t* bf16 =
           reads_bf16(i) ? bf16_positions(view, extents_, task.n, c, positions.begin) : nullptr;
       const T* own = bf16 != nullptr ? nullptr
@@ -397,20 +405,20 @@ void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, const Range& po
                                                       positions.size(), buffers + i * at(kChunkPitch));
       inputs[i] = {own, false, bf16};
     } else {
-      uniforms[i] = load_uniform<T>((*context.views)[at(slot)], task.n, c);
+      uniforms[i] = load_uniform<T>(context.views[at(slot)], task.n, c);
       inputs[i] = {uniforms + i, true};
     }
   }
   T* scratch = elements(context, program_offset_);
   // What is stored as it is computed needs no array in between; `targets` has room for every sink.
-  std::vector<T*>& targets = *context.targets;
+  const std::span<T*> targets = context.targets;
   for (std::size_t i = 0; i < sinks_.size(); ++i) {
     const Sink& sink = *sinks_[i].sink;
     targets[i] = nullptr;
     if (!program_.is_written(i)) continue;
     if (sinks_[i].in_place)
       targets[i] =
-          positions_in_place<T>((*context.views)[at(sink.slots[0])], extents_, task.n, c, positions.begin);
+          positions_in_place<T>(context.views[at(sink.slots[0])], extents_, task.n, c, positions.begin);
     else if (keeps_rows(sinks_[i]))
       targets[i] = kept_row(sinks_[i], task, c, context);
     else if (sink.kind == SinkKind::kContract)
@@ -424,7 +432,7 @@ void SweepRunner<T>::visit_row(const Task& task, std::int64_t c, const Range& po
     const TileOperand<T> value =
         made != nullptr ? TileOperand<T>{made, false} : program_.result(i, inputs, scratch);
     if (plan.sink->kind == SinkKind::kStore) {
-      store_positions((*context.views)[at(plan.sink->slots[0])], extents_, task.n, c, positions.begin,
+      store_positions(context.views[at(plan.sink->slots[0])], extents_, task.n, c, positions.begin,
                       positions.size(), value);
     } else if (plan.sink->kind == SinkKind::kContract) {
       T* row = contracted_row(plan, c, positions, tile, context);
@@ -448,7 +456,7 @@ void SweepRunner<T>::contract(const Task& task, Range rows, const Context& conte
       plan.contraction->stage(
           rows, sources,
           [&](std::int64_t c, std::int64_t d, std::int64_t h, std::int64_t count, T* to, std::int64_t pitch) {
-            prologues_[at(plan.sink->operand)].load_rows(*context.views, task.n, c, d, h, count, to, pitch,
+            prologues_[at(plan.sink->operand)].load_rows(context.views, task.n, c, d, h, count, to, pitch,
                                                          elements(context, prologue_offset_));
           },
           staged);
@@ -462,15 +470,14 @@ void SweepRunner<T>::contract(const Task& task, Range rows, const Context& conte
 
 // Partial results joined in the order of the tasks.
 template <class T>
-void SweepRunner<T>::join(const Workers& workers, const std::vector<SlotView>& views,
-                          std::byte* workspace) const {
+void SweepRunner<T>::join(const Workers& workers, SlotViews views, std::byte* workspace) const {
   for (const SinkPlan& plan : sinks_) {
     if (plan.contraction) {
       const ConvContraction<T>& contraction = *plan.contraction;
       const double* partial = elements_at<double>(workspace + plan.partial_offset);
       double* result = elements_at<double>(views[at(plan.sink->slots[0])].data);
-      workers.run(kJoinTasks, [&](std::int64_t part, int) {
-        contraction.join(partial, bins_, balanced_part(contraction.column_count(), kJoinTasks, part), result);
+      run_tasks(workers, kTasks, [&](std::int64_t part, int) {
+        contraction.join(partial, bins_, balanced_part(contraction.column_count(), kTasks, part), result);
       });
     }
     if (plan.over_positions && plan.over_positions->crosses() && splits_ > 1)

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -33,10 +34,10 @@ class SweepRunner {
 
   // Bytes of scratch that each worker needs.
   std::size_t scratch_bytes() const { return scratch_bytes_; }
-  void run(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace,
-           std::byte* scratch, std::size_t scratch_stride) const;
+  void run(const Workers& workers, SlotViews views, std::byte* workspace, std::byte* scratch,
+           std::size_t scratch_stride) const;
   // The sweep for some channels of one sample, on the calling thread. Only for sweeps that plan/keep.h finds.
-  void run_unit(std::int64_t n, Range channels, const std::vector<SlotView>& views, std::byte* workspace,
+  void run_unit(std::int64_t n, Range channels, SlotViews views, std::byte* workspace,
                 std::byte* scratch) const;
 
  private:
@@ -67,12 +68,13 @@ class SweepRunner {
   };
   // One run of the sweep on one worker.
   struct Context {
-    const std::vector<SlotView>* views = nullptr;
+    SlotViews views;
     std::byte* workspace = nullptr;
     std::byte* scratch = nullptr;
-    std::vector<TileOperand<T>>* inputs = nullptr;
-    std::vector<TileOperand<T>>* shared = nullptr;  // inputs of what all channels share
-    std::vector<T*>* targets = nullptr;             // one for each sink
+    // Lists in the scratch.
+    std::span<TileOperand<T>> inputs;
+    std::span<TileOperand<T>> shared;  // inputs of what all channels share
+    std::span<T*> targets;             // one for each sink
     std::int64_t bin = 0;
     bool joins = true;  // statistics of a part of the positions go to where `join` finds them
   };
@@ -89,6 +91,7 @@ class SweepRunner {
   std::int64_t positions_of_split(std::int64_t split) const;
   std::int64_t tile_count() const { return depth_tiles_ * plane_tiles_; }
   Range rows_of_tile(std::int64_t number) const;
+  Context context(SlotViews views, std::byte* workspace, std::byte* scratch) const;
   void run_task(const Task& task, const Context& context) const;
   std::size_t largest_staged(const ConvGrid& grid) const;
   const T* compute_tile(const Task& task, Range rows, const Context& context) const;
@@ -107,13 +110,12 @@ class SweepRunner {
             TileOperand<T> value, const Context& context) const;
   // Where the results of a statistic over some positions of a channel grow.
   PositionTotals position_totals(const SinkPlan& plan, std::int64_t split, std::int64_t n, std::int64_t c,
-                                 bool partial, const std::vector<SlotView>& views,
-                                 std::byte* workspace) const;
-  void join_positions(const SinkPlan& plan, const Workers& workers, const std::vector<SlotView>& views,
+                                 bool partial, SlotViews views, std::byte* workspace) const;
+  void join_positions(const SinkPlan& plan, const Workers& workers, SlotViews views,
                       std::byte* workspace) const;
   void contract(const Task& task, Range rows, const Context& context) const;
-  void join(const Workers& workers, const std::vector<SlotView>& views, std::byte* workspace) const;
-  void pack(const std::vector<SlotView>& views, std::byte* workspace) const;
+  void join(const Workers& workers, SlotViews views, std::byte* workspace) const;
+  void pack(const Workers& workers, SlotViews views, std::byte* workspace) const;
 
   T* elements(const Context& context, std::size_t offset) const {
     return elements_at<T>(context.scratch + offset);
@@ -174,7 +176,10 @@ class SweepRunner {
   std::size_t dense_offset_ = 0;  // workspace: weights of the source, packed weights, bias
   std::size_t packed_offset_ = 0;
   std::size_t bias_offset_ = 0;
-  std::size_t program_offset_ = 0;  // worker's scratch
+  std::size_t inputs_offset_ = 0;  // worker's scratch
+  std::size_t shared_offset_ = 0;
+  std::size_t targets_offset_ = 0;
+  std::size_t program_offset_ = 0;
   std::size_t buffers_offset_ = 0;
   std::size_t uniforms_offset_ = 0;
   std::size_t position_buffers_offset_ = 0;

@@ -26,7 +26,7 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
     const bool partial = plan.over_positions->crosses() && splits_ > 1 && context.joins;
     plan.over_positions->take(
         positions, task.begin, value,
-        position_totals(plan, task.split, task.n, c, partial, *context.views, context.workspace),
+        position_totals(plan, task.split, task.n, c, partial, context.views, context.workspace),
         elements(context, plan.scratch_offset));
     return;
   }
@@ -34,7 +34,7 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
     const auto second = static_cast<T>(element_state(plan.statistic, 0).second);
     const TileOperand<T> components[] = {value, {&second, true}};
     for (std::size_t i = 0; i < plan.sink->slots.size(); ++i)
-      store_positions((*context.views)[at(plan.sink->slots[i])], extents_, task.n, c, positions.begin,
+      store_positions(context.views[at(plan.sink->slots[i])], extents_, task.n, c, positions.begin,
                       positions.size(), components[i]);
     return;
   }
@@ -65,8 +65,7 @@ void SweepRunner<T>::take(const SinkPlan& plan, const Task& task, std::int64_t c
 
 template <class T>
 PositionTotals SweepRunner<T>::position_totals(const SinkPlan& plan, std::int64_t split, std::int64_t n,
-                                               std::int64_t c, bool partial,
-                                               const std::vector<SlotView>& views,
+                                               std::int64_t c, bool partial, SlotViews views,
                                                std::byte* workspace) const {
   const bool two = plan.sink->slots.size() == 2;
   if (partial) {
@@ -83,8 +82,8 @@ PositionTotals SweepRunner<T>::position_totals(const SinkPlan& plan, std::int64_
 }
 
 template <class T>
-void SweepRunner<T>::join_positions(const SinkPlan& plan, const Workers& workers,
-                                    const std::vector<SlotView>& views, std::byte* workspace) const {
+void SweepRunner<T>::join_positions(const SinkPlan& plan, const Workers& workers, SlotViews views,
+                                    std::byte* workspace) const {
   const PositionStatistic<T>& statistic = *plan.over_positions;
   workers.run(splits_, [&](std::int64_t part, int) {
     const Range results = balanced_part(statistic.results(), splits_, part);
@@ -127,13 +126,13 @@ void SweepRunner<T>::end_across(const Task& task, Range positions, const Context
     for (std::size_t i = 0; i < plan.sink->slots.size(); ++i) {
       const int slot = plan.sink->slots[i];
       if (schedule_->slots[at(slot)].kind == SlotKind::kTile) continue;
-      store_positions((*context.views)[at(slot)], extents_, task.n, 0, positions.begin, positions.size(),
+      store_positions(context.views[at(slot)], extents_, task.n, 0, positions.begin, positions.size(),
                       TileOperand<T>{i == 0 ? first : second, false});
     }
   }
   if (epilogue_)
     epilogue_->run(
-        *context.views, task.n, positions, [&](int slot) { return own_component(slot, context); },
+        context.views, task.n, positions, [&](int slot) { return own_component(slot, context); },
         elements(context, epilogue_offset_));
 }
 
@@ -152,10 +151,9 @@ const T* SweepRunner<T>::own_component(int slot, const Context& context) const {
   template void SweepRunner<T>::take(const SinkPlan&, const Task&, std::int64_t, const Range&,              \
                                      TileOperand<T>, const Context&) const;                                 \
   template PositionTotals SweepRunner<T>::position_totals(const SinkPlan&, std::int64_t, std::int64_t,      \
-                                                          std::int64_t, bool, const std::vector<SlotView>&, \
-                                                          std::byte*) const;                                \
-  template void SweepRunner<T>::join_positions(const SinkPlan&, const Workers&,                             \
-                                               const std::vector<SlotView>&, std::byte*) const;             \
+                                                          std::int64_t, bool, SlotViews, std::byte*) const; \
+  template void SweepRunner<T>::join_positions(const SinkPlan&, const Workers&, SlotViews, std::byte*)      \
+      const;                                                                                                \
   template void SweepRunner<T>::begin_across(Range, const Context&) const;                                  \
   template void SweepRunner<T>::end_across(const Task&, Range, const Context&) const;                       \
   template const T* SweepRunner<T>::own_component(int, const Context&) const;

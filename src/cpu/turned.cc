@@ -75,9 +75,9 @@ Schedule turned(const Schedule& schedule) {
   return result;
 }
 
-std::vector<SlotView> turned(std::vector<SlotView> views) {
-  for (SlotView& view : views) exchange(view.strides);
-  return views;
+Extents turned(Extents along_axes) {
+  exchange(along_axes);
+  return along_axes;
 }
 
 SlotView turned(SlotView view) {

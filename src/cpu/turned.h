@@ -24,7 +24,7 @@ void reduce_samples(Schedule& schedule);
 // The schedule with n and h exchanged in the extents of its slots and parts and in the domains of its sweeps. Not meant for
 // weights, whose first axis is not n.
 Schedule turned(const Schedule& schedule);
-std::vector<SlotView> turned(std::vector<SlotView> views);
+Extents turned(Extents along_axes);
 SlotView turned(SlotView view);
 ConvGeometry turned(ConvGeometry geometry);
 

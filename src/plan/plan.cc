@@ -1,7 +1,9 @@
 #include "fuseblock/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
+#include <span>
 
 #include "plan/engine.h"
 #include "plan/explain.h"
@@ -19,7 +21,8 @@ std::string list_text(const std::vector<std::int64_t>& list) {
   return "[" + text + "]";
 }
 
-void check_tensor(const NamedType& wanted, const ConstTensorView& view) {
+template <class View>
+void check_tensor(const NamedType& wanted, const View& view) {
   if (view.dtype != wanted.type.dtype || view.extents != wanted.type.extents)
     throw UserError(wanted.name + ": expected " + to_string(wanted.type) + ", got " +
                     std::string(to_string(view.dtype)) + list_text(view.extents));
@@ -34,12 +37,14 @@ void check_tensor(const NamedType& wanted, const ConstTensorView& view) {
 // must step over all that the smaller ones span.
 void check_does_not_overlap(const NamedType& wanted, const TensorView& view) {
   if (wanted.type.element_count() == 0) return;
-  std::vector<std::pair<std::int64_t, std::int64_t>> axes;
+  std::array<std::pair<std::int64_t, std::int64_t>, kAxisCount> axes;
+  std::size_t count = 0;
   for (std::size_t i = 0; i < view.extents.size(); ++i)
-    if (view.extents[i] > 1) axes.emplace_back(std::abs(view.strides[i]), view.extents[i]);
-  std::sort(axes.begin(), axes.end());
+    if (view.extents[i] > 1) axes[count++] = {std::abs(view.strides[i]), view.extents[i]};
+  const auto sorted = std::span(axes).first(count);
+  std::sort(sorted.begin(), sorted.end());
   std::int64_t span = 0;
-  for (const auto& [stride, extent] : axes) {
+  for (const auto& [stride, extent] : sorted) {
     if (stride <= span)
       throw UserError(wanted.name + ": an output must not overlap itself; extents " +
                       list_text(view.extents) + ", strides " + list_text(view.strides));

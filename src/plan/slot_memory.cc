@@ -8,7 +8,8 @@ namespace {
 Extents view_strides(const TensorType& type, const std::vector<std::int64_t>& strides) {
   Extents result = {0, 0, 0, 0, 0};
   std::size_t next = 0;
-  for (Axis axis : type.axes.list()) {
+  for (Axis axis : kAllAxes) {
+    if (!type.axes.contains(axis)) continue;
     const std::int64_t stride = strides[next];
     if (type.extents[next] != 1) result[static_cast<std::size_t>(index(axis))] = stride;
     ++next;
@@ -50,14 +51,13 @@ std::vector<std::size_t> place_slots(const Schedule& schedule, DType stored, Wor
   return offsets;
 }
 
-std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std::size_t>& offsets,
-                                 DType stored, const Arguments& arguments, std::span<std::byte> workspace) {
-  std::vector<SlotView> views;
-  views.reserve(schedule.slots.size());
+void show_slots(const Schedule& schedule, const std::vector<std::size_t>& offsets, DType stored,
+                const Arguments& arguments, std::span<std::byte> workspace, std::span<SlotView> views) {
   for (std::size_t i = 0; i < schedule.slots.size(); ++i) {
     const Slot& slot = schedule.slots[i];
     const auto number = static_cast<std::size_t>(slot.number);
-    SlotView view;
+    SlotView& view = views[i];
+    view = {};
     switch (slot.kind) {
       case SlotKind::kArgument: {
         const ConstTensorView& tensor = arguments.inputs[number];
@@ -81,8 +81,13 @@ std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std
         view = {workspace.data() + offsets[i], DType::kF64, dense_strides(slot.extents)};
         break;
     }
-    views.push_back(view);
   }
+}
+
+std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std::size_t>& offsets,
+                                 DType stored, const Arguments& arguments, std::span<std::byte> workspace) {
+  std::vector<SlotView> views(schedule.slots.size());
+  show_slots(schedule, offsets, stored, arguments, workspace, views);
   return views;
 }
 

@@ -47,7 +47,10 @@ class WorkspaceLayout {
 // where a value is too large.
 std::vector<std::size_t> place_slots(const Schedule& schedule, DType stored, WorkspaceLayout& layout);
 
-// The views of all slots for one run.
+// The views of all slots for one run, in memory of the caller's.
+void show_slots(const Schedule& schedule, const std::vector<std::size_t>& offsets, DType stored,
+                const Arguments& arguments, std::span<std::byte> workspace, std::span<SlotView> views);
+// The same in memory of their own.
 std::vector<SlotView> slot_views(const Schedule& schedule, const std::vector<std::size_t>& offsets,
                                  DType stored, const Arguments& arguments, std::span<std::byte> workspace);
 

@@ -120,6 +120,8 @@ class ConvGrid {
   std::int64_t weight_index(std::int64_t k, std::int64_t source_channel, std::int64_t tap) const;
   // From one result channel of a group to the next.
   std::int64_t weight_stride() const;
+  // Whether the filters of a group's source channels lie one behind the other, seen from one result channel.
+  bool channels_lie_together() const { return gathers_; }
 
   StagedLayout layout(Range rows) const;
   // The place that grid position 0 of a run has in a staged channel.

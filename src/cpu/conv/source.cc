@@ -110,6 +110,7 @@ struct ConvSource<T>::Piece {
 template <typename T>
 ConvSource<T>::ConvSource(const ConvGeometry& geometry, ConvDirection direction)
     : grid_(geometry, direction),
+      pack_(&pack_kernel<T>()),
       kernel_(&sum_kernel<T>()),
       broadcast_(suits_broadcast<T>(grid_) ? &broadcast_kernel<T>() : nullptr) {
   if (broadcast_ != nullptr) block_width_ = kBroadcastVectors * broadcast_->lanes;
@@ -141,16 +142,19 @@ std::size_t ConvSource<T>::packed_weight_elements() const {
 }
 
 template <typename T>
-void ConvSource<T>::pack_weights(const T* weight, T* packed) const {
-  for (const Block& block : blocks_) {
+void ConvSource<T>::pack_weights(const T* weight, Range blocks, T* packed) const {
+  const std::int64_t taps = grid_.filter_taps();
+  for (std::int64_t i = blocks.begin; i < blocks.end; ++i) {
+    const Block& block = blocks_[i];
     const Range channels = grid_.channels_read_by(block.ks);
-    T* at = packed + block.weights;
-    for (std::int64_t c = channels.begin; c < channels.end; ++c) {
-      for (std::int64_t tap = 0; tap < grid_.filter_taps(); ++tap) {
-        for (std::int64_t k = block.ks.begin; k < block.ks.end; ++k)
-          *at++ = weight[grid_.weight_index(k, c, tap)];
-        at = std::fill_n(at, width(block) - block.ks.size(), T(0));
-      }
+    PackTask<T> task = {.row_stride = grid_.weight_stride(), .rows = block.ks.size(), .width = width(block)};
+    // Filters of as many source channels at a time as lie one behind the other.
+    const std::int64_t step = grid_.channels_lie_together() ? channels.size() : 1;
+    task.columns = step * taps;
+    T* to = packed + block.weights;
+    for (std::int64_t c = channels.begin; c < channels.end; c += step, to += task.columns * task.width) {
+      task.from = weight + grid_.weight_index(block.ks.begin, c, 0);
+      pack_->pack(task, to);
     }
   }
 }

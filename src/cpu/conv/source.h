@@ -12,6 +12,7 @@
 
 #include "cpu/conv/broadcast_kernel.h"
 #include "cpu/conv/grid.h"
+#include "cpu/conv/pack_kernel.h"
 #include "cpu/conv/staging.h"
 #include "cpu/conv/sum_kernel.h"
 
@@ -26,7 +27,10 @@ class ConvSource {
 
   std::size_t packed_weight_elements() const;
   // `weight` is dense, as in block/geometry.h: [K][C / groups][filter], transposed [C][K / groups][filter].
-  void pack_weights(const T* weight, T* packed) const;
+  // Packs the weights of some blocks of result channels; blocks may be packed by several threads at once.
+  void pack_weights(const T* weight, Range blocks, T* packed) const;
+  void pack_weights(const T* weight, T* packed) const { pack_weights(weight, {0, block_count()}, packed); }
+  std::int64_t block_count() const { return std::ssize(blocks_); }
 
   std::size_t staged_elements(Range rows, Range channels) const {
     return cpu::staged_elements(grid_, rows, channels);
@@ -63,6 +67,7 @@ class ConvSource {
   void compute_folded(const Piece& tile, Range rows, Range ks) const;
 
   ConvGrid grid_;
+  const PackKernel<T>* pack_;
   const SumKernel<T>* kernel_;
   const BroadcastKernel<T>* broadcast_;  // null where there are too few result channels or terms for it
   std::vector<Block> blocks_;

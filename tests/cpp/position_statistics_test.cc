@@ -5,9 +5,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <memory>
 
 #include "cases.h"
+#include "fuseblock/parallel.h"
 
 namespace fuseblock::cases {
 namespace {
@@ -72,11 +75,20 @@ TypedBlock typed(const Example& example, const char* dtype, const char* layout =
   return TypedBlock::infer(Block::parse(example.block), TensorType::parse(type_of(example, dtype, layout)));
 }
 
-TensorMap results(const TypedBlock& block, const Device& device, int threads = 1) {
+// Takes the tasks from the last to the first.
+class ReversedWorkers : public Workers {
+ public:
+  int count() const override { return 1; }
+  void run(std::int64_t tasks, const std::function<void(std::int64_t, int)>& task) const override {
+    for (std::int64_t number = tasks; number-- > 0;) task(number, 0);
+  }
+};
+
+TensorMap results(const TypedBlock& block, const Device& device, const PlanOptions& options = {}) {
   TensorMap tensors = random_arguments(block, 1);
   for (auto& [name, tensor] : random_output_gradients(block, 2))
     tensors.insert_or_assign(name, std::move(tensor));
-  const Plan forward = Plan::make(block, device, {.threads = threads});
+  const Plan forward = Plan::make(block, device, options);
   TensorMap result = run(forward, tensors);
   for (auto& [name, tensor] : run(forward.backward(), tensors))
     result.insert_or_assign(name, std::move(tensor));
@@ -85,7 +97,7 @@ TensorMap results(const TypedBlock& block, const Device& device, int threads = 1
 
 void expect_agreement(const TypedBlock& block) {
   const TensorMap expected = results(block, Device::reference());
-  const TensorMap actual = results(block, Device::by_name("cpu"), 2);
+  const TensorMap actual = results(block, Device::by_name("cpu"), {.threads = 2});
   for (const auto& [name, tensor] : expected) {
     double largest = 0;
     for (double value : tensor.to_doubles()) largest = std::max(largest, std::fabs(value));
@@ -103,16 +115,19 @@ TEST(PositionStatistics, AgreeWithTheReference) {
 }
 
 TEST(PositionStatistics, HaveTheSameBitsOnAnyNumberOfThreads) {
+  const auto reversed = std::make_shared<ReversedWorkers>();
   for (const Example& example : kExamples)
     for (const char* layout : {"", ":cl"}) {
       SCOPED_TRACE(std::string(example.block) + " @ " + type_of(example, "f32", layout));
       const TypedBlock block = typed(example, "f32", layout);
-      const TensorMap one = results(block, Device::by_name("cpu"));
-      const TensorMap more = results(block, Device::by_name("cpu"), 3);
-      for (const auto& [name, tensor] : one)
-        ASSERT_EQ(0, std::memcmp(tensor.data(), more.at(name).data(),
-                                 static_cast<std::size_t>(tensor.type().byte_count())))
-            << name;
+      const TensorMap one = results(block, Device::by_name("cpu"), {.threads = 1});
+      for (const PlanOptions& options : {PlanOptions{.threads = 3}, PlanOptions{.workers = reversed}}) {
+        const TensorMap other = results(block, Device::by_name("cpu"), options);
+        for (const auto& [name, tensor] : one)
+          ASSERT_EQ(0, std::memcmp(tensor.data(), other.at(name).data(),
+                                   static_cast<std::size_t>(tensor.type().byte_count())))
+              << name << (options.workers ? " backwards" : "");
+      }
     }
 }
 

@@ -34,7 +34,7 @@ PrologueRunner<T>::PrologueRunner(const Schedule& schedule, const Prologue& prol
   channels_ = extents[1];
   extents_ = {extents[2], extents[3], extents[4]};
   for (int slot : prologue.inputs) varies_.push_back(slot_varies(schedule, slot));
-  plain_ = prologue.steps.size() == 1 && varies_.size() == 1 && varies_[0];
+  plain_ = prologue.steps.size() == 1 && varies_.size() == 1 && (varies_[0] || extents_.count() == 1);
   program_ = RowProgram<T>(prologue.steps, varies_, {static_cast<int>(prologue.steps.size()) - 1});
 }
 
@@ -58,15 +58,25 @@ void PrologueRunner<T>::load_row(SlotViews views, std::int64_t n, std::int64_t c
     load_elements(from, view.dtype, view.strides[4], row, at(extents_.w));
     return;
   }
-  const std::size_t count = prologue_->inputs.size();
-  const std::span<TileOperand<T>> inputs = list_at<TileOperand<T>>(bytes_at(scratch), count);
-  scratch += operand_elements<T>(count);
+  load_run(views, n, c, (d * extents_.h + h) * extents_.w, extents_.w, row, scratch);
+}
+
+template <class T>
+void PrologueRunner<T>::load_run(SlotViews views, std::int64_t n, std::int64_t c, std::int64_t start,
+                                 std::int64_t count, T* to, T* scratch) const {
+  if (plain_) {
+    const T* from = load_positions(views[at(prologue_->inputs[0])], extents_, n, c, start, count, to);
+    if (from != to) std::copy_n(from, count, to);
+    return;
+  }
+  const std::size_t operands = prologue_->inputs.size();
+  const std::span<TileOperand<T>> inputs = list_at<TileOperand<T>>(bytes_at(scratch), operands);
+  scratch += operand_elements<T>(operands);
   T* buffers = scratch + program_.scratch_elements();
-  T* uniforms = buffers + count * at(kChunkPitch);
-  const std::int64_t start = (d * extents_.h + h) * extents_.w;
-  for (std::int64_t done = 0; done < extents_.w; done += kChunk) {
-    const std::int64_t run = std::min(kChunk, extents_.w - done);
-    for (std::size_t i = 0; i < count; ++i) {
+  T* uniforms = buffers + operands * at(kChunkPitch);
+  for (std::int64_t done = 0; done < count; done += kChunk) {
+    const std::int64_t run = std::min(kChunk, count - done);
+    for (std::size_t i = 0; i < operands; ++i) {
       const SlotView& view = views[at(prologue_->inputs[i])];
       if (varies_[i]) {
         inputs[i] = {load_positions(view, extents_, n, c, start + done, run, buffers + i * at(kChunkPitch)),
@@ -79,9 +89,9 @@ void PrologueRunner<T>::load_row(SlotViews views, std::int64_t n, std::int64_t c
     program_.run(inputs, at(run), scratch);
     const TileOperand<T> result = program_.result(0, inputs, scratch);
     if (result.uniform)
-      std::fill_n(row + done, run, *result.data);
+      std::fill_n(to + done, run, *result.data);
     else
-      std::copy_n(result.data, run, row + done);
+      std::copy_n(result.data, run, to + done);
   }
 }
 
@@ -92,6 +102,9 @@ void PrologueRunner<T>::load_rows(SlotViews views, std::int64_t n, std::int64_t 
   constexpr DType kOwnType = std::is_same_v<T, float> ? DType::kF32 : DType::kF64;
   const SlotView* const plain = plain_ ? &views[at(prologue_->inputs[0])] : nullptr;
   if (plain == nullptr || plain->dtype != kOwnType || plain->strides[4] != 1) {
+    // Rows without anything between them are one run of positions.
+    if (pitch == extents_.w && (!plain_ || extents_.w == 1))
+      return load_run(views, n, c, (d * extents_.h + h) * extents_.w, count * extents_.w, rows, scratch);
     for (std::int64_t i = 0; i < count; ++i) load_row(views, n, c, d, h + i, rows + i * pitch, scratch);
     return;
   }

@@ -27,6 +27,9 @@ class PrologueRunner {
  private:
   void load_row(SlotViews views, std::int64_t n, std::int64_t c, std::int64_t d, std::int64_t h, T* row,
                 T* scratch) const;
+  // Neighbouring positions from `start` on.
+  void load_run(SlotViews views, std::int64_t n, std::int64_t c, std::int64_t start, std::int64_t count,
+                T* to, T* scratch) const;
 
   bool plain_ = false;  // one loaded value, and no arithmetic
   const Prologue* prologue_;

@@ -6,7 +6,6 @@
 namespace fuseblock::cpu {
 namespace {
 
-constexpr std::int64_t kTasks = 32;            // enough for a dozen workers to share evenly
 constexpr std::int64_t kShortestSplit = 4096;  // positions: below this a task costs more than it spares
 // Of a convolution's result: they stay in L2 beside its weights and what was staged.
 constexpr std::int64_t kTileElements = 40960;
@@ -18,6 +17,11 @@ constexpr std::int64_t kChunkBytes = 16384;
 constexpr std::int64_t kBins = 16;
 // Elements of a result in each split: the results of all splits are fewer numbers than these then.
 constexpr std::int64_t kFewestOfSplit = 32;
+
+// Of samples that are positions: as many as a register block of the sum kernel has, for all the weights that are read for
+// them; and result channels of a task, for which all source channels are staged.
+constexpr std::int64_t kSamplesOfTile = 48;
+constexpr std::int64_t kChannelsOfTask = 512;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -63,13 +67,26 @@ void SweepRunner<T>::cut_domain() {
       by_rows_ ? std::max<std::int64_t>(rows, 1)
                : std::max<std::int64_t>(positions * (whole_channels_ ? channels_ : 1) / kShortestSplit, 1));
   cut_for_positions();
+  if (stores_samples()) {
+    splits_ = std::min(splits_, (rows + kSamplesOfTile - 1) / kSamplesOfTile);
+    channel_blocks_ = std::clamp<std::int64_t>(channels_ / kChannelsOfTask, 1, kTasks / splits_);
+  }
   if (by_rows_) {
     if (conv_ && conv_->grid().folds()) splits_ = 1;
     cut_rows();
     const std::int64_t parts = grain_ > extents_.w ? depth_tiles_ : tile_count();
     splits_ = std::min(splits_, std::max<std::int64_t>(parts, 1));
   }
+  packs_when_used_ = conv_ && batch_ == 1 && tile_count() == 1;
   if (contracts_) bins_ = std::min(kBins, std::max<std::int64_t>(batch_ * splits_, 1));
+}
+
+// Whether a convolution's samples are its positions, or it has one of each, and all is stored: a task may have some channels.
+template <class T>
+bool SweepRunner<T>::stores_samples() const {
+  return conv_ && (is_turned_ || batch_ * extents_.count() == 1) && sweep_->epilogue.sinks.empty() &&
+         std::all_of(sinks_.begin(), sinks_.end(),
+                     [](const SinkPlan& plan) { return plan.sink->kind == SinkKind::kStore; });
 }
 
 // Statistics over some positions: a result belongs to one split, or the splits are few beside the elements of a result.
@@ -101,6 +118,7 @@ void SweepRunner<T>::cut_rows() {
   std::int64_t most = std::max<std::int64_t>(
       std::min((conv_ ? kTileElements : kContractedElements) / width, (rows + splits_ - 1) / splits_), 1);
   if (conv_ && conv_->grid().folds()) most = rows;
+  if (stores_samples()) most = std::max(most, kSamplesOfTile);
   // Few planes too many are better than one more tile.
   const std::int64_t planes = (most + most / 8) / extents_.h;
   if (planes > 0) {
@@ -151,6 +169,7 @@ std::int64_t SweepRunner<T>::positions_of_split(std::int64_t split) const {
   template std::int64_t SweepRunner<T>::longest_chunk() const;                     \
   template void SweepRunner<T>::cut_domain();                                      \
   template void SweepRunner<T>::cut_for_positions();                               \
+  template bool SweepRunner<T>::stores_samples() const;                            \
   template void SweepRunner<T>::cut_rows();                                        \
   template Range SweepRunner<T>::rows_of_tile(std::int64_t) const;                 \
   template typename SweepRunner<T>::Task SweepRunner<T>::task(std::int64_t) const; \

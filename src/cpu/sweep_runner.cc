@@ -13,7 +13,6 @@
 namespace fuseblock::cpu {
 namespace {
 
-constexpr std::int64_t kTasks = 32;
 // Elements of packed weights: fewer take less time than it takes to hand a task out.
 constexpr std::int64_t kFewestPacked = 16384;
 
@@ -148,7 +147,7 @@ void SweepRunner<T>::reserve(Layout& layout) {
   if (conv_) {
     const Extents weight = slot_extents(*schedule_, sweep_->weight);
     dense_offset_ = layout.reserve(at(weight[0] * weight[1] * weight[2] * weight[3] * weight[4]) * sizeof(T));
-    packed_offset_ = layout.reserve(conv_->packed_weight_elements() * sizeof(T));
+    if (!packs_when_used_) packed_offset_ = layout.reserve(conv_->packed_weight_elements() * sizeof(T));
     bias_offset_ = layout.reserve(at(conv_->grid().result_channels()) * sizeof(T));
   }
   Layout scratch;
@@ -183,6 +182,7 @@ void SweepRunner<T>::reserve(Layout& layout) {
     tile_offset_ = reserve_elements(channel_count * at(tile_rows_ * extents_.w));
     staged_offset_ = reserve_elements(largest_staged(conv_->grid()));
     conv_offset_ = scratch.reserve(conv_->scratch_bytes());
+    if (packs_when_used_) block_offset_ = reserve_elements(conv_->packed_block_elements());
   }
   std::size_t prologue = 0;
   for (const PrologueRunner<T>& runner : prologues_) prologue = std::max(prologue, runner.scratch_elements());
@@ -215,12 +215,13 @@ typename SweepRunner<T>::Context SweepRunner<T>::context(SlotViews views, std::b
 template <class T>
 void SweepRunner<T>::run(const Workers& workers, SlotViews views, std::byte* workspace, std::byte* scratch,
                          std::size_t scratch_stride) const {
-  if (conv_) pack(workers, views, workspace);
+  const T* weight = conv_ ? pack(workers, views, workspace) : nullptr;
   const std::int64_t tasks = batch_ * channel_blocks_ * splits_;
   const std::int64_t units = contracts_ ? bins_ : tasks;
   run_tasks(workers, units, [&](std::int64_t unit, int worker) {
     Context context = this->context(views, workspace, scratch + at(worker) * scratch_stride);
     context.bin = unit;
+    context.weight = weight;
     if (!contracts_) {
       run_task(task(unit), context);
       return;
@@ -245,9 +246,14 @@ void SweepRunner<T>::run_unit(std::int64_t n, Range channels, SlotViews views, s
   run_task({n, 0, channels, {0, extents_.count()}, {0, tile_count()}}, context);
 }
 
-// The weight of the source packed, a few blocks of its channels a task; and its bias.
+// The bias of the source, and its weight: packed, a few blocks of its channels a task; dense, where each task packs what it
+// uses.
 template <class T>
-void SweepRunner<T>::pack(const Workers& workers, SlotViews views, std::byte* workspace) const {
+const T* SweepRunner<T>::pack(const Workers& workers, SlotViews views, std::byte* workspace) const {
+  T* bias = elements_at<T>(workspace + bias_offset_);
+  if (sweep_->bias >= 0)
+    for (std::int64_t k = 0; k < conv_->grid().result_channels(); ++k)
+      bias[k] = load_uniform<T>(views[at(sweep_->bias)], 0, k);
   Extents extents = slot_extents(*schedule_, sweep_->weight);
   SlotView weight = views[at(sweep_->weight)];
   if (is_turned_) {  // its first axis is no n
@@ -255,17 +261,15 @@ void SweepRunner<T>::pack(const Workers& workers, SlotViews views, std::byte* wo
     weight = turned(weight);
   }
   const T* dense = dense_elements(workers, weight, extents, elements_at<T>(workspace + dense_offset_));
+  if (packs_when_used_) return dense;
   T* packed = elements_at<T>(workspace + packed_offset_);
   const std::int64_t blocks = conv_->block_count();
-  const std::int64_t elements = static_cast<std::int64_t>(conv_->packed_weight_elements());
+  const auto elements = static_cast<std::int64_t>(conv_->packed_weight_elements());
   const std::int64_t tasks = std::min({blocks, kTasks, elements / kFewestPacked + 1});
   run_tasks(workers, tasks, [&](std::int64_t task, int) {
     conv_->pack_weights(dense, balanced_part(blocks, tasks, task), packed);
   });
-  T* bias = elements_at<T>(workspace + bias_offset_);
-  if (sweep_->bias >= 0)
-    for (std::int64_t k = 0; k < conv_->grid().result_channels(); ++k)
-      bias[k] = load_uniform<T>(views[at(sweep_->bias)], 0, k);
+  return packed;
 }
 
 template <class T>
@@ -316,10 +320,14 @@ const T* SweepRunner<T>::compute_tile(const Task& task, Range rows, const Contex
                                 elements(context, prologue_offset_));
       },
       staged);
-  const T* packed = elements_at<T>(context.workspace + packed_offset_);
-  const T* bias = elements_at<T>(context.workspace + bias_offset_);
-  conv_->compute(staged, rows, sources, packed, sweep_->bias >= 0 ? bias : nullptr, {0, channels_}, tile,
-                 rows.size() * extents_.w, context.scratch + conv_offset_);
+  const T* bias = sweep_->bias >= 0 ? elements_at<T>(context.workspace + bias_offset_) : nullptr;
+  std::byte* scratch = context.scratch + conv_offset_;
+  const std::int64_t pitch = rows.size() * extents_.w;
+  if (packs_when_used_)
+    conv_->compute_packing(staged, rows, sources, context.weight, bias, task.channels, tile, pitch, scratch,
+                           elements(context, block_offset_));
+  else
+    conv_->compute(staged, rows, sources, context.weight, bias, task.channels, tile, pitch, scratch);
   return tile;
 }
 

@@ -41,6 +41,8 @@ class SweepRunner {
                 std::byte* scratch) const;
 
  private:
+  static constexpr std::int64_t kTasks = 32;  // enough for a dozen workers to share evenly
+
   // What a statistic sink does with the channels of a chunk.
   enum class Manner : std::uint8_t { kPerChannel, kAcrossChannels, kOverPositions, kPerElement };
   struct SinkPlan {
@@ -71,6 +73,7 @@ class SweepRunner {
     SlotViews views;
     std::byte* workspace = nullptr;
     std::byte* scratch = nullptr;
+    const T* weight = nullptr;  // of the source: packed, or dense where it is packed when it is used
     // Lists in the scratch.
     std::span<TileOperand<T>> inputs;
     std::span<TileOperand<T>> shared;  // inputs of what all channels share
@@ -86,6 +89,7 @@ class SweepRunner {
   void cut_domain();
   void cut_for_positions();
   void cut_rows();
+  bool stores_samples() const;
   void reserve(Layout& layout);
   Task task(std::int64_t number) const;
   std::int64_t positions_of_split(std::int64_t split) const;
@@ -115,7 +119,7 @@ class SweepRunner {
                       std::byte* workspace) const;
   void contract(const Task& task, Range rows, const Context& context) const;
   void join(const Workers& workers, SlotViews views, std::byte* workspace) const;
-  void pack(const Workers& workers, SlotViews views, std::byte* workspace) const;
+  const T* pack(const Workers& workers, SlotViews views, std::byte* workspace) const;
 
   T* elements(const Context& context, std::size_t offset) const {
     return elements_at<T>(context.scratch + offset);
@@ -162,6 +166,7 @@ class SweepRunner {
   bool whole_channels_ = false;  // a task has all channels
   bool across_ = false;          // some sink reduces over channels
   bool contracts_ = false;
+  bool packs_when_used_ = false;  // each weight is used once, and packed by the task that does
   std::int64_t chunk_ = kChunk;
   std::int64_t depth_tiles_ = 0;  // tiles are parts of a plane, or one or more planes
   std::int64_t plane_tiles_ = 1;
@@ -187,6 +192,7 @@ class SweepRunner {
   std::size_t tile_offset_ = 0;
   std::size_t staged_offset_ = 0;
   std::size_t conv_offset_ = 0;
+  std::size_t block_offset_ = 0;
   std::size_t prologue_offset_ = 0;
   std::size_t epilogue_offset_ = 0;
   std::size_t scratch_bytes_ = 0;

@@ -93,6 +93,7 @@ struct ConvSource<T>::Piece {
   Range channels;
   StagedLayout layout;
   const T* packed = nullptr;
+  std::int64_t first_weight = 0;  // where `packed` begins in all packed weights
   const T* bias = nullptr;
   T* tile = nullptr;
   std::int64_t tile_pitch = 0;
@@ -142,20 +143,29 @@ std::size_t ConvSource<T>::packed_weight_elements() const {
 }
 
 template <typename T>
+std::size_t ConvSource<T>::packed_block_elements() const {
+  const std::int64_t terms = grid_.source_channels_per_group() * grid_.filter_taps();
+  std::int64_t widest = 0;
+  for (const Block& block : blocks_) widest = std::max(widest, width(block));
+  return static_cast<std::size_t>(widest * terms);
+}
+
+template <typename T>
 void ConvSource<T>::pack_weights(const T* weight, Range blocks, T* packed) const {
-  const std::int64_t taps = grid_.filter_taps();
-  for (std::int64_t i = blocks.begin; i < blocks.end; ++i) {
-    const Block& block = blocks_[i];
-    const Range channels = grid_.channels_read_by(block.ks);
-    PackTask<T> task = {.row_stride = grid_.weight_stride(), .rows = block.ks.size(), .width = width(block)};
-    // Filters of as many source channels at a time as lie one behind the other.
-    const std::int64_t step = grid_.channels_lie_together() ? channels.size() : 1;
-    task.columns = step * taps;
-    T* to = packed + block.weights;
-    for (std::int64_t c = channels.begin; c < channels.end; c += step, to += task.columns * task.width) {
-      task.from = weight + grid_.weight_index(block.ks.begin, c, 0);
-      pack_->pack(task, to);
-    }
+  for (std::int64_t i = blocks.begin; i < blocks.end; ++i)
+    pack_block(weight, blocks_[i], packed + blocks_[i].weights);
+}
+
+template <typename T>
+void ConvSource<T>::pack_block(const T* weight, const Block& block, T* packed) const {
+  const Range channels = grid_.channels_read_by(block.ks);
+  PackTask<T> task = {.row_stride = grid_.weight_stride(), .rows = block.ks.size(), .width = width(block)};
+  // Filters of as many source channels at a time as lie one behind the other.
+  const std::int64_t step = grid_.channels_lie_together() ? channels.size() : 1;
+  task.columns = step * grid_.filter_taps();
+  for (std::int64_t c = channels.begin; c < channels.end; c += step, packed += task.columns * task.width) {
+    task.from = weight + grid_.weight_index(block.ks.begin, c, 0);
+    pack_->pack(task, packed);
   }
 }
 
@@ -168,14 +178,13 @@ std::size_t ConvSource<T>::scratch_bytes() const {
 }
 
 template <typename T>
-void ConvSource<T>::compute(const T* staged, Range rows, Range channels, const T* packed, const T* bias,
-                            Range ks, T* tile, std::int64_t tile_pitch, std::byte* scratch) const {
-  if (rows.size() <= 0 || ks.size() <= 0 || grid_.result()[2] == 0) return;
+typename ConvSource<T>::Piece ConvSource<T>::begin_tile(const T* staged, Range rows, Range channels,
+                                                        const T* bias, T* tile, std::int64_t tile_pitch,
+                                                        std::byte* scratch) const {
   Piece piece;
   piece.staged = staged;
   piece.channels = channels;
   piece.layout = grid_.layout(rows);
-  piece.packed = packed;
   piece.bias = bias;
   piece.tile = tile;
   piece.tile_pitch = tile_pitch;
@@ -183,10 +192,41 @@ void ConvSource<T>::compute(const T* staged, Range rows, Range channels, const T
   piece.segments = reinterpret_cast<TapSegment*>(piece.taps + grid_.filter_taps());
   piece.sums = reinterpret_cast<T*>(scratch + tap_bytes(grid_));
   piece.broadcast = piece.sums + kMaxBroadcastChannels * kPiecePositions;
+  return piece;
+}
+
+template <typename T>
+void ConvSource<T>::compute_tile(const Piece& tile, Range rows, Range ks) const {
   if (grid_.folds()) {
-    compute_folded(piece, rows, ks);
+    compute_folded(tile, rows, ks);
   } else {
-    compute_rows(piece, rows, ks);
+    compute_rows(tile, rows, ks);
+  }
+}
+
+template <typename T>
+void ConvSource<T>::compute(const T* staged, Range rows, Range channels, const T* packed, const T* bias,
+                            Range ks, T* tile, std::int64_t tile_pitch, std::byte* scratch) const {
+  if (rows.size() <= 0 || ks.size() <= 0 || grid_.result()[2] == 0) return;
+  Piece piece = begin_tile(staged, rows, channels, bias, tile, tile_pitch, scratch);
+  piece.packed = packed;
+  compute_tile(piece, rows, ks);
+}
+
+template <typename T>
+void ConvSource<T>::compute_packing(const T* staged, Range rows, Range channels, const T* weight,
+                                    const T* bias, Range ks, T* tile, std::int64_t tile_pitch,
+                                    std::byte* scratch, T* block) const {
+  if (rows.size() <= 0 || ks.size() <= 0 || grid_.result()[2] == 0) return;
+  Piece piece = begin_tile(staged, rows, channels, bias, tile, tile_pitch, scratch);
+  piece.packed = block;
+  for (const Block& each : blocks_) {
+    const Range part = {std::max(each.ks.begin, ks.begin), std::min(each.ks.end, ks.end)};
+    if (part.size() <= 0) continue;
+    pack_block(weight, each, block);
+    piece.first_weight = each.weights;
+    piece.tile = tile + (part.begin - ks.begin) * tile_pitch;
+    compute_tile(piece, rows, part);
   }
 }
 
@@ -251,7 +291,8 @@ void ConvSource<T>::sum_piece(const Piece& piece, const Block& block) const {
     task.staged = piece.staged + piece.start +
                   (block.first_channel + part.begin - piece.channels.begin) * piece.layout.channel_stride;
     task.channels = part.size();
-    task.weights = piece.packed + block.weights + part.begin * grid_.filter_taps() * block.ks.size();
+    task.weights = piece.packed + block.weights - piece.first_weight +
+                   part.begin * grid_.filter_taps() * block.ks.size();
     kernel_->add(task);
     task.first = false;
   }
@@ -274,7 +315,8 @@ void ConvSource<T>::broadcast_piece(const Piece& piece, const Block& block) cons
     task.staged = piece.staged + piece.start +
                   (block.first_channel + part.begin - piece.channels.begin) * piece.layout.channel_stride;
     task.channels = part.size();
-    task.weights = piece.packed + block.weights + part.begin * grid_.filter_taps() * block_width_;
+    task.weights =
+        piece.packed + block.weights - piece.first_weight + part.begin * grid_.filter_taps() * block_width_;
     broadcast_->add(task);
     task.first = false;
   }

@@ -31,6 +31,8 @@ class ConvSource {
   void pack_weights(const T* weight, Range blocks, T* packed) const;
   void pack_weights(const T* weight, T* packed) const { pack_weights(weight, {0, block_count()}, packed); }
   std::int64_t block_count() const { return std::ssize(blocks_); }
+  // Of the largest block.
+  std::size_t packed_block_elements() const;
 
   std::size_t staged_elements(Range rows, Range channels) const {
     return cpu::staged_elements(grid_, rows, channels);
@@ -48,6 +50,10 @@ class ConvSource {
   // is null. Each result element has the same bits whatever tile it is part of.
   void compute(const T* staged, Range rows, Range channels, const T* packed, const T* bias, Range ks, T* tile,
                std::int64_t tile_pitch, std::byte* scratch) const;
+  // The same from a dense weight, of which each block is packed when it is its turn, into `block` of
+  // packed_block_elements(). For weights that are used once: they are read from memory and never written to it.
+  void compute_packing(const T* staged, Range rows, Range channels, const T* weight, const T* bias, Range ks,
+                       T* tile, std::int64_t tile_pitch, std::byte* scratch, T* block) const;
 
  private:
   // A block of result channels that the kernel keeps in registers; never of two groups.
@@ -58,6 +64,10 @@ class ConvSource {
   };
   struct Piece;
 
+  void pack_block(const T* weight, const Block& block, T* packed) const;
+  Piece begin_tile(const T* staged, Range rows, Range channels, const T* bias, T* tile,
+                   std::int64_t tile_pitch, std::byte* scratch) const;
+  void compute_tile(const Piece& tile, Range rows, Range ks) const;
   void sum_piece(const Piece& piece, const Block& block) const;
   std::int64_t width(const Block& block) const { return block_width_ > 0 ? block_width_ : block.ks.size(); }
   void list_taps(const GridRun& run, Piece& piece) const;

@@ -51,6 +51,7 @@ void stage(const ConvGrid& grid, Range rows, Range channels, RowLoader<T> load, 
   // A row that is staged whole and unsplit is loaded where it belongs.
   const bool in_place = width_phases == 1 && width.source_step == 1 && width.phases[0] + width.origin <= 0 &&
                         width.source - width.origin <= layout.pitch && width.source <= width.source_end;
+  const bool without_padding = in_place && width.unpadded[0] == Range{0, layout.pitch};
   T* const end = staged + channels.size() * layout.channel_stride;
   std::fill(end, end + kOverrun, T(0));
   T* const scratch_row = end + kOverrun;
@@ -76,6 +77,10 @@ void stage(const ConvGrid& grid, Range rows, Range channels, RowLoader<T> load, 
                    height.source_coordinate(phase_h, j + count) == h + count)
               ++count;
             load(c, d, h, count, in_place ? line - width.origin : scratch_row, layout.pitch);
+            if (without_padding) {
+              line += count * layout.pitch;
+              continue;
+            }
             for (std::int64_t done = 0; done < count; ++done, line += layout.pitch) {
               const T* const row = in_place ? line - width.origin : scratch_row;
               for (std::int64_t phase = 0; phase < width_phases; ++phase)

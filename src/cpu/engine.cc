@@ -48,10 +48,15 @@ class CpuExecutable : public Executable {
     runners_.resize(steps);
     together_.resize(steps);
     host_calls_.resize(steps);
+    pools_.resize(steps);
     for (std::size_t i = 0; i < steps; ++i) {
       const ScheduleStep& step = running_.steps[i];
       if (step.kind == StepKind::kHostCall)
         host_calls_[i] = std::make_unique<HostCall>(running_, step, options.host, kStoredType<T>, layout);
+      if (step.kind == StepKind::kPool) {
+        pools_[i] = std::make_unique<PoolRunner>(running_, step);
+        scratch_stride_ = std::max(scratch_stride_, pools_[i]->scratch_bytes());
+      }
       if (step.kind != StepKind::kSweep) continue;
       if (channels_last.steps[i]) {
         channels_last_runners_.push_back(
@@ -88,7 +93,9 @@ class CpuExecutable : public Executable {
       switch (step.kind) {
         case StepKind::kSweep: run_sweep(i, views, workspace.data()); break;
         case StepKind::kFinalise: finalise_.run(step, views); break;
-        case StepKind::kPool: run_pool(schedule_, step, workers_, views); break;
+        case StepKind::kPool:
+          pools_[i]->run(workers_, views, workspace.data() + scratch_offset_, scratch_stride_);
+          break;
         case StepKind::kHostCall: host_calls_[i]->run(workers_, views, workspace.data()); break;
       }
     }
@@ -173,6 +180,7 @@ class CpuExecutable : public Executable {
       together_;  // by the first step of each, as the next two
   std::vector<std::unique_ptr<SweepRunner<T>>> runners_;
   std::vector<std::unique_ptr<HostCall>> host_calls_;
+  std::vector<std::unique_ptr<PoolRunner>> pools_;
   std::size_t scratch_offset_ = 0;
   std::size_t scratch_stride_ = 0;
   std::size_t workspace_bytes_ = 0;

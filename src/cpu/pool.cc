@@ -53,37 +53,40 @@ std::int64_t begin_of(const Windows& windows, std::int64_t row, std::int64_t beg
   return row * windows.row_stride + begin * windows.stride;
 }
 
-template <class T>
-void run_maxima(const PoolRegion& region, const PoolStrides& strides, const SlotView& x, const SlotView& y) {
+// Writes the results of a region: compute(offset of the first element, windows, results).
+template <class T, class Compute>
+void run_planes(const PoolRegion& region, const PoolStrides& strides, const SlotView& result,
+                Compute compute) {
   for_each_plane(region, strides, [&](const PoolPlane& plane) {
-    write_results<T>(plane, element_at(y, plane.result_offset), y.dtype,
+    write_results<T>(plane, element_at(result, plane.result_offset), result.dtype,
                      [&](const Windows& part, std::int64_t row, std::int64_t begin, T* out) {
-                       const std::int64_t offset = plane.source_offset + begin_of(part, row, begin);
-                       window_maxima(element_at(x, offset), x.dtype, part, out);
+                       compute(plane.source_offset + begin_of(part, row, begin), part, out);
                      });
   });
 }
 
-void run_means(const PoolRegion& region, const PoolStrides& strides, const SlotView& x, const SlotView& y,
-               double divisor) {
-  for_each_plane(region, strides, [&](const PoolPlane& plane) {
-    write_results<double>(plane, element_at(y, plane.result_offset), y.dtype,
-                          [&](const Windows& part, std::int64_t row, std::int64_t begin, double* out) {
-                            const std::int64_t offset = plane.source_offset + begin_of(part, row, begin);
-                            window_means(element_at(x, offset), x.dtype, part, divisor, out);
-                          });
-  });
+template <class T>
+void run_maxima(const PoolRegion& region, const SlotView& x, const SlotView& y) {
+  run_planes<T>(region, {x.strides, y.strides, {}}, y,
+                [&](std::int64_t offset, const Windows& windows, T* out) {
+                  window_maxima(element_at(x, offset), x.dtype, windows, out);
+                });
 }
 
-void run_shares(const PoolRegion& region, const PoolStrides& strides, const SlotView& d_y,
-                const SlotView& d_x, double divisor) {
-  for_each_plane(region, strides, [&](const PoolPlane& plane) {
-    write_results<double>(plane, element_at(d_x, plane.result_offset), d_x.dtype,
-                          [&](const Windows& part, std::int64_t row, std::int64_t begin, double* out) {
-                            const std::int64_t offset = plane.source_offset + begin_of(part, row, begin);
-                            window_shares(element_at(d_y, offset), d_y.dtype, part, divisor, out);
-                          });
-  });
+template <class T>
+void run_means(const PoolRegion& region, const SlotView& x, const SlotView& y, double divisor) {
+  run_planes<T>(region, {x.strides, y.strides, {}}, y,
+                [&](std::int64_t offset, const Windows& windows, T* out) {
+                  window_means(element_at(x, offset), x.dtype, windows, divisor, out);
+                });
+}
+
+template <class T>
+void run_shares(const PoolRegion& region, const SlotView& d_y, const SlotView& d_x, double divisor) {
+  run_planes<T>(region, {d_y.strides, d_x.strides, {}}, d_x,
+                [&](std::int64_t offset, const Windows& windows, T* out) {
+                  window_shares(element_at(d_y, offset), d_y.dtype, windows, divisor, out);
+                });
 }
 
 // Shares of outputs that divide by different numbers, one element after the other: a few along the borders.
@@ -125,6 +128,7 @@ struct PoolRunner::Task {
   Spatial place_end = {0, 0, 0};
   std::int32_t* places = nullptr;
   Extents place_strides = {0, 0, 0, 0, 0};
+  std::int64_t first_place = 0;  // the offset of the output at place_begin
 };
 
 PoolRunner::PoolRunner(const Schedule& schedule, const ScheduleStep& step)
@@ -248,39 +252,38 @@ void PoolRunner::reserve_places(Task& task, std::byte* scratch) const {
   const std::int64_t row = extents[2] * beside;
   const std::int64_t plane = extents[1] * row;
   task.place_strides = {0, task.along_channels ? 1 : extents[0] * plane, plane, row, beside};
+  task.first_place = task.place_begin[0] * plane + task.place_begin[1] * row + task.place_begin[2] * beside;
 }
 
 void PoolRunner::find_places(const Task& task) const {
   const SlotView& x = task.second;
   const PoolStrides strides = {x.strides, task.place_strides, {}};
-  std::int64_t origin = 0;
-  for (std::size_t i = 0; i < 3; ++i) origin += task.place_begin[i] * task.place_strides[i + 2];
   for_each_region(place_runs_, task.place_begin, task.place_end,
                   [&](const PoolRun& d, const PoolRun& h, const PoolRun& w) {
                     const PoolRegion region = {task.channels, {d, h, w}, task.along_channels};
                     for_each_plane(region, strides, [&](const PoolPlane& plane) {
                       window_places(element_at(x, plane.source_offset), x.dtype, plane.windows,
                                     region.numbers(geometry_.window),
-                                    task.places + (plane.result_offset - origin));
+                                    task.places + (plane.result_offset - task.first_place));
                     });
                   });
 }
 
+template <class T>
 void PoolRunner::add_chosen(const Task& task, const PoolRegion& region) const {
   const SlotView& d_y = task.first;
   const SlotView& d_x = task.result;
-  std::int64_t origin = 0;
-  for (std::size_t i = 0; i < 3; ++i) origin += task.place_begin[i] * task.place_strides[i + 2];
   const TapNumbers numbers = region.numbers(geometry_.window);
   for_each_plane(region, {d_y.strides, d_x.strides, task.place_strides}, [&](const PoolPlane& plane) {
-    write_results<double>(plane, element_at(d_x, plane.result_offset), d_x.dtype,
-                          [&](const Windows& part, std::int64_t row, std::int64_t begin, double* out) {
-                            const std::int64_t offset = plane.source_offset + begin_of(part, row, begin);
-                            const std::int64_t place =
-                                plane.beside_offset - origin + row * plane.beside.row_stride + begin;
-                            window_chosen(element_at(d_y, offset), d_y.dtype, part, task.places + place,
-                                          plane.beside, numbers, out);
-                          });
+    write_results<T>(plane, element_at(d_x, plane.result_offset), d_x.dtype,
+                     [&](const Windows& part, std::int64_t row, std::int64_t begin, T* out) {
+                       const std::int64_t offset = plane.source_offset + begin_of(part, row, begin);
+                       const std::int64_t place = plane.beside_offset + row * plane.beside_row_stride + begin;
+                       window_chosen(element_at(d_y, offset), d_y.dtype, part,
+                                     {task.places + (place - task.first_place), plane.beside_row_stride,
+                                      plane.beside_steps},
+                                     numbers, out);
+                     });
   });
 }
 
@@ -308,26 +311,28 @@ void PoolRunner::take_chosen(const Task& task) const {
     });
 }
 
-void PoolRunner::run_region(const Task& task, const PoolRegion& region) const {
-  const PoolStrides strides = {task.first.strides, task.result.strides, {}};
+template <class T>
+void PoolRunner::run_sums(const Task& task, const PoolRegion& region) const {
   const auto& [d, h, w] = region.runs;
-  switch (code_) {
-    case OpCode::kMaxPool:
-      if (task.first.dtype == DType::kF64)
-        return run_maxima<double>(region, strides, task.first, task.result);
-      return run_maxima<float>(region, strides, task.first, task.result);
-    case OpCode::kAvgPool:
-      return run_means(region, strides, task.first, task.result,
-                       static_cast<double>(geometry_.divisor({d.begin, h.begin, w.begin})));
-    case OpCode::kAvgPoolGrad: {
-      const std::int64_t length = d.length * h.length * w.length;
-      if (length == 0) return run_unequal_shares(region, geometry_, task.first, task.result);
-      const std::int64_t divisor = geometry_.divisor_override > 0 ? geometry_.divisor_override : length;
-      return run_shares(region, strides, task.first, task.result, static_cast<double>(divisor));
-    }
-    case OpCode::kMaxPoolPut: return add_chosen(task, region);
-    default: throw InternalError("not a pool");
+  if (code_ == OpCode::kMaxPoolPut) return add_chosen<T>(task, region);
+  if (code_ == OpCode::kAvgPool) {
+    const std::int64_t divisor = geometry_.divisor({d.begin, h.begin, w.begin});
+    return run_means<T>(region, task.first, task.result, static_cast<double>(divisor));
   }
+  const std::int64_t length = d.length * h.length * w.length;
+  if (length == 0) return run_unequal_shares(region, geometry_, task.first, task.result);
+  const std::int64_t divisor = geometry_.divisor_override > 0 ? geometry_.divisor_override : length;
+  run_shares<T>(region, task.first, task.result, static_cast<double>(divisor));
+}
+
+void PoolRunner::run_region(const Task& task, const PoolRegion& region) const {
+  if (code_ == OpCode::kMaxPool) {
+    if (task.first.dtype == DType::kF64) return run_maxima<double>(region, task.first, task.result);
+    return run_maxima<float>(region, task.first, task.result);
+  }
+  // 16-bit results are rounded from double, and not from float.
+  if (task.result.dtype == DType::kF32) return run_sums<float>(task, region);
+  run_sums<double>(task, region);
 }
 
 void PoolRunner::run_task(const Task& task) const {

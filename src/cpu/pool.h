@@ -50,6 +50,9 @@ class PoolRunner {
   void find_places(const Task& task) const;
   void run_task(const Task& task) const;
   void run_region(const Task& task, const PoolRegion& region) const;
+  template <class T>
+  void run_sums(const Task& task, const PoolRegion& region) const;
+  template <class T>
   void add_chosen(const Task& task, const PoolRegion& region) const;
   void take_chosen(const Task& task) const;
 

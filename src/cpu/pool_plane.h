@@ -37,11 +37,13 @@ struct PoolRegion {
 // Rows of a region. Offsets are in elements, from the first of the region's channels.
 struct PoolPlane {
   Windows windows;
-  Windows beside;
-  std::int64_t distance = 1;  // of neighbouring results
   std::int64_t source_offset = 0;
   std::int64_t result_offset = 0;
   std::int64_t beside_offset = 0;
+  std::int64_t beside_row_stride = 0;
+  std::array<std::int64_t, 3> beside_steps = {0, 0, 0};
+  // Results are at every second place of a row, and what lies between two of them is of the same task.
+  bool between_is_ours = false;
 };
 
 // Calls visit(plane) for the planes that make up a region.
@@ -61,7 +63,7 @@ void for_each_plane(const PoolRegion& region, const PoolStrides& strides, Visit 
     loops[i + 1] = {run.count, run.source_step * source, run.step * result, run.source_step * beside};
     first.windows.taps[i] = run.taps;
     first.windows.steps[i] = run.tap_step * source;
-    first.beside.steps[i] = run.tap_step * beside;
+    first.beside_steps[i] = run.tap_step * beside;
     first.source_offset += run.source * source;
     first.result_offset += run.begin * result;
     first.beside_offset += run.source * beside;
@@ -73,9 +75,10 @@ void for_each_plane(const PoolRegion& region, const PoolStrides& strides, Visit 
   first.windows.stride = single ? 1 : loops[3].source;
   first.windows.rows = loops[2].count;
   first.windows.row_stride = loops[2].source;
-  first.windows.result_stride = loops[2].result;
-  first.beside.row_stride = loops[2].beside;
-  first.distance = single ? 1 : loops[3].result;
+  first.windows.result_row_stride = loops[2].result;
+  first.beside_row_stride = loops[2].beside;
+  first.windows.result_stride = single ? 1 : loops[3].result;
+  first.between_is_ours = !region.along_channels && strides.result[4] == 1 && region.runs[2].step == 2;
   for (std::int64_t i = 0; i < loops[0].count; ++i)
     for (std::int64_t j = 0; j < loops[1].count; ++j) {
       PoolPlane plane = first;
@@ -86,27 +89,29 @@ void for_each_plane(const PoolRegion& region, const PoolStrides& strides, Visit 
     }
 }
 
-// Writes the results that compute(windows, row, begin, out) gives for the rows from `row` and the results of a row from
-// `begin` on, to a tensor whose element at the plane's result_offset is at `to`.
+// Writes the results that compute(windows, row, begin, out) gives for the rows from `row` and the results of a row
+// from `begin` on, to a tensor whose element at the plane's result_offset is at `to`.
 template <class T, class Compute>
 void write_results(const PoolPlane& plane, std::byte* to, DType dtype, Compute compute) {
   constexpr DType kComputed = sizeof(T) == 4 ? DType::kF32 : DType::kF64;
   constexpr std::int64_t kBuffer = 1024;
   const Windows& windows = plane.windows;
-  if (dtype == kComputed && plane.distance == 1) return compute(windows, 0, 0, elements_at<T>(to));
+  if (dtype == kComputed && (windows.result_stride == 1 || plane.between_is_ours))
+    return compute(windows, 0, 0, elements_at<T>(to));
   alignas(64) T buffer[kBuffer];
   // Rows that follow each other in memory go together.
-  const bool dense = plane.distance == 1 && windows.result_stride == windows.count;
+  const bool dense = windows.result_stride == 1 && windows.result_row_stride == windows.count;
   const std::int64_t at_once = dense ? std::max<std::int64_t>(kBuffer / windows.count, 1) : 1;
   for (std::int64_t row = 0; row < windows.rows; row += at_once)
     for (std::int64_t begin = 0; begin < windows.count; begin += kBuffer) {
       Windows part = windows;
       part.count = std::min(windows.count - begin, kBuffer);
       part.rows = std::min(windows.rows - row, at_once);
-      part.result_stride = part.count;
+      part.result_stride = 1;
+      part.result_row_stride = part.count;
       compute(part, row, begin, buffer);
-      const std::int64_t offset = row * windows.result_stride + begin * plane.distance;
-      store_elements(buffer, to + offset * byte_size(dtype), dtype, plane.distance,
+      const std::int64_t offset = row * windows.result_row_stride + begin * windows.result_stride;
+      store_elements(buffer, to + offset * byte_size(dtype), dtype, windows.result_stride,
                      static_cast<std::size_t>(part.count * part.rows));
     }
 }

@@ -39,10 +39,15 @@ struct WindowLoops {
   void (*maxima)(const void* x, DType dtype, const Windows& windows, void* largest);
   void (*places)(const void* x, DType dtype, const Windows& windows, const TapNumbers& numbers,
                  std::int32_t* places);
-  void (*means)(const void* x, DType dtype, const Windows& windows, double divisor, double* means);
-  void (*shares)(const void* x, DType dtype, const Windows& windows, double divisor, double* sums);
-  void (*chosen)(const void* x, DType dtype, const Windows& windows, const std::int32_t* places,
-                 const Windows& places_at, const TapNumbers& numbers, double* sums);
+};
+
+// Those of one target whose results are of type T.
+template <class T>
+struct SumLoops {
+  void (*means)(const void* x, DType dtype, const Windows& windows, double divisor, T* means);
+  void (*shares)(const void* x, DType dtype, const Windows& windows, double divisor, T* sums);
+  void (*chosen)(const void* x, DType dtype, const Windows& windows, const PlacesBeside& beside,
+                 const TapNumbers& numbers, T* sums);
 };
 
 // Calls visit(Element<dtype>).
@@ -100,6 +105,21 @@ HWY_INLINE hn::Vec<D> load_apart(D d, const S* from, std::int64_t stride, std::s
   return hn::Load(d, lanes);
 }
 
+// A whole vector of elements `stride` apart.
+template <class D, class S = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> gather(D d, const S* from, std::int64_t stride) {
+  constexpr std::int64_t kLanes = hn::MaxLanes(D());
+  if constexpr (sizeof(S) >= sizeof(float)) {
+    // Offsets are lanes of 32 bits.
+    using Offset = hwy::MakeSigned<S>;
+    constexpr std::int64_t kFarthest = std::numeric_limits<std::int32_t>::max() / (kLanes * sizeof(S));
+    const hn::Rebind<Offset, D> di;
+    if (-kFarthest < stride && stride < kFarthest)
+      return hn::GatherIndex(d, from, hn::Mul(hn::Iota(di, 0), hn::Set(di, static_cast<Offset>(stride))));
+  }
+  return load_apart(d, from, stride, static_cast<std::size_t>(kLanes));
+}
+
 // Every second of 2 * count - 1 elements, 0 in the other lanes.
 template <class D, class S = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> load_pairs(D d, const S* from, std::size_t count) {
@@ -118,7 +138,7 @@ template <Spacing kSpacing, class E, bool kWhole, class D>
 HWY_INLINE hn::Vec<D> load_tap(D d, const typename E::Stored* from, std::int64_t stride, std::size_t count) {
   const hn::Rebind<typename E::Stored, D> ds;
   if constexpr (kSpacing == Spacing::kApart) {
-    return widen<E>(d, load_apart(ds, from, stride, count));
+    return widen<E>(d, kWhole ? gather(ds, from, stride) : load_apart(ds, from, stride, count));
   } else if constexpr (kSpacing == Spacing::kDense) {
     return widen<E>(d, kWhole ? hn::LoadU(ds, from) : load_first(ds, from, count));
   } else {
@@ -137,20 +157,69 @@ struct Part {
   std::size_t count;
 };
 
-// out = body(whole, part) for vectors of results; `whole` says, as a type, that the vector is full and, at stride 2,
-// that a window follows, so that whole vectors can be read.
+// Lanes of the arithmetic as those of results.
+template <class DTo, class V>
+HWY_INLINE hn::Vec<DTo> narrow(DTo to, V v) {
+  if constexpr (std::is_same_v<V, hn::Vec<DTo>>) {
+    return v;
+  } else if constexpr (std::is_same_v<hn::TFromD<DTo>, std::int32_t>) {
+    const auto bits = hn::BitCast(hn::Rebind<std::uint64_t, DTo>(), v);
+    return hn::BitCast(to, hn::TruncateTo(hn::RebindToUnsigned<DTo>(), bits));
+  } else {
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+    // Highway's own emulation gives the largest number where it should give infinity.
+    const hn::Rebind<double, DTo> from;
+    HWY_ALIGN double wide[hn::MaxLanes(DTo())];
+    HWY_ALIGN float lanes[hn::MaxLanes(DTo())];
+    hn::Store(v, from, wide);
+    for (std::size_t i = 0; i < hn::MaxLanes(to); ++i) lanes[i] = static_cast<float>(wide[i]);
+    return hn::Load(to, lanes);
+#else
+    return hn::DemoteTo(to, v);
+#endif
+  }
+}
+
+// Writes lanes to every second place, followed by one more.
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE void store_pairs(D d, hn::Vec<D> v, T* out) {
+  hn::Vec<D> replaced;
+  hn::Vec<D> between;
+  hn::LoadInterleaved2(d, out, replaced, between);
+  hn::StoreInterleaved2(v, between, d, out);
+}
+
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE void store_apart(D d, hn::Vec<D> v, T* out, std::int64_t stride, std::size_t count) {
+  HWY_ALIGN T lanes[hn::MaxLanes(D())];
+  hn::Store(v, d, lanes);
+  for (std::size_t i = 0; i < count; ++i) out[static_cast<std::int64_t>(i) * stride] = lanes[i];
+}
+
+// out = body(whole, part) for vectors of results; `whole` says, as a type, that the vector is full and, where
+// windows or results are at every second place, that one more follows: whole vectors can be read and written.
 template <Spacing kSpacing, class D, class DOut, class Body>
 HWY_INLINE void for_each_vector(D d, const Windows& windows, DOut out_tag, hn::TFromD<DOut>* out, Body body) {
   (void)d;
   constexpr std::int64_t kLanes = hn::MaxLanes(D());
-  const std::int64_t whole = kSpacing == Spacing::kPairs ? windows.count - 1 : windows.count;
-  for (std::int64_t row = 0; row < windows.rows; ++row, out += windows.result_stride) {
+  const bool dense = windows.result_stride == 1;
+  const std::int64_t whole = kSpacing == Spacing::kPairs || !dense ? windows.count - 1 : windows.count;
+  for (std::int64_t row = 0; row < windows.rows; ++row, out += windows.result_row_stride) {
     std::int64_t j = 0;
-    for (; j + kLanes <= whole; j += kLanes)
-      hn::StoreU(body(std::true_type(), Part{row, j, kLanes}), out_tag, out + j);
+    for (; j + kLanes <= whole; j += kLanes) {
+      const auto result = narrow(out_tag, body(std::true_type(), Part{row, j, kLanes}));
+      if (dense)
+        hn::StoreU(result, out_tag, out + j);
+      else
+        store_pairs(out_tag, result, out + 2 * j);
+    }
     for (; j < windows.count; j += kLanes) {
       const auto rest = static_cast<std::size_t>(HWY_MIN(windows.count - j, kLanes));
-      store_first(out_tag, body(std::false_type(), Part{row, j, rest}), out + j, rest);
+      const auto result = narrow(out_tag, body(std::false_type(), Part{row, j, rest}));
+      if (dense)
+        store_first(out_tag, result, out + j, rest);
+      else
+        store_apart(out_tag, result, out + 2 * j, 2, rest);
     }
   }
 }
@@ -199,16 +268,6 @@ HWY_INLINE void maxima_of(const typename E::Stored* x, const Windows& windows, t
   });
 }
 
-// Numbers of double's lanes as those of float's.
-template <class DTo, class V>
-HWY_INLINE hn::Vec<DTo> narrow_numbers(DTo to, V v) {
-  if constexpr (std::is_same_v<V, hn::Vec<DTo>>)
-    return v;
-  else
-    return hn::BitCast(
-        to, hn::TruncateTo(hn::RebindToUnsigned<DTo>(), hn::BitCast(hn::Rebind<std::uint64_t, DTo>(), v)));
-}
-
 template <Spacing kSpacing, class E>
 HWY_INLINE void places_of(const typename E::Stored* x, const Windows& windows, const TapNumbers& numbers,
                           std::int32_t* out) {
@@ -229,7 +288,7 @@ HWY_INLINE void places_of(const typename E::Stored* x, const Windows& windows, c
           largest = hn::IfThenElse(better, v, largest);
           place = hn::IfThenElse(hn::RebindMask(di, better), hn::Set(di, static_cast<Number>(number)), place);
         });
-    return narrow_numbers(d_out, place);
+    return place;
   });
 }
 
@@ -250,11 +309,12 @@ struct Divisor {
   bool is_power_of_two;
 };
 
-template <Spacing kSpacing, class E>
+template <Spacing kSpacing, class E, class T>
 HWY_INLINE void means_of(const typename E::Stored* x, const Windows& windows, const Divisor& divisor,
-                         double* out) {
+                         T* out) {
   const F64 d;
-  for_each_vector<kSpacing>(d, windows, d, out, [&](auto whole, const Part& part) HWY_ATTR {
+  const hn::Rebind<T, F64> d_out;
+  for_each_vector<kSpacing>(d, windows, d_out, out, [&](auto whole, const Part& part) HWY_ATTR {
     auto total = hn::Zero(d);
     for_each_load<kSpacing, E, decltype(whole)::value>(
         d, x, windows, part, {}, [&](auto v, std::int64_t) HWY_ATTR { total = hn::Add(total, v); });
@@ -262,11 +322,12 @@ HWY_INLINE void means_of(const typename E::Stored* x, const Windows& windows, co
   });
 }
 
-template <Spacing kSpacing, class E>
+template <Spacing kSpacing, class E, class T>
 HWY_INLINE void shares_of(const typename E::Stored* x, const Windows& windows, const Divisor& divisor,
-                          double* out) {
+                          T* out) {
   const F64 d;
-  for_each_vector<kSpacing>(d, windows, d, out, [&](auto whole, const Part& part) HWY_ATTR {
+  const hn::Rebind<T, F64> d_out;
+  for_each_vector<kSpacing>(d, windows, d_out, out, [&](auto whole, const Part& part) HWY_ATTR {
     auto total = hn::Zero(d);
     for_each_load<kSpacing, E, decltype(whole)::value>(
         d, x, windows, part, {},
@@ -275,25 +336,25 @@ HWY_INLINE void shares_of(const typename E::Stored* x, const Windows& windows, c
   });
 }
 
-template <Spacing kSpacing, class E>
-HWY_INLINE void chosen_of(const typename E::Stored* x, const Windows& windows, const std::int32_t* places,
-                          const Windows& places_at, const TapNumbers& numbers, double* out) {
+template <Spacing kSpacing, class E, class T>
+HWY_INLINE void chosen_of(const typename E::Stored* x, const Windows& windows, const PlacesBeside& beside,
+                          const TapNumbers& numbers, T* out) {
   const F64 d;
+  const hn::Rebind<T, F64> d_out;
   const hn::RebindToSigned<F64> di;
   const hn::Rebind<std::int32_t, F64> dp;
-  for_each_vector<kSpacing>(d, windows, d, out, [&](auto whole, const Part& part) HWY_ATTR {
+  for_each_vector<kSpacing>(d, windows, d_out, out, [&](auto whole, const Part& part) HWY_ATTR {
     constexpr bool kWhole = decltype(whole)::value;
     const typename E::Stored* from = x + part.row * windows.row_stride + part.begin * windows.stride;
-    const std::int32_t* place = places + part.row * places_at.row_stride + part.begin;
+    const std::int32_t* place = beside.places + part.row * beside.row_stride + part.begin;
     auto total = hn::Zero(d);
     for_each_tap(windows, [&](std::int64_t a, std::int64_t b, std::int64_t c) HWY_ATTR {
       const auto v =
           load_tap<kSpacing, E, kWhole>(d, from + affine(windows.steps, a, b, c), windows.stride, part.count);
-      const std::int32_t* at = place + affine(places_at.steps, a, b, c);
+      const std::int32_t* at = place + affine(beside.steps, a, b, c);
       const auto chosen = kWhole ? hn::LoadU(dp, at) : load_first(dp, at, part.count);
-      const auto number =
-          hn::Set(di, static_cast<std::int32_t>(numbers.first + affine(numbers.steps, a, b, c)));
-      const auto is_here = hn::RebindMask(d, hn::Eq(hn::PromoteTo(di, chosen), number));
+      const auto number = static_cast<std::int32_t>(numbers.first + affine(numbers.steps, a, b, c));
+      const auto is_here = hn::RebindMask(d, hn::Eq(hn::PromoteTo(di, chosen), hn::Set(di, number)));
       // Adding 0 changes nothing: a sum that starts at 0 is never -0.
       total = hn::Add(total, hn::IfThenElseZero(is_here, v));
     });
@@ -301,61 +362,62 @@ HWY_INLINE void chosen_of(const typename E::Stored* x, const Windows& windows, c
   });
 }
 
-void maxima(const void* x, DType dtype, const Windows& windows, void* largest) {
-  with_element(dtype, [&](auto element) {
+// Calls visit(element, spacing), two types.
+template <class Visit>
+void with_types(DType dtype, std::int64_t stride, Visit visit) {
+  with_element(dtype,
+               [&](auto element) { with_spacing(stride, [&](auto spacing) { visit(element, spacing); }); });
+}
+
+template <class E>
+const typename E::Stored* stored(const void* x, E) {
+  return static_cast<const typename E::Stored*>(x);
+}
+
+void maxima(const void* x, DType dtype, const Windows& windows, void* out) {
+  with_types(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
     using E = decltype(element);
-    with_spacing(windows.stride, [&](auto spacing) HWY_ATTR {
-      maxima_of<decltype(spacing)::value, E>(static_cast<const typename E::Stored*>(x), windows,
-                                             static_cast<typename E::Exact*>(largest));
-    });
+    maxima_of<decltype(spacing)::value, E>(stored(x, element), windows, static_cast<typename E::Exact*>(out));
   });
 }
 
 void places(const void* x, DType dtype, const Windows& windows, const TapNumbers& numbers,
             std::int32_t* out) {
-  with_element(dtype, [&](auto element) {
-    using E = decltype(element);
-    with_spacing(windows.stride, [&](auto spacing) HWY_ATTR {
-      places_of<decltype(spacing)::value, E>(static_cast<const typename E::Stored*>(x), windows, numbers,
-                                             out);
-    });
+  with_types(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
+    places_of<decltype(spacing)::value, decltype(element)>(stored(x, element), windows, numbers, out);
   });
 }
 
-void means(const void* x, DType dtype, const Windows& windows, double divisor, double* out) {
-  with_element(dtype, [&](auto element) {
-    using E = decltype(element);
-    with_spacing(windows.stride, [&](auto spacing) HWY_ATTR {
-      means_of<decltype(spacing)::value, E>(static_cast<const typename E::Stored*>(x), windows,
-                                            Divisor(divisor), out);
-    });
+template <class T>
+void means(const void* x, DType dtype, const Windows& windows, double divisor, T* out) {
+  with_types(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
+    means_of<decltype(spacing)::value, decltype(element)>(stored(x, element), windows, Divisor(divisor), out);
   });
 }
 
-void shares(const void* x, DType dtype, const Windows& windows, double divisor, double* out) {
-  with_element(dtype, [&](auto element) {
-    using E = decltype(element);
-    with_spacing(windows.stride, [&](auto spacing) HWY_ATTR {
-      shares_of<decltype(spacing)::value, E>(static_cast<const typename E::Stored*>(x), windows,
-                                             Divisor(divisor), out);
-    });
+template <class T>
+void shares(const void* x, DType dtype, const Windows& windows, double divisor, T* out) {
+  with_types(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
+    shares_of<decltype(spacing)::value, decltype(element)>(stored(x, element), windows, Divisor(divisor),
+                                                           out);
   });
 }
 
-void chosen(const void* x, DType dtype, const Windows& windows, const std::int32_t* places,
-            const Windows& places_at, const TapNumbers& numbers, double* out) {
-  with_element(dtype, [&](auto element) {
-    using E = decltype(element);
-    with_spacing(windows.stride, [&](auto spacing) HWY_ATTR {
-      chosen_of<decltype(spacing)::value, E>(static_cast<const typename E::Stored*>(x), windows, places,
-                                             places_at, numbers, out);
-    });
+template <class T>
+void chosen(const void* x, DType dtype, const Windows& windows, const PlacesBeside& beside,
+            const TapNumbers& numbers, T* out) {
+  with_types(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
+    chosen_of<decltype(spacing)::value, decltype(element)>(stored(x, element), windows, beside, numbers, out);
   });
 }
 
-constexpr WindowLoops kLoops = {&maxima, &places, &means, &shares, &chosen};
+constexpr WindowLoops kLoops = {&maxima, &places};
+template <class T>
+constexpr SumLoops<T> kSumLoops = {&means<T>, &shares<T>, &chosen<T>};
 
 const WindowLoops& window_loops() { return kLoops; }
+const SumLoops<float>& sum_loops_f32() { return kSumLoops<float>; }
+const SumLoops<double>& sum_loops_f64() { return kSumLoops<double>; }
 
 }  // namespace
 }  // namespace fuseblock::cpu::HWY_NAMESPACE
@@ -367,9 +429,19 @@ namespace fuseblock::cpu {
 namespace {
 
 HWY_EXPORT(window_loops);
+HWY_EXPORT(sum_loops_f32);
+HWY_EXPORT(sum_loops_f64);
 
 // The loops of the machine's best target.
 const WindowLoops& loops() { return HWY_DYNAMIC_DISPATCH(window_loops)(); }
+
+template <class T>
+const SumLoops<T>& sum_loops() {
+  if constexpr (std::is_same_v<T, float>)
+    return HWY_DYNAMIC_DISPATCH(sum_loops_f32)();
+  else
+    return HWY_DYNAMIC_DISPATCH(sum_loops_f64)();
+}
 
 }  // namespace
 
@@ -380,26 +452,38 @@ void window_maxima(const void* x, DType dtype, const Windows& windows, T* larges
   loops().maxima(x, dtype, windows, largest);
 }
 
-template void window_maxima(const void*, DType, const Windows&, float*);
-template void window_maxima(const void*, DType, const Windows&, double*);
-
 void window_places(const void* x, DType dtype, const Windows& windows, const TapNumbers& numbers,
                    std::int32_t* places) {
   loops().places(x, dtype, windows, numbers, places);
 }
 
-void window_means(const void* x, DType dtype, const Windows& windows, double divisor, double* means) {
-  loops().means(x, dtype, windows, divisor, means);
+template <class T>
+void window_means(const void* x, DType dtype, const Windows& windows, double divisor, T* means) {
+  sum_loops<T>().means(x, dtype, windows, divisor, means);
 }
 
-void window_shares(const void* x, DType dtype, const Windows& windows, double divisor, double* sums) {
-  loops().shares(x, dtype, windows, divisor, sums);
+template <class T>
+void window_shares(const void* x, DType dtype, const Windows& windows, double divisor, T* sums) {
+  sum_loops<T>().shares(x, dtype, windows, divisor, sums);
 }
 
-void window_chosen(const void* x, DType dtype, const Windows& windows, const std::int32_t* places,
-                   const Windows& places_at, const TapNumbers& numbers, double* sums) {
-  loops().chosen(x, dtype, windows, places, places_at, numbers, sums);
+template <class T>
+void window_chosen(const void* x, DType dtype, const Windows& windows, const PlacesBeside& beside,
+                   const TapNumbers& numbers, T* sums) {
+  sum_loops<T>().chosen(x, dtype, windows, beside, numbers, sums);
 }
+
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
+#define FUSEBLOCK_INSTANTIATE(T)                                               \
+  template void window_maxima(const void*, DType, const Windows&, T*);         \
+  template void window_means(const void*, DType, const Windows&, double, T*);  \
+  template void window_shares(const void*, DType, const Windows&, double, T*); \
+  template void window_chosen(const void*, DType, const Windows&, const PlacesBeside&, const TapNumbers&, T*);
+
+FUSEBLOCK_INSTANTIATE(float)
+FUSEBLOCK_INSTANTIATE(double)
+#undef FUSEBLOCK_INSTANTIATE
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace fuseblock::cpu
 

@@ -24,15 +24,19 @@ class Finder {
   }
 
   ChannelsLastChoice run() {
-    for (std::size_t i = 0; i < schedule_.steps.size(); ++i)
-      choice_.steps[i] = schedule_.steps[i].kind == StepKind::kSweep && fits(schedule_.steps[i].sweep);
+    for (std::size_t i = 0; i < schedule_.steps.size(); ++i) {
+      const ScheduleStep& step = schedule_.steps[i];
+      choice_.steps[i] = step.kind == StepKind::kSweep ? fits(step.sweep) : fits_pool(step);
+    }
     for (const Kept& kept : schedule_.kept)
       for (int i = kept.first; i <= kept.last; ++i) choice_.steps[at(i)] = false;
     for (std::size_t i = 0; i < schedule_.slots.size(); ++i)
       choice_.slots[i] = schedule_.slots[i].kind == SlotKind::kStored && is_large(static_cast<int>(i)) &&
                          (is_fixed(static_cast<int>(i)) || !schedule_.slots[i].dtype);
-    while (drop_slots() || drop_sweeps()) {
+    while (drop_slots() || drop_steps()) {
     }
+    for (std::size_t i = 0; i < schedule_.steps.size(); ++i)
+      if (schedule_.steps[i].kind != StepKind::kSweep) choice_.steps[i] = false;
     find_together();
     return choice_;
   }
@@ -78,9 +82,8 @@ class Finder {
     }
     bool any = false;
     auto is_ours = [&](int i) {
-      if (!is_large(i)) return true;
-      any = true;
-      return slot(i).kind == SlotKind::kStored || is_channels_last(i);
+      any = any || is_large(i);
+      return can_be_ours(i);
     };
     for (int i : sweep.inputs)
       if (!is_ours(i)) return false;
@@ -95,6 +98,16 @@ class Finder {
     return domain[0] > 1 && domain[1] > 1 && domain[1] <= kMostTurnedChannels &&
            std::none_of(sweep.sinks.begin(), sweep.sinks.end(),
                         [](const Sink& sink) { return sink.kind == SinkKind::kContract; });
+  }
+
+  // Pools take any layout; where all is channels_last, their vectors go along the channels.
+  bool fits_pool(const ScheduleStep& step) const {
+    return step.kind == StepKind::kPool && can_be_ours(step.result) &&
+           std::all_of(step.operands.begin(), step.operands.end(), [&](int i) { return can_be_ours(i); });
+  }
+
+  bool can_be_ours(int i) const {
+    return !is_large(i) || slot(i).kind == SlotKind::kStored || is_channels_last(i);
   }
 
   bool is_channels_last(int i) const {
@@ -120,8 +133,8 @@ class Finder {
     return changed;
   }
 
-  // Sweeps that touch a contiguous stored value are not ours.
-  bool drop_sweeps() {
+  // Steps that touch a contiguous stored value are not ours.
+  bool drop_steps() {
     bool changed = false;
     for (std::size_t step = 0; step < schedule_.steps.size(); ++step) {
       if (!choice_.steps[step]) continue;

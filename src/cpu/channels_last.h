@@ -16,8 +16,8 @@ struct ChannelsLastChoice {
 };
 
 // Sweeps that load, all of whose values at (channel, position) are channels_last: arguments and outputs by their
-// types, stored values where every step that touches them is such a sweep. Steps that run unit by unit
-// (Schedule::kept) and sums of exponentials over positions are left out. Sweeps without positions as well, whatever
+// types, stored values where every step that touches them is such a sweep or a pool of such values. Steps that run unit by
+// unit (Schedule::kept) and sums of exponentials over positions are left out. Sweeps without positions as well, whatever
 // their layout: they are run turned (turned.h).
 //
 // Sweeps over one domain run together where the later ones take nothing from the earlier ones but values at the same

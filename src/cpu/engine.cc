@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "cpu/channels_last.h"
 #include "cpu/channels_last_runner.h"
@@ -67,7 +66,10 @@ class CpuExecutable : public Executable {
       const ScheduleStep& step = running_.steps[i];
       if (step.kind == StepKind::kHostCall)
         host_calls_[i] = std::make_unique<HostCall>(running_, step, options.host, kStoredType<T>, layout);
-      if (step.kind == StepKind::kPool) pools_[i].emplace(schedule_, schedule_.steps[i]);
+      if (step.kind == StepKind::kPool) {
+        pools_[i] = std::make_unique<PoolRunner>(running_, step);
+        scratch_stride_ = std::max(scratch_stride_, pools_[i]->scratch_bytes());
+      }
       if (step.kind != StepKind::kSweep) continue;
       turns_[i] = can_turn(running_, step.sweep);
       const Schedule& seen = turns_[i] ? turned_ : running_;
@@ -118,7 +120,9 @@ class CpuExecutable : public Executable {
       switch (step.kind) {
         case StepKind::kSweep: run_sweep(i, turns_[i] ? turned_views : views, workspace.data()); break;
         case StepKind::kFinalise: finalise_.run(step, workers_, views, numbers); break;
-        case StepKind::kPool: pools_[i]->run(workers_, views); break;
+        case StepKind::kPool:
+          pools_[i]->run(workers_, views, workspace.data() + scratch_offset_, scratch_stride_);
+          break;
         case StepKind::kHostCall: host_calls_[i]->run(workers_, views, workspace.data()); break;
       }
     }
@@ -218,7 +222,7 @@ class CpuExecutable : public Executable {
   std::vector<std::unique_ptr<SweepRunner<T>>> runners_;
   std::vector<bool> turns_;  // by step: a sweep that runs turned
   std::vector<std::unique_ptr<HostCall>> host_calls_;
-  std::vector<std::optional<PoolRunner>> pools_;
+  std::vector<std::unique_ptr<PoolRunner>> pools_;
   std::size_t views_offset_ = 0;
   std::size_t own_views_offset_ = 0;  // in a worker's scratch, as the next
   std::size_t numbers_offset_ = 0;

@@ -55,6 +55,11 @@ TEST(ChannelsLast, SweepsThatAreFound) {
   EXPECT_EQ(count(typed("layer_norm(c)", "f32[5,8]")), (Counts{2, 2, 1}));
   EXPECT_EQ(count(typed("group_norm(2) | silu", "f32[5,8]").backward()), (Counts{3, 3, 0}));
   EXPECT_EQ(count(typed("relu", "f32[2,8,1,1]")), (Counts{1, 1, 0}));
+  // Pools between them take any layout.
+  EXPECT_EQ(count(typed("relu | max_pool(2) | neg", "f32[2,8,6,8]:cl")), (Counts{2, 2, 0}));
+  EXPECT_EQ(count(typed("max_pool(2)", "bf16[2,8,6,8]:cl").backward()), (Counts{1, 1, 0}));
+  EXPECT_EQ(count(typed("relu | max_pool(2) | neg", "f32[2,8,6,8]")).channels_last, 0);
+  EXPECT_EQ(count(typed("conv2d(4, k=1) | max_pool(2)", "f32[2,8,6,8]:cl")).channels_last, 0);
   // Contiguous, one channel, one element of a channel, a convolution, two layouts, exponentials over positions.
   EXPECT_EQ(count(typed("group_norm(2) | silu", "f32[2,8,5,7]")).channels_last, 0);
   EXPECT_EQ(count(typed("relu", "f32[2,1,5,7]:cl")).channels_last, 0);

@@ -45,8 +45,20 @@ def test_version() -> None:
         (["run"], "BLOCK is required"),
         (["run", "relu", "--inputs", "f32[2,3]"], "--inputs"),
         (["run", "relu", "--input", "f32[2,3]", "--seed", "one"], "--seed"),
-        (["run", "relu", "--input", "f32[2,3]", "--seed", "-1"], "--seed"),
+        (
+            ["run", "relu", "--input", "f32[2,3]", "--seed", "-1"],
+            "--seed: expected a whole number from 0 on, got `-1`",
+        ),
+        (
+            ["check", "relu", "--input", "f32[2,3]", "--tolerance", "-1"],
+            "--tolerance: expected a number from 0 to 1e+09, got `-1`",
+        ),
         (["bench", "relu", "--input", "f32[2,3]", "--repeat", "0"], "--repeat"),
+        (
+            ["bench", "relu", "--input", "f32[2,3]", "--seconds", "nan"],
+            "--seconds: expected a number from 0 to 86400, got `nan`",
+        ),
+        (["bench", "relu", "--input", "f32[2,3]", "--threads", "-1"], "--threads"),
         (["run", "relu", "tanh", "--input", "f32[2,3]"], "tanh"),
     ],
 )
@@ -410,6 +422,11 @@ def test_unfused_runs_one_operation_after_the_other() -> None:
     report = fuseblock_json("bench", *block, "--repeat", "2", "--unfused", "--backward")
     assert report["fused"] is False
     assert "unfused" in fuseblock("bench", *block, "--repeat", "1", "--unfused").stdout
+
+
+def test_bench_takes_all_cores() -> None:
+    report = fuseblock_json("bench", NORM, *NORM_INPUT, "--repeat", "1", "--threads", "0")
+    assert report["threads"] == os.cpu_count()
 
 
 def test_bench_says_how_many_threads_there_are() -> None:

@@ -46,7 +46,7 @@ class SweepRunner {
     Manner manner = Manner::kPerChannel;
     bool in_place = false;           // kStore: results may be made where they are stored
     std::size_t taker = 0;           // the first sink that takes the same step
-    std::size_t partial_offset = 0;  // kPerChannel with several splits: states in the workspace; kContract: T
+    std::size_t partial_offset = 0;  // kPerChannel with several splits: states in the workspace; kContract: doubles
     std::size_t scratch_offset = 0;  // in the worker's scratch
     std::unique_ptr<ConvContraction<T>> contraction;
     bool shares_staged = false;  // contraction: its x is what the source has staged already

@@ -224,7 +224,9 @@ class CommandLine {
         "description.",
         [this] { return run_explain(requests_.explain, console_); });
     add_block_options(sub, options.block);
-    add_gradient_options(sub, options.gradient, "Explain the block of the gradients instead");
+    add_gradient_options(
+        sub, options.gradient,
+        "Explain the gradients instead, as training runs them: with what forward saves for them");
     sub->add_flag("--dot", options.dot, "Print the plan as a picture, for Graphviz's `dot`");
     sub->add_flag("--statements", options.statements, "Also print the block with one statement a value");
   }
@@ -285,7 +287,7 @@ class CommandLine {
                         [this] { return run_bench(requests_.bench, console_); });
     add_block_options(sub, options.block);
     add_seed(sub, options.seed);
-    add_gradient_options(sub, options.gradient, "Time forward and backward together");
+    add_gradient_options(sub, options.gradient, "Time forward and backward together, as training runs them");
     add_unfused(sub, options.unfused);
     sub->add_option("-t,--threads", options.threads,
                     "Threads; 0 takes all cores (the reference engine uses one)")

@@ -231,7 +231,8 @@ TrainingPlans Plan::make_training(const TypedBlock& block, std::vector<std::stri
     both = prepare_plan_only_training(block, gradients, device, options);
   } else {
     const Engine& engine = engine_of(device);
-    if (!engine.prepare_training) return {make(block, device, options), make(gradients, device, options)};
+    if (!engine.prepare_training || !options.fuse)
+      return {make(block, device, options), make(gradients, device, options)};
     both = engine.prepare_training(block, gradients, options);
   }
   check_choices(options.kernels, device, {both.forward.get(), both.backward.get()});

@@ -194,6 +194,17 @@ def test_explain_backward() -> None:
     assert "rstd" in report["block"]
 
 
+def test_explain_backward_lists_what_forward_saves() -> None:
+    words = ("explain", "@conv3d_gn_mean", "--small", "--backward", "--force", "recompute")
+    saved = [(row["name"], row["bytes"]) for row in fuseblock_json(*words)["saved"]]
+    assert saved == [
+        ("saved.group_norm.mean", 4 * 2 * 8),
+        ("saved.group_norm.rstd", 4 * 2 * 8),
+        ("saved.conv3d.mean", 4 * 2 * 24),
+    ]
+    assert "saved by forward: saved.group_norm.rstd f32[2,8], 64 bytes" in fuseblock(*words).stdout
+
+
 def test_explain_statements() -> None:
     assert "group_norm = group_norm(x, 4" in fuseblock("explain", NORM, *NORM_INPUT, "--statements").stdout
 
@@ -405,6 +416,8 @@ def test_bench() -> None:
     assert report["operations_per_second"] > 0
     backward = fuseblock_json("bench", NORM, *NORM_INPUT, "--repeat", "5", "--backward")
     assert backward["direction"] == "forward+backward"
+    # x, y, weight and bias, the gradients of all, and mean and rstd of four groups, which forward saves.
+    assert backward["peak_bytes"] >= 4 * (4 * 2 * 8 * 5 * 3 + 4 * 8 + 2 * 2 * 4)
     assert backward["peak_bytes"] > report["peak_bytes"]
     assert "median" in fuseblock("bench", NORM, *NORM_INPUT, "--seconds", "0").stdout
 

@@ -14,10 +14,12 @@ from fuseblock import _blocks
 from fuseblock._blocks import block, pytorch_operators
 from ops_support import BLOCKS, as_tuple, assert_same, by_torch, gradients, tensors
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 NAMES = list(BLOCKS)
+# Functions without types.
+forward_ad: Any = torch.autograd.forward_ad
+jvp: Any = torch.autograd.functional.jvp
 
 
 def runs_a_plan(own: _blocks.Block, arguments: list[Tensor]) -> bool:
@@ -368,7 +370,7 @@ def test_forward_mode(name: str) -> None:
             assert "forward_ad" in own.explain(dual, *parameters)
             found = [forward_ad.unpack_dual(each) for each in as_tuple(own(dual, *parameters))]
             assert_same([each.primal for each in found], as_tuple(own(*arguments)))
-        _, expected = torch.autograd.functional.jvp(lambda t: as_tuple(own(t, *others)), x, tangent)
+        _, expected = jvp(lambda t: as_tuple(own(t, *others)), x, tangent)
         assert_same([each.tangent for each in found], as_tuple(expected))
 
 

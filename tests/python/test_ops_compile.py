@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from torch.library import opcheck
 
 NAMES = list(BLOCKS)
 ops = torch.ops.fuseblock
+trace: Any = torch.jit.trace  # which has no types
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +179,7 @@ def test_a_saved_trace_means_the_same_in_another_process(
     x = module.arguments[0]
     if called_before:
         module(x)
-    traced = torch.jit.trace(module, x)
+    traced = trace(module, x)
     assert "fuseblock::run" in str(traced.inlined_graph)
     _, others = tensors(name, requires_grad=False, batch=5)
     assert_same(traced(others[0]), as_tuple(module(others[0])))
@@ -195,7 +197,7 @@ def test_a_trace_of_pytorchs_operators_on_request() -> None:
     module = Traced("norm")
     x = module.arguments[0]
     with pytorch_operators():
-        traced = torch.jit.trace(module, x)
+        traced = trace(module, x)
     assert "fuseblock::" not in str(traced.inlined_graph)
     assert_same(traced(x), module(x))
 

@@ -158,7 +158,8 @@ FUSEBLOCK_API size_t fuseblock_plan_workspace_bytes(const FuseblockPlan* plan);
 FUSEBLOCK_API void fuseblock_advise_fresh_memory(void* data, size_t bytes);
 
 /* Computes the outputs. What the workspace holds does not matter before and means nothing after. Outputs must not
- * overlap inputs. A tensor that is not what the plan was made for is a kFuseblockUserError. */
+ * overlap inputs or each other. A tensor that is not what the plan was made for, or an output that begins where another
+ * tensor does, is a kFuseblockUserError. */
 FUSEBLOCK_API FuseblockStatus fuseblock_plan_run(const FuseblockPlan* plan, const FuseblockTensor* inputs,
                                                  size_t input_count, const FuseblockTensor* outputs,
                                                  size_t output_count, void* workspace,

@@ -60,8 +60,8 @@ std::string to_json(const DeviceDescription& description);
 
 // What plans are made for. `cpu` runs sweeps over tiles, with SIMD on all cores. `reference` is the oracle: double
 // precision, one operation after the other, on one thread. `cuda` is the machine's first GPU, where there is one, `cuda:1`
-// the second and so on: blocks without convolutions, or with convolutions that the program computes (host.h), on tensors
-// in its memory. GPUs of a table (h200, a100, ...) can be planned for.
+// the second and so on: blocks on tensors in its memory; gradients by the weight of a convolution are left to the program
+// (host.h). GPUs of a table (h200, a100, ...) can be planned for.
 class Device {
  public:
   static Device reference();

@@ -10,7 +10,7 @@ namespace fuseblock {
 class Workers {
  public:
   virtual ~Workers() = default;
-  // How many tasks run at once at most; does not change.
+  // How many tasks run at once at most, 1 or more; does not change. Plan::make throws UserError for less.
   virtual int count() const = 0;
   // Calls task(number, worker) once for each number below `tasks`, in any order, and returns when all are done; `worker`
   // is below count(), and no two calls with the same worker run at the same time. What a task throws leaves `run`.

@@ -132,9 +132,11 @@ class Plan {
                  const std::map<std::string, TensorView, std::less<>>& outputs) const;
   // Computes the outputs. The workspace (see Workspace) has at least workspace_bytes() bytes, aligned to 64; its contents do
   // not matter before and mean nothing after. On the CPU a run takes no other memory, apart from the descriptions of
-  // tensors that a host's functions are given; on other devices short lists, which do not grow with the data. Outputs must not overlap inputs. The same plan may run on
+  // tensors that a host's functions are given; on other devices short lists, which do not grow with the data. Outputs
+  // must not overlap inputs or each other. The same plan may run on
   // several threads at once, each with its own workspace. Throws UserError where a tensor is not what the
-  // plan was made for, NotSupportedError where the device can be planned for only.
+  // plan was made for or an output begins where another tensor does, NotSupportedError where the device can be
+  // planned for only.
   void run(const Arguments& arguments, std::span<std::byte> workspace) const;
 
   // The plan of the gradients; see TypedBlock::backward.

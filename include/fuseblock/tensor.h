@@ -40,7 +40,7 @@ void store_element(void* data, DType dtype, std::int64_t offset, double value);
 class Tensor {
  public:
   Tensor() = default;
-  // Throws UserError where the memory cannot be had.
+  // Throws UserError where an extent is negative or the memory cannot be had.
   explicit Tensor(TensorType type);
 
   const TensorType& type() const { return type_; }

@@ -9,13 +9,13 @@ made when they first come, and kept.
 
 Which way a call takes:
 
-- in a graph that is being compiled or exported: the operation by notation (`_ops`);
+- in a graph that is being compiled, exported or traced: the operation by notation (`_ops`);
 - on the CPU and on CUDA devices: a plan of the device's engine, by handle, with one autograd.Function around
   it; on a GPU it is launched in PyTorch's current stream, and nothing waits for it;
   convolutions run there by the engine's kernels or by PyTorch's, whichever the cost model expects to be
   faster, and those of f32 tensors round to tf32 where PyTorch's own would;
-- elsewhere, inside torch.func's transforms, for tensor subclasses, with FUSEBLOCK_DISABLE=1, and where there
-  is no plan: PyTorch's own operators. `explain` says which and why.
+- elsewhere, inside torch.func's transforms and forward-mode differentiation, for tensor subclasses, with
+  FUSEBLOCK_DISABLE=1, and where there is no plan: PyTorch's own operators. `explain` says which and why.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from fuseblock import _ops, aten, aten_operations
 from fuseblock._capi import Plan
@@ -49,6 +50,7 @@ _backward = torch.ops.fuseblock.backward.default
 _is_autocast_enabled = torch.is_autocast_enabled
 _is_grad_enabled = torch.is_grad_enabled
 _in_transform = torch._C._are_functorch_transforms_active
+_is_tracing = torch._C._is_tracing
 # What torch.backends.cudnn.conv.fp32_precision and torch.backends.cuda.matmul.fp32_precision come to, with
 # allow_tf32 and torch.backends.fp32_precision.
 _precision = torch._C._get_fp32_precision_getter
@@ -138,12 +140,13 @@ class Block:
     def __call__(self, x: Tensor, *others: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The outputs; a tuple where the block returns several."""
         if torch.compiler.is_compiling():
-            traced = torch.ops.fuseblock.run(self.notation, bool(self.keep), [x, *others])
-            return traced[0] if len(traced) == 1 else tuple(traced)
+            return self._by_notation(x, *others)
         arguments = (x, *others)
         wanted = 0
         bit = 1
-        usual = not (_disabled or _in_transform())
+        usual = not (_disabled or _in_transform() or forward_ad._current_level >= 0)
+        if usual and _is_tracing():
+            return self._by_notation(*arguments)
         try:
             cpu = x.is_cpu
             if _is_autocast_enabled("cpu" if cpu else "cuda"):
@@ -173,6 +176,10 @@ class Block:
                 raise
             outputs = self._decomposed(arguments)
         return _one_or_all(outputs)
+
+    def _by_notation(self, *arguments: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """The outputs by the operation that graphs may keep: a handle means nothing in another process."""
+        return _one_or_all(torch.ops.fuseblock.run(self.notation, bool(self.keep), arguments))
 
     def _check_tensors(self, arguments: Sequence[object]) -> None:
         self._register()
@@ -278,6 +285,8 @@ class Block:
                 return f"{name} has the layout {argument.layout}"
             if type(argument) not in _PLAIN:
                 return f"{name} is a {type(argument).__name__}"
+        if forward_ad._current_level >= 0:
+            return "inside a level of torch.autograd.forward_ad"
         return "inside a transform of torch.func" if _in_transform() else ""
 
     def _for_autocast(self, arguments: Sequence[Tensor]) -> Block:
@@ -405,12 +414,12 @@ class _Apply(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        """The wanted gradients; by PyTorch's operators where they are to be differentiated again."""
+        """The wanted gradients; by PyTorch's operators where they may be differentiated again."""
         owner, wanted, needed = ctx.owner, ctx.wanted, ctx.needed
         *kept, saved = ctx.saved_tensors
         # What a GPU saved lies in a tensor of its own.
         values = kept.pop() if len(kept) > needed.bit_count() else None
-        if _is_grad_enabled():
+        if _is_grad_enabled() or forward_ad._current_level >= 0:
             found = _differentiable_gradients(owner, kept, needed, gradients, saved)
         else:
             found = _backward(owner._handle, kept, needed, gradients, saved, values)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from fuseblock import _ops
 from fuseblock._blocks import Block, block
 from fuseblock.aten import DEFAULT_AXES
 
@@ -54,6 +55,14 @@ def act_text(act: str | torch.nn.Module | None) -> str | None:
     operation, arguments = _MODULES[name]
     items = [f"{key}={getattr(act, key)}" for key in arguments]
     return f"{operation}({', '.join(items)})" if items else operation
+
+
+def checked_act(act: str | torch.nn.Module | None) -> str | None:
+    """The same for a module, which refuses at its construction what is no notation."""
+    text = act_text(act)
+    if text is not None:
+        _ops.handle_of(text, False)
+    return text
 
 
 def group_norm(

@@ -15,6 +15,7 @@ wanted.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable, Sequence
@@ -83,11 +84,17 @@ class Graph:
         return dict(zip(self.names, arguments, strict=True))
 
 
+def _untraced() -> contextlib.AbstractContextManager[Any]:
+    """Inside, torch.jit.trace does not look: it has no place for numbers and texts that operations return."""
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C._dispatch_key_parse("Tracer")))
+
+
 @functools.cache
 def handle_of(notation: str, keep_convolutions: bool) -> int:
     """The handle of a block. Raises ValueError where the notation is wrong."""
     try:
-        handle: int = torch.ops.fuseblock.block(notation, keep_convolutions)
+        with _untraced():
+            handle: int = torch.ops.fuseblock.block(notation, keep_convolutions)
     except RuntimeError as error:  # what C++ throws has one type or the other by the version of PyTorch
         raise ValueError(str(error)) from None
     return handle
@@ -96,7 +103,8 @@ def handle_of(notation: str, keep_convolutions: bool) -> int:
 @functools.cache
 def graph_of(handle: int) -> Graph:
     """The graph of a registered block."""
-    return Graph(torch.ops.fuseblock.block_json(handle))
+    with _untraced():
+        return Graph(torch.ops.fuseblock.block_json(handle))
 
 
 def decomposed(graph: Graph, arguments: Sequence[Tensor]) -> list[Tensor]:

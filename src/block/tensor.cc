@@ -6,6 +6,7 @@
 #include <limits>
 #include <new>
 
+#include "block/extents.h"
 #include "fuseblock/error.h"
 #include "fuseblock/fresh_memory.h"
 
@@ -70,6 +71,11 @@ void write(void* data, std::int64_t offset, T value) {
               sizeof(T));
 }
 
+TensorType checked(TensorType type) {
+  check_extents("tensor", type);
+  return type;
+}
+
 }  // namespace
 
 double load_element(const void* data, DType dtype, std::int64_t offset) {
@@ -98,7 +104,7 @@ void Tensor::Release::operator()(std::byte* data) const {
   ::operator delete[](data, std::align_val_t{kAlignment});
 }
 
-Tensor::Tensor(TensorType type) : type_(std::move(type)), strides_(type_.strides()) {
+Tensor::Tensor(TensorType type) : type_(checked(std::move(type))), strides_(type_.strides()) {
   const auto bytes = static_cast<std::size_t>(type_.byte_count());
   auto* data = static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{kAlignment}, std::nothrow));
   if (data == nullptr)

@@ -1,9 +1,11 @@
 #include "fuseblock/type.h"
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <utility>
 
+#include "block/extents.h"
 #include "block/lexer.h"
 #include "block/text.h"
 #include "fuseblock/error.h"
@@ -166,6 +168,18 @@ TensorType TensorType::parse(std::string_view text) { return TypeReader(text).re
 
 std::int64_t TensorType::extent(Axis axis) const {
   return canonical()[static_cast<std::size_t>(index(axis))];
+}
+
+bool countable(const TensorType& type) {
+  double bytes = static_cast<double>(byte_size(type.dtype));
+  for (std::int64_t extent : type.extents) bytes *= static_cast<double>(std::max<std::int64_t>(extent, 1));
+  return bytes < 9.2e18;
+}
+
+void check_extents(const std::string& name, const TensorType& type) {
+  for (std::int64_t extent : type.extents)
+    if (extent < 0) throw UserError(name + ": extents are not negative; got " + to_string(type));
+  if (!countable(type)) throw UserError(name + ": " + to_string(type) + " has more than 2^63 bytes");
 }
 
 std::array<std::int64_t, kAxisCount> TensorType::canonical() const {

@@ -1,25 +1,10 @@
 #include "block/typing.h"
 
-#include <algorithm>
-#include <limits>
-
+#include "block/extents.h"
 #include "block/text.h"
 
 namespace fuseblock {
 namespace {
-
-// Whether the bytes of a tensor can be counted, also along the other axes of an empty one.
-bool countable(const TensorType& type) {
-  double bytes = static_cast<double>(byte_size(type.dtype));
-  for (std::int64_t extent : type.extents) bytes *= static_cast<double>(std::max<std::int64_t>(extent, 1));
-  return bytes < 9.2e18;
-}
-
-void check_extents(const std::string& name, const TensorType& type) {
-  for (std::int64_t extent : type.extents)
-    if (extent < 0) throw UserError(name + ": extents are not negative; got " + to_string(type));
-  if (!countable(type)) throw UserError(name + ": " + to_string(type) + " has more than 2^63 bytes");
-}
 
 TensorType labelled_input(const TensorType& x) {
   TensorType type = x;

@@ -49,7 +49,8 @@ class ConvReader {
   }
 
   void check_groups(std::int64_t channels, const std::string& which) const {
-    if (channels % geometry_.groups != 0 || channels == 0)
+    if (channels == 0) block_.fail(node_, "expected 1 or more " + which + " channels, got 0");
+    if (channels % geometry_.groups != 0)
       block_.fail(node_, std::to_string(channels) + " " + which + " channels do not divide into " +
                              std::to_string(geometry_.groups) +
                              (geometry_.groups == 1 ? " group" : " groups"));

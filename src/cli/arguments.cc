@@ -1,8 +1,10 @@
 #include "arguments.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
 
 #include "fuseblock/reference_blocks.h"
@@ -80,31 +82,54 @@ KernelResidency read_residency(const std::string& text) {
   throw UserError("residency: expected registers, shared or memory, got `" + text + "`");
 }
 
-// What --force says: the choices that are not left to the planner.
-void read_choices(const std::vector<std::string>& texts, Reuse& reuse, KernelChoices& kernels) {
+bool is_about_reuse(const std::string& choice) { return choice == "store" || choice == "recompute"; }
+
+// One word of --force.
+void read_choice(const std::string& text, Reuse& reuse, KernelChoices& kernels) {
+  const std::size_t equals = text.find('=');
+  const std::string name = text.substr(0, equals);
+  const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
+  if (text == "store")
+    reuse = Reuse::kStore;
+  else if (text == "recompute")
+    reuse = Reuse::kRecompute;
+  else if (name == "team")
+    kernels.team = read_count(name, value);
+  else if (name == "tile")
+    kernels.tile = read_count(name, value);
+  else if (name == "residency")
+    kernels.residency = read_residency(value);
+  else if (text == "plain")
+    kernels.plain = PlainKernels::kAlways;
+  else if (text == "plain=no")
+    kernels.plain = PlainKernels::kNever;
+  else
+    throw UserError(
+        "expected store, recompute, team=BLOCKS, tile=POSITIONS, residency=PLACE, plain or plain=no, got "
+        "`" +
+        text + "`");
+}
+
+bool convolves(const Block& block) {
+  return std::any_of(block.nodes().begin(), block.nodes().end(), [](const Node& node) {
+    const OpCode code = node.operation->code;
+    return code == OpCode::kConvolution || code == OpCode::kConvolutionGradInput ||
+           code == OpCode::kConvolutionGradWeight;
+  });
+}
+
+// What --force says: the choices that are not left to the planner. Those about a kernel that the plan does not have are
+// refused when it is made.
+void read_choices(const std::vector<std::string>& texts, const Block& block, Reuse& reuse,
+                  KernelChoices& kernels) {
+  std::map<std::string, std::string> given;  // the words by what they are about
   for (const std::string& text : texts) {
-    const std::size_t equals = text.find('=');
-    const std::string name = text.substr(0, equals);
-    const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
-    if (text == "store")
-      reuse = Reuse::kStore;
-    else if (text == "recompute")
-      reuse = Reuse::kRecompute;
-    else if (name == "team")
-      kernels.team = read_count(name, value);
-    else if (name == "tile")
-      kernels.tile = read_count(name, value);
-    else if (name == "residency")
-      kernels.residency = read_residency(value);
-    else if (text == "plain")
-      kernels.plain = PlainKernels::kAlways;
-    else if (text == "plain=no")
-      kernels.plain = PlainKernels::kNever;
-    else
-      throw UserError(
-          "expected store, recompute, team=BLOCKS, tile=POSITIONS, residency=PLACE, plain or plain=no, got "
-          "`" +
-          text + "`");
+    const std::string about = is_about_reuse(text) ? "reuse" : text.substr(0, text.find('='));
+    if (const auto [place, is_first] = given.emplace(about, text); !is_first && place->second != text)
+      throw UserError("--force: " + place->second + " and " + text + " contradict each other");
+    if (is_about_reuse(text) && !convolves(block))
+      throw UserError("--force " + text + ": expected a block with a convolution, but this one has none");
+    read_choice(text, reuse, kernels);
   }
 }
 
@@ -125,7 +150,7 @@ std::string problem_of_choice(const std::string& text) {
   try {
     Reuse reuse = Reuse::kByCost;
     KernelChoices kernels;
-    read_choices({text}, reuse, kernels);
+    read_choice(text, reuse, kernels);
     return "";
   } catch (const UserError& error) {
     return error.what();
@@ -161,7 +186,7 @@ BlockRequest read_request(const BlockOptions& options) {
   if (!x) throw UserError("the type of x is missing; give it as in --input 'f32[2,8,16,16]'");
   Reuse reuse = Reuse::kByCost;
   KernelChoices kernels;
-  read_choices(options.force, reuse, kernels);
+  read_choices(options.force, block, reuse, kernels);
   return {std::move(block),
           *std::move(x),
           std::move(others),

@@ -39,15 +39,20 @@ struct BlockRequest {
 
   // With the choices that are asked for, whatever the options say about them.
   Plan plan(PlanOptions options = {}) const {
+    return Plan::make(block, input, others, device, with_choices(std::move(options)));
+  }
+  // The same of one step of training.
+  TrainingPlans training(std::vector<std::string> wanted, PlanOptions options = {}) const {
+    return Plan::make_training(TypedBlock::infer(block, input, others), std::move(wanted), device,
+                               with_choices(std::move(options)));
+  }
+
+ private:
+  PlanOptions with_choices(PlanOptions options) const {
     options.reuse = reuse;
     options.kernels = kernels;
     options.precision = precision;
-    return Plan::make(block, input, others, device, options);
-  }
-  // Of the gradients, without a plan of the block itself.
-  Plan backward(std::vector<std::string> wanted) const {
-    const TypedBlock forward = TypedBlock::infer(block, input, others);
-    return Plan::make(forward.backward(std::move(wanted)), device, {.reuse = reuse, .kernels = kernels});
+    return options;
   }
 };
 

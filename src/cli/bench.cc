@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -60,7 +61,10 @@ double percentile(const std::vector<double>& sorted, double share) {
 int run_bench(const BenchOptions& options, const Console& console) {
   require_consistent(options.gradient);
   const BlockRequest request = read_runnable_request(options.block);
-  const Plan plan = request.plan({.threads = options.threads, .fuse = !options.unfused});
+  const PlanOptions how = {.threads = options.threads, .fuse = !options.unfused};
+  std::optional<TrainingPlans> pair;
+  if (options.gradient.backward) pair = request.training(options.gradient.wanted, how);
+  const Plan plan = pair ? pair->forward : request.plan(how);
   const TensorMap arguments = generate_arguments(plan.block(), options.seed);
   TensorMap output_gradients;
   announce_duration(plan, 1, console);
@@ -69,16 +73,15 @@ int run_bench(const BenchOptions& options, const Console& console) {
   std::unique_ptr<Execution> backward;
   double operations = operation_count(plan.block());
   double peak_bytes = forward.bytes();
-  if (options.gradient.backward) {
-    const Plan backward_plan = plan.backward(options.gradient.wanted);
+  if (pair) {
     output_gradients = generate_output_gradients(plan.block(), options.seed);
-    backward = std::make_unique<Execution>(backward_plan,
-                                           std::vector<const TensorMap*>{&output_gradients, &arguments});
-    operations += operation_count(backward_plan.block());
-    // One workspace serves both plans in turn.
-    peak_bytes = total_bytes(plan.inputs()) + 2 * total_bytes(plan.outputs()) +
-                 total_bytes(backward_plan.outputs()) +
-                 static_cast<double>(std::max(plan.workspace_bytes(), backward_plan.workspace_bytes()));
+    backward = std::make_unique<Execution>(
+        pair->backward, std::vector<const TensorMap*>{&output_gradients, &arguments}, forward);
+    operations += operation_count(pair->backward.block());
+    // What is saved has no gradients; one workspace serves both plans in turn.
+    peak_bytes = total_bytes(plan.inputs()) + total_bytes(plan.outputs()) +
+                 total_bytes(plan.block().outputs()) + total_bytes(pair->backward.outputs()) +
+                 static_cast<double>(std::max(plan.workspace_bytes(), pair->backward.workspace_bytes()));
   }
   std::vector<Execution*> executions = {&forward};
   if (backward) executions.push_back(backward.get());

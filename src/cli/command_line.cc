@@ -1,6 +1,10 @@
 #include "command_line.h"
 
+#include <cstdlib>
+#include <functional>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +21,22 @@ constexpr const char* kDescription =
     "(`fuseblock info`\n"
     "lists them), a block's JSON, or - for one of these on standard input. A TYPE is f32[2,8,16,16], "
     "bf16[2,8,16,16]:cl, ...";
+
+constexpr double kSecondsOfADay = 86400;
+constexpr double kSmallestFactor = 1e-9;
+constexpr double kLargestFactor = 1e9;
+
+// A check of a number that need not be whole. Unlike CLI::Range it refuses NaN, which compares with nothing.
+std::function<std::string(const std::string&)> between(double least, double most) {
+  return [least, most](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double number = std::strtod(text.c_str(), &end);
+    if (!text.empty() && *end == '\0' && number >= least && number <= most) return "";
+    std::ostringstream message;
+    message << "expected a number from " << least << " to " << most << ", got `" << text << "`";
+    return message.str();
+  };
+}
 
 // Everything the options are read into, one struct a subcommand.
 struct Requests {
@@ -163,7 +183,9 @@ class CommandLine {
   static void add_seed(CLI::App* sub, std::uint64_t& seed) {
     sub->add_option("-s,--seed", seed, "The seed of the generated data; 0 unless given")
         ->type_name("NUMBER")
-        ->check(CLI::NonNegativeNumber);
+        ->check([](const std::string& text) {
+          return text.starts_with('-') ? "expected a whole number from 0 on, got `" + text + "`" : "";
+        });
   }
 
   void add_ops() {
@@ -202,7 +224,9 @@ class CommandLine {
         "description.",
         [this] { return run_explain(requests_.explain, console_); });
     add_block_options(sub, options.block);
-    add_gradient_options(sub, options.gradient, "Explain the block of the gradients instead");
+    add_gradient_options(
+        sub, options.gradient,
+        "Explain the gradients instead, as training runs them: with what forward saves for them");
     sub->add_flag("--dot", options.dot, "Print the plan as a picture, for Graphviz's `dot`");
     sub->add_flag("--statements", options.statements, "Also print the block with one statement a value");
   }
@@ -251,7 +275,7 @@ class CommandLine {
     sub->add_flag_callback("-b,--backward", [] {}, "Does nothing: gradients are always checked");
     sub->add_option("--tolerance", options.tolerance, "A factor of every bound; 1 unless given")
         ->type_name("FACTOR")
-        ->check(CLI::NonNegativeNumber);
+        ->check(between(0, kLargestFactor));
   }
 
   void add_bench() {
@@ -263,19 +287,19 @@ class CommandLine {
                         [this] { return run_bench(requests_.bench, console_); });
     add_block_options(sub, options.block);
     add_seed(sub, options.seed);
-    add_gradient_options(sub, options.gradient, "Time forward and backward together");
+    add_gradient_options(sub, options.gradient, "Time forward and backward together, as training runs them");
     add_unfused(sub, options.unfused);
     sub->add_option("-t,--threads", options.threads,
                     "Threads; 0 takes all cores (the reference engine uses one)")
         ->type_name("NUMBER")
-        ->check(CLI::Range(1, 4096));
+        ->check(CLI::Range(0, 4096));
     sub->add_option("-r,--repeat", options.repeat, "Exactly this many runs after one for warming up")
         ->type_name("NUMBER")
         ->check(CLI::Range(1, 10000000));
     sub->add_option("--seconds", options.seconds,
                     "Without --repeat: run for this long, at least three times; 1 unless given")
         ->type_name("SECONDS")
-        ->check(CLI::Range(0.0, 86400.0));
+        ->check(between(0, kSecondsOfADay));
   }
 
   void add_demo() {
@@ -359,13 +383,13 @@ class CommandLine {
     sub->add_option("--seconds", options.seconds,
                     "Compile nothing more after this long, and keep what is the fastest until then")
         ->type_name("SECONDS")
-        ->check(CLI::Range(0.0, 86400.0));
+        ->check(between(0, kSecondsOfADay));
     sub->add_option(
            "--within", options.within,
            "Exit status 1 where a block takes more than this many times as long with the cost model's "
            "divisions")
         ->type_name("FACTOR")
-        ->check(CLI::PositiveNumber);
+        ->check(between(kSmallestFactor, kLargestFactor));
   }
 
   void add_cache() {

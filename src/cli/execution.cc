@@ -30,10 +30,17 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
 }  // namespace
 
 Execution::Execution(Plan plan, const std::vector<const TensorMap*>& inputs)
+    : Execution(std::move(plan), inputs, InputViews()) {}
+
+Execution::Execution(Plan plan, const std::vector<const TensorMap*>& inputs, const Execution& forward)
+    : Execution(std::move(plan), inputs, forward.saved_views()) {}
+
+Execution::Execution(Plan plan, const std::vector<const TensorMap*>& inputs, InputViews saved)
     : plan_(std::move(plan)), workspace_(affordable_workspace(plan_)) {
   const bool copies = has_own_memory(plan_.device());
-  std::map<std::string, ConstTensorView, std::less<>> input_views;
+  InputViews input_views = std::move(saved);
   for (const NamedType& input : plan_.inputs()) {
+    if (input_views.contains(input.name)) continue;
     const Tensor& tensor = find_tensor(inputs, input.name);
     ConstTensorView view = tensor.view();
     if (copies) {
@@ -56,6 +63,14 @@ Execution::Execution(Plan plan, const std::vector<const TensorMap*>& inputs)
     output_views.emplace(output.name, std::move(view));
   }
   arguments_ = plan_.bind(input_views, output_views);
+}
+
+Execution::InputViews Execution::saved_views() const {
+  InputViews views;
+  const std::vector<NamedType> outputs = plan_.outputs();
+  const std::size_t first = outputs.size() - plan_.saved().size();
+  for (std::size_t i = first; i < outputs.size(); ++i) views.emplace(outputs[i].name, arguments_.outputs[i]);
+  return views;
 }
 
 void Execution::run() {

@@ -17,6 +17,8 @@ class Execution {
   // `inputs` together have every input of the plan, and may have more; they must outlive this. Throws
   // UserError where a tensor is missing or there is not enough memory.
   Execution(Plan plan, const std::vector<const TensorMap*>& inputs);
+  // The backward plan of a pair: it reads what `forward`, which must outlive this, has saved where it lies.
+  Execution(Plan plan, const std::vector<const TensorMap*>& inputs, const Execution& forward);
 
   const Plan& plan() const { return plan_; }
   // Returns when it is done.
@@ -34,6 +36,11 @@ class Execution {
   double bytes() const;
 
  private:
+  using InputViews = std::map<std::string, ConstTensorView, std::less<>>;
+
+  Execution(Plan plan, const std::vector<const TensorMap*>& inputs, InputViews saved);
+  InputViews saved_views() const;
+
   Plan plan_;
   TensorMap outputs_;
   // In the device's own memory, where it has some.

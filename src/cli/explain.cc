@@ -21,7 +21,8 @@ std::string one_a_line(const std::string& statements) {
 int run_explain(const ExplainOptions& options, const Console& console) {
   require_consistent(options.gradient);
   const BlockRequest request = read_request(options.block);
-  const Plan plan = options.gradient.backward ? request.backward(options.gradient.wanted) : request.plan();
+  const Plan plan =
+      options.gradient.backward ? request.training(options.gradient.wanted).backward : request.plan();
   if (options.dot) {
     if (console.json() || options.statements)
       throw UserError("--dot: prints a picture alone, without --json or --statements");

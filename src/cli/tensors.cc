@@ -97,8 +97,8 @@ std::string digest_text(std::uint64_t digest) {
 void require_memory(double bytes, const std::string& what) {
   const double available = available_memory();
   if (bytes <= available) return;
-  throw UserError("not enough memory: " + what + " needs " + bytes_text(bytes) + ", " +
-                  bytes_text(available) + " are available");
+  throw UserError("not enough memory for " + what + ": " + bytes_text(bytes) + " needed, " +
+                  bytes_text(available) + " available");
 }
 
 double total_bytes(const std::vector<NamedType>& tensors) {

@@ -52,7 +52,7 @@ class SweepRunner {
     std::optional<PositionStatistic<T>> over_positions;  // kOverPositions
     bool in_place = false;                               // kStore: results may be made where they are stored
     std::size_t taker = 0;                               // the first sink that takes the same step
-    // In the workspace. kPerChannel with several splits: states; kOverPositions: doubles; kContract: T.
+    // In the workspace. kPerChannel with several splits: states; kOverPositions, kContract: doubles.
     std::size_t partial_offset = 0;
     std::size_t scratch_offset = 0;  // in the worker's scratch
     std::unique_ptr<ConvContraction<T>> contraction;

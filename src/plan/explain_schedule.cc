@@ -59,7 +59,7 @@ std::vector<NeverWritten> never_written(const Schedule& schedule) {
 }
 
 // What writing each of them once and reading it once would move.
-double saved_bytes(const std::vector<NeverWritten>& values) {
+double never_written_bytes(const std::vector<NeverWritten>& values) {
   double bytes = 0;
   for (const NeverWritten& value : values) bytes += 2 * value.bytes;
   return bytes;
@@ -71,7 +71,8 @@ std::string never_written_text(const Schedule& schedule) {
   std::vector<std::string> names;
   for (const NeverWritten& value : values) names.push_back(value.name);
   return "never written to memory: " + listed(names, kMostNames) + "; writing and reading " +
-         (values.size() == 1 ? "it" : "each") + " once would move " + amount(saved_bytes(values), "B") + "\n";
+         (values.size() == 1 ? "it" : "each") + " once would move " +
+         amount(never_written_bytes(values), "B") + "\n";
 }
 
 std::string times_as_long(double seconds, double chosen) {
@@ -219,7 +220,7 @@ Json schedule_json(const Schedule& schedule, const DeviceDescription& device) {
   document["stored_bytes"] = schedule.stored_bytes(cost.element_bytes());
   document["never_written"] = Json::array();
   for (const NeverWritten& value : never_written(schedule)) document["never_written"].push_back(value.name);
-  document["saved_bytes"] = saved_bytes(never_written(schedule));
+  document["never_written_bytes"] = never_written_bytes(never_written(schedule));
   document["decisions"] = Json::array();
   for (const Decision& decision : schedule.decisions)
     document["decisions"].push_back(decision_json(decision));

@@ -119,7 +119,7 @@ class Lowering {
     return builder_.formula("p * q * r", {operands[0], scale, operands[1]});
   }
 
-  // Rule `evaluation-mode batch norm`: one multiply-add with coefficients per channel.
+  // Rule `evaluation-mode batch norm`: a subtraction and a multiply-add with coefficients per channel.
   int batch_norm(const Node& which, const std::vector<int>& operands) {
     const Formula root = Formula::apply(
         Primitive::kSqrt,

@@ -52,6 +52,25 @@ void check_does_not_overlap(const NamedType& wanted, const TensorView& view) {
   }
 }
 
+// Outputs are written while inputs are still read, in an order that is the plan's own. Tensors that begin at the same place
+// share an element; what overlaps otherwise is not looked for, as strided views may lie between each other.
+void check_lies_apart(const NamedType& output, const void* data, const NamedType& other,
+                      const void* other_data) {
+  if (data != other_data || output.type.element_count() == 0 || other.type.element_count() == 0) return;
+  throw UserError(output.name + ": an output must not lie in the memory of " + other.name);
+}
+
+void check_outputs_lie_apart(const std::vector<NamedType>& inputs, const std::vector<NamedType>& outputs,
+                             const Arguments& arguments) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const void* data = arguments.outputs[i].data;
+    for (std::size_t j = 0; j < inputs.size(); ++j)
+      check_lies_apart(outputs[i], data, inputs[j], arguments.inputs[j].data);
+    for (std::size_t j = 0; j < i; ++j)
+      check_lies_apart(outputs[i], data, outputs[j], arguments.outputs[j].data);
+  }
+}
+
 template <class View>
 std::vector<View> in_order(const std::vector<NamedType>& wanted,
                            const std::map<std::string, View, std::less<>>& given, const std::string& what) {
@@ -75,6 +94,9 @@ std::vector<View> in_order(const std::vector<NamedType>& wanted,
 void check_options(const PlanOptions& options) {
   if (options.threads < 0)
     throw UserError("threads: expected 0 or more, got " + std::to_string(options.threads));
+  if (options.workers && options.workers->count() < 1)
+    throw UserError("workers: expected a count of 1 or more, got " +
+                    std::to_string(options.workers->count()));
   if (options.keep_convolutions && !options.host)
     throw UserError("keep_convolutions: expected a table of host functions to leave them to, got none");
   if (options.keep_convolutions && options.own_convolutions)
@@ -114,7 +136,9 @@ void check_choices(const KernelChoices& choices, const Device& device,
 }  // namespace
 
 Workspace::Workspace(std::size_t bytes)
-    : memory_(TensorType::make(DType::kF64, {static_cast<std::int64_t>((bytes + 7) / 8)})), size_(bytes) {}
+    : memory_(
+          TensorType::make(DType::kF64, {static_cast<std::int64_t>(bytes / 8 + (bytes % 8 != 0 ? 1 : 0))})),
+      size_(bytes) {}
 
 struct Plan::Body {
   TypedBlock block;
@@ -185,6 +209,7 @@ void Plan::run(const Arguments& arguments, std::span<std::byte> workspace) const
     check_tensor(body_->outputs[i], arguments.outputs[i]);
     check_does_not_overlap(body_->outputs[i], arguments.outputs[i]);
   }
+  check_outputs_lie_apart(body_->inputs, body_->outputs, arguments);
   if (workspace.size() < workspace_bytes())
     throw UserError("the workspace has " + std::to_string(workspace.size()) + " bytes, the plan needs " +
                     std::to_string(workspace_bytes()));
@@ -211,7 +236,8 @@ TrainingPlans Plan::make_training(const TypedBlock& block, std::vector<std::stri
     both = prepare_plan_only_training(block, gradients, device, options);
   } else {
     const Engine& engine = engine_of(device);
-    if (!engine.prepare_training) return {make(block, device, options), make(gradients, device, options)};
+    if (!engine.prepare_training || !options.fuse)
+      return {make(block, device, options), make(gradients, device, options)};
     both = engine.prepare_training(block, gradients, options);
   }
   check_choices(options.kernels, device, {both.forward.get(), both.backward.get()});

@@ -146,7 +146,7 @@ TEST(Explain, SaysTheSameInJson) {
   EXPECT_DOUBLE_EQ(json["estimated_ms"], milliseconds);
   EXPECT_DOUBLE_EQ(json["read_bytes"], read);
   EXPECT_EQ(json["never_written"], Json({"y", "group_norm", "tanh", "hardswish", "add"}));
-  EXPECT_EQ(json["saved_bytes"], 5 * 2 * 4.0 * 128 * 64 * 126 * 126);
+  EXPECT_EQ(json["never_written_bytes"], 5 * 2 * 4.0 * 128 * 64 * 126 * 126);
   EXPECT_EQ(json["sweeps"][2]["epilogue_sinks"], "output logsumexp");
 }
 

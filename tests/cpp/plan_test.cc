@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -276,6 +277,62 @@ TEST_F(PlanMistakes, OutputsThatOverlapThemselves) {
   Arguments transposed = good();
   transposed.outputs[0].strides = {1, 2};
   EXPECT_EQ(refused(transposed), "");
+}
+
+TEST_F(PlanMistakes, OutputsInTheMemoryOfOtherTensors) {
+  Arguments in_place = good();
+  in_place.outputs[0].data = skip_.data();
+  EXPECT_EQ(refused(in_place), "y: an output must not lie in the memory of skip");
+  const Plan two = make("y = silu(x); z = neg(y); return y, z", "f32[2,3]");
+  Workspace workspace(two.workspace_bytes());
+  const Arguments shared = {{x_.view()}, {y_.view(), y_.view()}};
+  EXPECT_EQ(refusal([&] { two.run(shared, workspace.bytes()); }).message,
+            "z: an output must not lie in the memory of y");
+}
+
+// Inputs may share memory, and empty tensors share nothing.
+TEST_F(PlanMistakes, NoneInSharedMemoryThatIsOnlyRead) {
+  Arguments squared = good();
+  squared.inputs[1].data = squared.inputs[0].data;
+  EXPECT_EQ(refused(squared), "");
+  const Plan empty = make("silu", "f32[0,3]");
+  Workspace workspace(empty.workspace_bytes());
+  const TensorView nothing = {x_.data(), DType::kF32, {0, 3}, {3, 1}};
+  EXPECT_EQ(refusal([&] { empty.run({{nothing}, {nothing}}, workspace.bytes()); }).message, "");
+}
+
+TEST(PlanOptions, WorkersAreOneOrMore) {
+  class NoWorkers : public Workers {
+   public:
+    explicit NoWorkers(int count) : count_(count) {}
+    int count() const override { return count_; }
+    void run(std::int64_t, const std::function<void(std::int64_t, int)>&) const override {}
+
+   private:
+    int count_;
+  };
+  const Block block = Block::parse("group_norm(1)");
+  for (const int count : {0, -1}) {
+    PlanOptions options;
+    options.workers = std::make_shared<NoWorkers>(count);
+    const std::string expected = "workers: expected a count of 1 or more, got " + std::to_string(count);
+    EXPECT_EQ(refusal([&] { Plan::make(block, "f32[1,2]", {}, Device::by_name("cpu"), options); }).message,
+              expected);
+    const TypedBlock typed = TypedBlock::infer(block, TensorType::parse("f32[1,2]"));
+    EXPECT_EQ(refusal([&] { Plan::make_training(typed, {}, Device::by_name("cpu"), options); }).message,
+              expected);
+  }
+}
+
+TEST(Workspaces, HaveTheBytesTheySay) {
+  for (const std::size_t bytes : {0, 1, 7, 8, 9, 64, 65}) {
+    Workspace workspace(bytes);
+    EXPECT_EQ(workspace.bytes().size(), bytes);
+    std::memset(workspace.bytes().data(), 1, bytes);
+  }
+  const std::size_t most = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(refusal([&] { Workspace workspace(most); }).message,
+            "tensor: f64[2305843009213693952] has more than 2^63 bytes");
 }
 
 TEST_F(PlanMistakes, Workspaces) {

@@ -73,6 +73,7 @@ const std::vector<ShapeMistake>& shape_mistakes() {
        "conv2d(4, k=3, groups=2): 3 input channels do not divide into 2 groups"},
       {"conv2d(5, k=3, groups=2)", "f32[2,4,9,9]",
        "conv2d(5, k=3, groups=2): 5 output channels do not divide into 2 groups"},
+      {"conv2d(4, k=3)", "f32[2,0,9,9]", "conv2d(4, k=3): expected 1 or more input channels, got 0"},
       {"conv2d(4, k=11)", "f32[2,3,9,9]",
        "conv2d(4, k=11): along h the filter reaches over 11 positions, but the padded input has 9"},
       {"conv2d(4, k=3, dilation=(1,5))", "f32[2,3,9,9]",

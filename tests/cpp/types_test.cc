@@ -297,6 +297,18 @@ TEST(Tensors, HoldZerosAlignedAndReadInLogicalOrder) {
   EXPECT_TRUE(Tensor(TensorType::parse("f32[0,3]")).to_doubles().empty());
 }
 
+TEST(Tensors, RefuseExtentsThatAreNone) {
+  const auto refused = [](std::vector<std::int64_t> extents) {
+    return refusal([&] { Tensor tensor(TensorType::make(DType::kF32, std::move(extents))); }).message;
+  };
+  EXPECT_EQ(refused({-1, 3}), "tensor: extents are not negative; got f32[-1,3]");
+  EXPECT_EQ(refused({0, -3}), "tensor: extents are not negative; got f32[0,-3]");
+  constexpr std::int64_t kLarge = std::int64_t{1} << 32;
+  EXPECT_EQ(refused({kLarge, kLarge}), "tensor: f32[4294967296,4294967296] has more than 2^63 bytes");
+  EXPECT_EQ(refused({0, kLarge, kLarge}), "tensor: f32[0,4294967296,4294967296] has more than 2^63 bytes");
+  EXPECT_EQ(refused({0, 3}), "");
+}
+
 #ifndef __SANITIZE_ADDRESS__  // which ends the program instead of returning no memory
 TEST(Tensors, RefuseWhatNoMemoryHolds) {
   const TensorType type = TensorType::parse("f64[1048576,1048576,65536]");

@@ -107,5 +107,14 @@ TEST(Unfused, SaysSo) {
   EXPECT_FALSE(plan.backward().options().fuse);
 }
 
+TEST(Unfused, IsEachPlanOfAPair) {
+  const Plan plan = Plan::make(Block::parse("conv2d(4, k=3) | group_norm(2)"), "f32[2,3,6,6]", {},
+                               Device::by_name("cpu"), kUnfused);
+  const TrainingPlans pair = plan.for_training();
+  EXPECT_TRUE(pair.forward.saved().empty());
+  EXPECT_NE(pair.forward.explain().find("one operation a sweep"), std::string::npos);
+  EXPECT_NE(pair.backward.explain().find("one operation a sweep"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fuseblock::cases

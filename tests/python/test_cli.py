@@ -45,8 +45,20 @@ def test_version() -> None:
         (["run"], "BLOCK is required"),
         (["run", "relu", "--inputs", "f32[2,3]"], "--inputs"),
         (["run", "relu", "--input", "f32[2,3]", "--seed", "one"], "--seed"),
-        (["run", "relu", "--input", "f32[2,3]", "--seed", "-1"], "--seed"),
+        (
+            ["run", "relu", "--input", "f32[2,3]", "--seed", "-1"],
+            "--seed: expected a whole number from 0 on, got `-1`",
+        ),
+        (
+            ["check", "relu", "--input", "f32[2,3]", "--tolerance", "-1"],
+            "--tolerance: expected a number from 0 to 1e+09, got `-1`",
+        ),
         (["bench", "relu", "--input", "f32[2,3]", "--repeat", "0"], "--repeat"),
+        (
+            ["bench", "relu", "--input", "f32[2,3]", "--seconds", "nan"],
+            "--seconds: expected a number from 0 to 86400, got `nan`",
+        ),
+        (["bench", "relu", "--input", "f32[2,3]", "--threads", "-1"], "--threads"),
         (["run", "relu", "tanh", "--input", "f32[2,3]"], "tanh"),
     ],
 )
@@ -180,6 +192,17 @@ def test_explain_backward() -> None:
     report = fuseblock_json("explain", NORM, *NORM_INPUT, "--backward", "--wanted", "group_norm.weight,x")
     assert [row["name"] for row in report["outputs"]] == ["d_group_norm.weight", "d_x"]
     assert "rstd" in report["block"]
+
+
+def test_explain_backward_lists_what_forward_saves() -> None:
+    words = ("explain", "@conv3d_gn_mean", "--small", "--backward", "--force", "recompute")
+    saved = [(row["name"], row["bytes"]) for row in fuseblock_json(*words)["saved"]]
+    assert saved == [
+        ("saved.group_norm.mean", 4 * 2 * 8),
+        ("saved.group_norm.rstd", 4 * 2 * 8),
+        ("saved.conv3d.mean", 4 * 2 * 24),
+    ]
+    assert "saved by forward: saved.group_norm.rstd f32[2,8], 64 bytes" in fuseblock(*words).stdout
 
 
 def test_explain_statements() -> None:
@@ -393,6 +416,8 @@ def test_bench() -> None:
     assert report["operations_per_second"] > 0
     backward = fuseblock_json("bench", NORM, *NORM_INPUT, "--repeat", "5", "--backward")
     assert backward["direction"] == "forward+backward"
+    # x, y, weight and bias, the gradients of all, and mean and rstd of four groups, which forward saves.
+    assert backward["peak_bytes"] >= 4 * (4 * 2 * 8 * 5 * 3 + 4 * 8 + 2 * 2 * 4)
     assert backward["peak_bytes"] > report["peak_bytes"]
     assert "median" in fuseblock("bench", NORM, *NORM_INPUT, "--seconds", "0").stdout
 
@@ -410,6 +435,11 @@ def test_unfused_runs_one_operation_after_the_other() -> None:
     report = fuseblock_json("bench", *block, "--repeat", "2", "--unfused", "--backward")
     assert report["fused"] is False
     assert "unfused" in fuseblock("bench", *block, "--repeat", "1", "--unfused").stdout
+
+
+def test_bench_takes_all_cores() -> None:
+    report = fuseblock_json("bench", NORM, *NORM_INPUT, "--repeat", "1", "--threads", "0")
+    assert report["threads"] == os.cpu_count()
 
 
 def test_bench_says_how_many_threads_there_are() -> None:

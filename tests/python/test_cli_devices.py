@@ -180,6 +180,25 @@ def test_force(choice: str) -> None:
     assert fuseblock_json("bench", CONV, *CONV_INPUT, "--force", choice, "--repeat", "1")["repeats"] == 1
 
 
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        (("store", "recompute"), "--force: store and recompute contradict each other"),
+        (("team=2", "team=4"), "--force: team=2 and team=4 contradict each other"),
+        (("plain", "plain=no"), "--force: plain and plain=no contradict each other"),
+    ],
+)
+def test_forced_choices_that_contradict(choices: tuple[str, ...], message: str) -> None:
+    words = [word for choice in choices for word in ("--force", choice)]
+    assert message in fuseblock("explain", CONV, *CONV_INPUT, *words, status=2).stderr
+
+
+@pytest.mark.parametrize("choice", ["store", "recompute"])
+def test_there_must_be_a_convolution_to_store(choice: str) -> None:
+    result = fuseblock("run", "group_norm(2)", "--input", "f32[2,4,3]", "--force", choice, status=2)
+    assert f"--force {choice}: expected a block with a convolution, but this one has none" in result.stderr
+
+
 def test_force_changes_no_result() -> None:
     reports = [
         fuseblock_json("run", CONV, *CONV_INPUT, "--backward", "--force", choice)

@@ -148,16 +148,16 @@ def test_explain_names_each_kernel_and_the_bytes_it_moves() -> None:
     assert forward["read_bytes"] == 2 * elements + 2 * 2 * 320  # x, weight and bias
     assert forward["written_bytes"] == 2 * elements
     assert forward["division"]["tiles"] * forward["division"]["tile"] >= 2 * 64 * 64
-    # x and the gradient are read once, for all gradients.
+    # x and the gradient are read once, for all gradients, and mean and rstd, which forward saved.
     (backward,) = planned(*NORM, "--backward")
-    assert (backward["name"], backward["sweeps"], backward["finalise_steps"]) == ("columns", 3, 1)
-    assert backward["read_bytes"] == 4 * elements + 2 * 2 * 320
+    assert (backward["name"], backward["sweeps"], backward["finalise_steps"]) == ("columns", 2, 1)
+    assert backward["read_bytes"] == 4 * elements + 2 * 2 * 320 + 2 * 4 * 2 * 64 * 64
     assert backward["written_bytes"] == 2 * elements + 2 * 2 * 320
     assert backward["again_bytes"] == 0
     assert backward["division"]["sums"] == 2
     text = fuseblock("explain", *NORM, "--backward").stdout
-    assert "\n1 kernel, each launched once\n  1  columns: 3 sweeps, 1 finalise step; " in text
-    assert "; 10 MB read, 5.2 MB written\n" in text
+    assert "\n1 kernel, each launched once\n  1  columns: 2 sweeps, 1 finalise step; " in text
+    assert "; 11 MB read, 5.2 MB written\n" in text
     assert f"tiles of {backward['division']['tile']} positions with all 320 channels" in text
     assert "2 sums of each channel kept in" in text
     # A device without kernels has no such part.

@@ -32,7 +32,7 @@ X, SKIP = good()
 # The inputs, and what ours says.
 BAD = {
     "channels": ((X[:, :3], SKIP), r"expected an input with 4 channels, got one of shape \[2, 3, 5, 5\]"),
-    "rank": ((X[0], SKIP), r"expected an input with 4 channels, got one of shape \[4, 5, 5\]|axes n,c,h,w"),
+    "rank": ((X[0], SKIP), r"expects a value with the axes n,c,h,w, got f32\[4,5,5\] with the axes n,c,w"),
     "dtype": ((X.double(), SKIP), r"Input type \(double\) and bias type \(float\) should be the same"),
     "16 bits": (
         (X.bfloat16(), SKIP),
@@ -106,14 +106,17 @@ def test_scale_and_residual_of_a_norm() -> None:
     [
         (lambda: fused.GroupNorm(3, 8), ValueError, "divisible"),
         (lambda: fused.Conv3dGnMean(3, 24, 3, 7), ValueError, "24 channels do not divide into 7 groups"),
-        (lambda: fused.Block("conv2d(8, k=3)", in_channels=0), ValueError, "0 input channels"),
+        (lambda: fused.Block("conv2d(8, k=3)", in_channels=0), ValueError, "1 or more input channels, got 0"),
         (lambda: fused.Block("conv2d(8, k=3)", 3, keep=("norm",)), ValueError, "keep: expected"),
         (
             lambda: fused.InstanceNorm2d(4, track_running_stats=True),
             NotImplementedError,
             "running statistics",
         ),
-        (lambda: fused.GroupNorm(2, 4, act="sillu")(torch.randn(1, 4, 2)), ValueError, "did you mean silu"),
+        (lambda: fused.GroupNorm(2, 4, act="sillu"), ValueError, "did you mean silu"),
+        (lambda: fused.InstanceNorm2d(4, act="relu("), ValueError, "relu"),
+        (lambda: fused.LayerNorm(4, act="sillu"), ValueError, "did you mean silu"),
+        (lambda: fused.RMSNorm(4, act="sillu"), ValueError, "did you mean silu"),
     ],
 )
 def test_constructors(make: object, kind: type[Exception], message: str) -> None:

@@ -17,6 +17,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 NAMES = list(BLOCKS)
+# Functions without types.
+forward_ad: Any = torch.autograd.forward_ad
+jvp: Any = torch.autograd.functional.jvp
 
 
 def runs_a_plan(own: _blocks.Block, arguments: list[Tensor]) -> bool:
@@ -354,6 +357,33 @@ def test_functional_transforms() -> None:
     found = torch.func.grad(lambda t: as_tuple(own(t, *others))[0].sum())(x)
     (expected,) = torch.autograd.grad(as_tuple(own(*arguments))[0].sum(), arguments[0])
     assert_same([found], [expected])
+
+
+@pytest.mark.parametrize("name", ["norm", "residual", "scaled"])
+def test_forward_mode(name: str) -> None:
+    own, arguments = tensors(name, torch.float64)
+    x, *others = arguments
+    tangent = torch.randn_like(x)
+    for parameters in (others, [a.detach() for a in others]):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x.detach(), tangent)
+            assert "forward_ad" in own.explain(dual, *parameters)
+            found = [forward_ad.unpack_dual(each) for each in as_tuple(own(dual, *parameters))]
+            assert_same([each.primal for each in found], as_tuple(own(*arguments)))
+        _, expected = jvp(lambda t: as_tuple(own(t, *others)), x, tangent)
+        assert_same([each.tangent for each in found], as_tuple(expected))
+
+
+def test_a_gradient_has_a_tangent() -> None:
+    own, arguments = tensors("norm", torch.float64)
+    outputs = as_tuple(own(*arguments))
+    incoming, tangents = ([torch.randn_like(output) for output in outputs] for _ in range(2))
+    # Gradients are linear in what comes in, so the tangent of one is the gradient for the tangent.
+    expected = torch.autograd.grad(outputs, arguments, tangents, retain_graph=True)
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(d, t) for d, t in zip(incoming, tangents, strict=True)]
+        found = torch.autograd.grad(outputs, arguments, duals)
+        assert_same([forward_ad.unpack_dual(each).tangent for each in found], expected)
 
 
 def test_checkpointing() -> None:

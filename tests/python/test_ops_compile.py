@@ -1,12 +1,17 @@
-"""The operations in PyTorch's dispatcher: opcheck, torch.compile, torch.export."""
+"""The operations in PyTorch's dispatcher: opcheck, torch.compile, torch.export, torch.jit.trace."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from fuseblock._blocks import block
+from fuseblock._blocks import block, pytorch_operators
 from ops_support import BLOCKS, as_tuple, assert_same, by_torch, gradients, tensors
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -14,6 +19,7 @@ from torch.library import opcheck
 
 NAMES = list(BLOCKS)
 ops = torch.ops.fuseblock
+trace: Any = torch.jit.trace  # which has no types
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +147,59 @@ def test_exported(name: str) -> None:
     assert "fuseblock.run.default" in program.graph_module.code
     _, others = tensors(name, requires_grad=False, batch=5)
     assert_same(program.module()(*others), as_tuple(own(*others)))
+
+
+class Traced(torch.nn.Module):
+    """A block of which a trace can be saved."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.own, self.arguments = tensors(name, requires_grad=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return as_tuple(self.own(x, *self.arguments[1:]))
+
+
+# Blocks of its own come first, so that numbers in the order of registration would name these.
+LOADS_A_TRACE = """
+import sys, torch, fuseblock
+for groups in (1, 2, 4):
+    fuseblock.nn.GroupNorm(groups, 8)(torch.randn(2, 8, 3, 3))
+x, expected = torch.load(sys.argv[2])
+torch.testing.assert_close(torch.jit.load(sys.argv[1])(x), expected, atol=0, rtol=0)
+"""
+
+
+@pytest.mark.parametrize("name", ["residual", "two_outputs"])
+@pytest.mark.parametrize("called_before", [False, True])
+def test_a_saved_trace_means_the_same_in_another_process(
+    name: str, called_before: bool, tmp_path: Path
+) -> None:
+    module = Traced(name)
+    x = module.arguments[0]
+    if called_before:
+        module(x)
+    traced = trace(module, x)
+    assert "fuseblock::run" in str(traced.inlined_graph)
+    _, others = tensors(name, requires_grad=False, batch=5)
+    assert_same(traced(others[0]), as_tuple(module(others[0])))
+    x.requires_grad_()
+    assert_same(gradients(traced(x), [x]), gradients(module(x), [x]), factor=256)
+    traced.save(tmp_path / "trace.pt")
+    x = x.detach()
+    torch.save((x, module(x)), tmp_path / "data.pt")
+    command = [sys.executable, "-c", LOADS_A_TRACE, str(tmp_path / "trace.pt"), str(tmp_path / "data.pt")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, env=environment, check=True)
+
+
+def test_a_trace_of_pytorchs_operators_on_request() -> None:
+    module = Traced("norm")
+    x = module.arguments[0]
+    with pytorch_operators():
+        traced = trace(module, x)
+    assert "fuseblock::" not in str(traced.inlined_graph)
+    assert_same(traced(x), module(x))
 
 
 def test_notation_by_itself() -> None:

@@ -88,7 +88,10 @@ class Block(Explained):
         try:
             outputs = made(*tensors)
         except ValueError as error:
-            if input.dim() < 2 or input.shape[1] != self.in_channels:
+            # Where the rank is wrong dimension 1 need not be the channels: the library's message tells more.
+            ranks = _convolution_ranks(self.notation)
+            rank_fits = not ranks or input.dim() == 2 + ranks[0]
+            if rank_fits and (input.dim() < 2 or input.shape[1] != self.in_channels):
                 expected = f"{type(self).__name__}: expected an input with {self.in_channels} channels"
                 raise ValueError(f"{expected}, got one of shape {list(input.shape)}") from error
             raise
@@ -288,10 +291,14 @@ def _type(in_channels: int, size: Sequence[int]) -> str:
     return f"f32[{','.join(str(extent) for extent in (1, in_channels, *size))}]"
 
 
+def _convolution_ranks(notation: str) -> list[int]:
+    """How many axes of positions each convolution has."""
+    return [int(rank) for rank in re.findall(r"\bconv(?:_transpose)?([123])d\b", notation)]
+
+
 def _sizes(notation: str) -> Iterator[tuple[int, ...]]:
     """Extents of positions to try: of the rank of the first convolution, without one of every rank."""
-    ranks = [int(rank) for rank in re.findall(r"\bconv(?:_transpose)?([123])d\b", notation)]
-    for rank in ranks[:1] or (2, 3, 1, 0):
+    for rank in _convolution_ranks(notation)[:1] or (2, 3, 1, 0):
         for extent in (32, 256) if rank else (0,):
             yield (extent,) * rank
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fuseblock import _norms
-from fuseblock._norms import Prepared, act_text
+from fuseblock._norms import Prepared, checked_act
 from fuseblock.nn._explained import Explained
 
 
@@ -78,7 +78,7 @@ class GroupNorm(_Norm, torch.nn.GroupNorm):
         act: str | torch.nn.Module | None = None,
     ) -> None:
         torch.nn.GroupNorm.__init__(self, num_groups, num_channels, eps, affine, device, dtype)
-        self.act = act_text(act)
+        self.act = checked_act(act)
 
     def _prepared(  # type: ignore[override]
         self,
@@ -110,7 +110,7 @@ class _InstanceNorm(_Norm, torch.nn.modules.instancenorm._InstanceNorm):
         torch.nn.modules.instancenorm._InstanceNorm.__init__(
             self, num_features, eps, momentum, affine, track_running_stats, device, dtype
         )
-        self.act = act_text(act)
+        self.act = checked_act(act)
 
     def forward(
         self,
@@ -196,7 +196,7 @@ class LayerNorm(_Norm, torch.nn.LayerNorm):
         shape = normalized_shape if isinstance(normalized_shape, int) else list(normalized_shape)
         torch.nn.LayerNorm.__init__(self, shape, eps, elementwise_affine, bias, device, dtype)
         self.dim = dim if isinstance(dim, int) else tuple(dim)
-        self.act = act_text(act)
+        self.act = checked_act(act)
 
     def _prepared(  # type: ignore[override]
         self,
@@ -247,7 +247,7 @@ class RMSNorm(_Norm, torch.nn.RMSNorm):
         shape = normalized_shape if isinstance(normalized_shape, int) else list(normalized_shape)
         torch.nn.RMSNorm.__init__(self, shape, eps, elementwise_affine, device, dtype)
         self.dim = dim if isinstance(dim, int) else tuple(dim)
-        self.act = act_text(act)
+        self.act = checked_act(act)
 
     def _prepared(  # type: ignore[override]
         self,

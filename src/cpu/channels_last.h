@@ -15,9 +15,9 @@ struct ChannelsLastChoice {
   std::vector<int> together;
 };
 
-// Sweeps that load, all of whose values at (channel, position) are channels_last: arguments and outputs by their
-// types, stored values where every step that touches them is such a sweep or a pool of such values. Steps that run unit by unit
-// (Schedule::kept) and sums of exponentials over positions are left out.
+// Sweeps that load, all of whose values at (channel, position) are channels_last: arguments and outputs by
+// their types, stored values where every step that touches them is such a sweep or a pool of such values.
+// Steps that run unit by unit (Schedule::kept) and sums of exponentials over positions are left out.
 //
 // Sweeps over one domain run together where the later ones take nothing from the earlier ones but values at the same
 // position, and nothing from the finalise steps in between, which come after all of them then.

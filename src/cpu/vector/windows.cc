@@ -131,7 +131,8 @@ HWY_INLINE hn::Vec<D> load_pairs(D d, const S* from, std::size_t count) {
 #endif
 }
 
-// The elements of the same tap of neighbouring windows: of a whole vector of them that more may follow, or of `count`.
+// The elements of the same tap of neighbouring windows: of a whole vector of them that more may follow, or of
+// `count`.
 template <Spacing kSpacing, class E, bool kWhole, class D>
 HWY_INLINE hn::Vec<D> load_tap(D d, const typename E::Stored* from, std::int64_t stride, std::size_t count) {
   const hn::Rebind<typename E::Stored, D> ds;
@@ -203,9 +204,9 @@ HWY_INLINE std::int64_t affine(const std::array<std::int64_t, 3>& steps, const T
 template <Spacing kSpacing>
 constexpr std::int64_t kSideBySide = kSpacing == Spacing::kApart ? 1 : 4;
 
-// The results of kVectors vectors from `begin` on. A fold has a state of a vector of results: start(), then step() for
-// each tap in order, then end(), the results. kWhole: vectors are full and, where windows or results are at every
-// second place, one more follows, so that whole vectors can be read and written.
+// The results of kVectors vectors from `begin` on. A fold has a state of a vector of results: start(), then
+// step() for each tap in order, then end(), the results. kWhole: vectors are full and, where windows or
+// results are at every second place, one more follows, so that whole vectors can be read and written.
 template <Spacing kSpacing, class E, bool kWhole, std::int64_t kVectors, class Fold, class T>
 HWY_INLINE void fold_vectors(const typename E::Stored* x, const Windows& windows, std::int64_t row,
                              std::int64_t begin, std::size_t count, const Fold& fold, T* out) {

@@ -10,8 +10,8 @@ namespace {
 
 // Results of a task: with what they are taken from they stay in L2.
 constexpr std::int64_t kTaskResults = 8192;
-// Channels of a task along which vectors go, where places are found first: several rows of a few channels share more
-// windows than one row of many.
+// Channels of a task along which vectors go, where places are found first: several rows of a few channels
+// share more windows than one row of many.
 constexpr std::int64_t kPlaceChannels = 64;
 // Channels of a task whose elements are apart along w: those of a position share cache lines.
 constexpr std::int64_t kScatteredChannels = 16;

@@ -1,8 +1,9 @@
 // Pools and their adjoints, on values that lie whole in memory: the walk over windows. The arithmetic is in
 // `vector/windows.h`.
 //
-// A task is a sample, some channels and a box of results. Vectors go along w, or along the channels where these lie one
-// behind the other in all tensors. How the work is divided changes no result: each is taken from its own window.
+// A task is a sample, some channels and a box of results. Vectors go along w, or along the channels where
+// these lie one behind the other in all tensors. How the work is divided changes no result: each is taken
+// from its own window.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The results of a pool that have the same taps, as calls of `vector/windows.h`: which loops are rows and vectors, and
-// how results reach the memory of their tensor.
+// The results of a pool that have the same taps, as calls of `vector/windows.h`: which loops are rows and
+// vectors, and how results reach the memory of their tensor.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 
 namespace fuseblock::cpu {
 
-// Strides along n c d h w of the elements that windows hold, of the results, and of an array beside the elements.
+// Strides along n c d h w of the elements that windows hold, of the results, and of an array beside the
+// elements.
 struct PoolStrides {
   Extents source = {0, 0, 0, 0, 0};
   Extents result = {0, 0, 0, 0, 0};
@@ -89,8 +90,8 @@ void for_each_plane(const PoolRegion& region, const PoolStrides& strides, Visit 
     }
 }
 
-// Writes the results that compute(windows, row, begin, out) gives for the rows from `row` and the results of a row
-// from `begin` on, to a tensor whose element at the plane's result_offset is at `to`.
+// Writes the results that compute(windows, row, begin, out) gives for the rows from `row` and the results of
+// a row from `begin` on, to a tensor whose element at the plane's result_offset is at `to`.
 template <class T, class Compute>
 void write_results(const PoolPlane& plane, std::byte* to, DType dtype, Compute compute) {
   constexpr DType kComputed = sizeof(T) == 4 ? DType::kF32 : DType::kF64;

@@ -1,8 +1,9 @@
 // One axis of a pool, cut into runs of results whose windows lie alike.
 //
-// Seen from the output (`output_runs`) the window of a result holds input elements; seen from the input, as adjoints
-// see it (`input_runs`), the results are input elements, and the "window" of one holds the outputs it counts for,
-// first to last. There neighbours in a run are `stride` elements apart, since those between them have other taps.
+// Seen from the output (`output_runs`) the window of a result holds input elements; seen from the input, as
+// adjoints see it (`input_runs`), the results are input elements, and the "window" of one holds the outputs
+// it counts for, first to last. There neighbours in a run are `stride` elements apart, since those between
+// them have other taps.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,7 @@
-// Pools on the CPU engine against the reference engine, bit for bit: small integers, of which every type holds all
-// sums, so that ties abound and nothing hangs on rounding. Odd extents, one channel and many, both layouts, windows that
-// overlap, hang over and leave a rest, views of every kind, tasks that divide a value along each axis.
+// Pools on the CPU engine against the reference engine, bit for bit: small integers, of which every type
+// holds all sums, so that ties abound and nothing hangs on rounding. Odd extents, one channel and many, both
+// layouts, windows that overlap, hang over and leave a rest, views of every kind, tasks that divide a value
+// along each axis.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Windows over arrays against one element at a time, bit for bit, under each instruction set of the machine: all
-// types of elements, distances, remainders of vectors, empty windows, NaN, ties and zeros of both signs.
+// Windows over arrays against one element at a time, bit for bit, under each instruction set of the machine:
+// all types of elements, distances, remainders of vectors, empty windows, NaN, ties and zeros of both signs.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -79,8 +79,6 @@ HWY_BEFORE_NAMESPACE();
 namespace fuseblock::cpu::HWY_NAMESPACE {
 namespace {
 
-using F64 = hn::ScalableTag<double>;
-
 // Elements as they lie in memory as lanes of the arithmetic.
 template <class E, class D>
 HWY_INLINE hn::Vec<D> widen(D d, hn::Vec<hn::Rebind<typename E::Stored, D>> v) {
@@ -133,7 +131,8 @@ HWY_INLINE hn::Vec<D> load_pairs(D d, const S* from, std::size_t count) {
 #endif
 }
 
-// The elements of the same tap of neighbouring windows: of a whole vector of them that more may follow, or of `count`.
+// The elements of the same tap of neighbouring windows: of a whole vector of them that more may follow, or of
+// `count`.
 template <Spacing kSpacing, class E, bool kWhole, class D>
 HWY_INLINE hn::Vec<D> load_tap(D d, const typename E::Stored* from, std::int64_t stride, std::size_t count) {
   const hn::Rebind<typename E::Stored, D> ds;
@@ -149,13 +148,6 @@ HWY_INLINE hn::Vec<D> load_tap(D d, const typename E::Stored* from, std::int64_t
     return widen<E>(d, load_pairs(ds, from, count));
   }
 }
-
-// Results of `row` from `begin` on: a vector of D's lanes.
-struct Part {
-  std::int64_t row;
-  std::int64_t begin;
-  std::size_t count;
-};
 
 // Lanes of the arithmetic as those of results.
 template <class DTo, class V>
@@ -196,56 +188,76 @@ HWY_INLINE void store_apart(D d, hn::Vec<D> v, T* out, std::int64_t stride, std:
   for (std::size_t i = 0; i < count; ++i) out[static_cast<std::int64_t>(i) * stride] = lanes[i];
 }
 
-// out = body(whole, part) for vectors of results; `whole` says, as a type, that the vector is full and, where
-// windows or results are at every second place, that one more follows: whole vectors can be read and written.
-template <Spacing kSpacing, class D, class DOut, class Body>
-HWY_INLINE void for_each_vector(D d, const Windows& windows, DOut out_tag, hn::TFromD<DOut>* out, Body body) {
-  (void)d;
+// A tap of windows, and whose they are: of the results of `row` from `begin` on, `count` of them.
+struct Tap {
+  std::int64_t a, b, c;
+  std::int64_t row;
+  std::int64_t begin;
+  std::size_t count;
+};
+
+HWY_INLINE std::int64_t affine(const std::array<std::int64_t, 3>& steps, const Tap& tap) {
+  return tap.a * steps[0] + tap.b * steps[1] + tap.c * steps[2];
+}
+
+// Vectors of results whose chains run side by side.
+template <Spacing kSpacing>
+constexpr std::int64_t kSideBySide = kSpacing == Spacing::kApart ? 1 : 4;
+
+// The results of kVectors vectors from `begin` on. A fold has a state of a vector of results: start(), then
+// step() for each tap in order, then end(), the results. kWhole: vectors are full and, where windows or
+// results are at every second place, one more follows, so that whole vectors can be read and written.
+template <Spacing kSpacing, class E, bool kWhole, std::int64_t kVectors, class Fold, class T>
+HWY_INLINE void fold_vectors(const typename E::Stored* x, const Windows& windows, std::int64_t row,
+                             std::int64_t begin, std::size_t count, const Fold& fold, T* out) {
+  using D = typename Fold::D;
+  const D d;
+  const hn::Rebind<T, D> out_tag;
   constexpr std::int64_t kLanes = hn::MaxLanes(D());
-  const bool dense = windows.result_stride == 1;
-  const std::int64_t whole = kSpacing == Spacing::kPairs || !dense ? windows.count - 1 : windows.count;
-  for (std::int64_t row = 0; row < windows.rows; ++row, out += windows.result_row_stride) {
-    std::int64_t j = 0;
-    for (; j + kLanes <= whole; j += kLanes) {
-      const auto result = narrow(out_tag, body(std::true_type(), Part{row, j, kLanes}));
-      if (dense)
-        hn::StoreU(result, out_tag, out + j);
-      else
-        store_pairs(out_tag, result, out + 2 * j);
-    }
-    for (; j < windows.count; j += kLanes) {
-      const auto rest = static_cast<std::size_t>(HWY_MIN(windows.count - j, kLanes));
-      const auto result = narrow(out_tag, body(std::false_type(), Part{row, j, rest}));
-      if (dense)
-        store_first(out_tag, result, out + j, rest);
-      else
-        store_apart(out_tag, result, out + 2 * j, 2, rest);
-    }
+  const typename E::Stored* from = x + row * windows.row_stride + begin * windows.stride;
+  typename Fold::State states[kVectors];
+  for (auto& state : states) state = fold.start();
+  Tap tap{0, 0, 0, row, begin, count};
+  for (tap.a = 0; tap.a < windows.taps[0]; ++tap.a)
+    for (tap.b = 0; tap.b < windows.taps[1]; ++tap.b)
+      for (tap.c = 0; tap.c < windows.taps[2]; ++tap.c) {
+        const typename E::Stored* at = from + affine(windows.steps, tap);
+        for (std::int64_t v = 0; v < kVectors; ++v) {
+          Tap mine = tap;
+          mine.begin = begin + v * kLanes;
+          const auto elements =
+              load_tap<kSpacing, E, kWhole>(d, at + v * kLanes * windows.stride, windows.stride, count);
+          fold.template step<kWhole>(states[v], elements, mine);
+        }
+      }
+  for (std::int64_t v = 0; v < kVectors; ++v) {
+    const auto result = narrow(out_tag, fold.end(states[v]));
+    T* to = out + row * windows.result_row_stride + (begin + v * kLanes) * windows.result_stride;
+    if (windows.result_stride != 1)
+      kWhole ? store_pairs(out_tag, result, to) : store_apart(out_tag, result, to, 2, count);
+    else if (kWhole)
+      hn::StoreU(result, out_tag, to);
+    else
+      store_first(out_tag, result, to, count);
   }
 }
 
-// Calls visit(a, b, c) for each tap.
-template <class Visit>
-HWY_INLINE void for_each_tap(const Windows& windows, Visit visit) {
-  for (std::int64_t a = 0; a < windows.taps[0]; ++a)
-    for (std::int64_t b = 0; b < windows.taps[1]; ++b)
-      for (std::int64_t c = 0; c < windows.taps[2]; ++c) visit(a, b, c);
-}
-
-HWY_INLINE std::int64_t affine(const std::array<std::int64_t, 3>& steps, std::int64_t a, std::int64_t b,
-                               std::int64_t c) {
-  return a * steps[0] + b * steps[1] + c * steps[2];
-}
-
-// Calls visit(vector, number) with the elements of each tap of the windows of a part.
-template <Spacing kSpacing, class E, bool kWhole, class D, class Visit>
-HWY_INLINE void for_each_load(D d, const typename E::Stored* x, const Windows& windows, const Part& part,
-                              const TapNumbers& numbers, Visit visit) {
-  const typename E::Stored* from = x + part.row * windows.row_stride + part.begin * windows.stride;
-  for_each_tap(windows, [&](std::int64_t a, std::int64_t b, std::int64_t c) HWY_ATTR {
-    visit(load_tap<kSpacing, E, kWhole>(d, from + affine(windows.steps, a, b, c), windows.stride, part.count),
-          numbers.first + affine(numbers.steps, a, b, c));
-  });
+template <Spacing kSpacing, class E, class Fold, class T>
+HWY_INLINE void fold_windows(const typename E::Stored* x, const Windows& windows, const Fold& fold, T* out) {
+  constexpr std::int64_t kLanes = hn::MaxLanes(typename Fold::D());
+  constexpr std::int64_t kSide = kSideBySide<kSpacing>;
+  const bool in_pairs = kSpacing == Spacing::kPairs || windows.result_stride != 1;
+  const std::int64_t whole = in_pairs ? windows.count - 1 : windows.count;
+  for (std::int64_t row = 0; row < windows.rows; ++row) {
+    std::int64_t j = 0;
+    for (; j + kSide * kLanes <= whole; j += kSide * kLanes)
+      fold_vectors<kSpacing, E, true, kSide>(x, windows, row, j, kLanes, fold, out);
+    for (; j + kLanes <= whole; j += kLanes)
+      fold_vectors<kSpacing, E, true, 1>(x, windows, row, j, kLanes, fold, out);
+    for (; j < windows.count; j += kLanes)
+      fold_vectors<kSpacing, E, false, 1>(
+          x, windows, row, j, static_cast<std::size_t>(HWY_MIN(windows.count - j, kLanes)), fold, out);
+  }
 }
 
 // Whether v takes the place of the largest element before it.
@@ -254,119 +266,146 @@ HWY_INLINE auto takes_place(V v, V largest) {
   return hn::Or(hn::Gt(v, largest), hn::IsNaN(v));
 }
 
-template <Spacing kSpacing, class E>
-HWY_INLINE void maxima_of(const typename E::Stored* x, const Windows& windows, typename E::Exact* out) {
-  const hn::ScalableTag<typename E::Exact> d;
-  const auto lowest = hn::Set(d, -std::numeric_limits<typename E::Exact>::infinity());
-  for_each_vector<kSpacing>(d, windows, d, out, [&](auto whole, const Part& part) HWY_ATTR {
-    auto largest = lowest;
-    for_each_load<kSpacing, E, decltype(whole)::value>(
-        d, x, windows, part, {}, [&](auto v, std::int64_t) HWY_ATTR {
-          largest = hn::IfThenElse(takes_place(v, largest), v, largest);
-        });
-    return largest;
-  });
-}
+template <class T>
+struct MaximumFold {
+  using D = hn::ScalableTag<T>;
+  using State = hn::Vec<D>;
 
-template <Spacing kSpacing, class E>
-HWY_INLINE void places_of(const typename E::Stored* x, const Windows& windows, const TapNumbers& numbers,
-                          std::int32_t* out) {
-  const hn::ScalableTag<typename E::Exact> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const hn::Rebind<std::int32_t, decltype(d)> d_out;
-  using Number = hn::TFromD<decltype(di)>;
-  const bool empty = windows.taps[0] == 0 || windows.taps[1] == 0 || windows.taps[2] == 0;
-  // The first tap is chosen where no other is.
-  const auto before = hn::Set(di, static_cast<Number>(empty ? -1 : numbers.first));
-  const auto lowest = hn::Set(d, -std::numeric_limits<typename E::Exact>::infinity());
-  for_each_vector<kSpacing>(d, windows, d_out, out, [&](auto whole, const Part& part) HWY_ATTR {
-    auto largest = lowest;
-    auto place = before;
-    for_each_load<kSpacing, E, decltype(whole)::value>(
-        d, x, windows, part, numbers, [&](auto v, std::int64_t number) HWY_ATTR {
-          const auto better = takes_place(v, largest);
-          largest = hn::IfThenElse(better, v, largest);
-          place = hn::IfThenElse(hn::RebindMask(di, better), hn::Set(di, static_cast<Number>(number)), place);
-        });
-    return place;
-  });
-}
+  HWY_INLINE State start() const { return hn::Set(D(), -std::numeric_limits<T>::infinity()); }
+  template <bool kWhole>
+  HWY_INLINE void step(State& largest, hn::Vec<D> v, const Tap&) const {
+    largest = hn::IfThenElse(takes_place(v, largest), v, largest);
+  }
+  HWY_INLINE hn::Vec<D> end(State largest) const { return largest; }
+};
+
+template <class T>
+struct PlaceFold {
+  using D = hn::ScalableTag<T>;
+  using DNumber = hn::RebindToSigned<D>;
+  using Number = hn::TFromD<DNumber>;
+  struct State {
+    hn::Vec<D> largest;
+    hn::Vec<DNumber> place;
+  };
+
+  HWY_INLINE State start() const {
+    return {hn::Set(D(), -std::numeric_limits<T>::infinity()),
+            hn::Set(DNumber(), static_cast<Number>(first))};
+  }
+  template <bool kWhole>
+  HWY_INLINE void step(State& state, hn::Vec<D> v, const Tap& tap) const {
+    const auto better = takes_place(v, state.largest);
+    const auto number = hn::Set(DNumber(), static_cast<Number>(numbers.first + affine(numbers.steps, tap)));
+    state.largest = hn::IfThenElse(better, v, state.largest);
+    state.place = hn::IfThenElse(hn::RebindMask(DNumber(), better), number, state.place);
+  }
+  HWY_INLINE hn::Vec<DNumber> end(const State& state) const { return state.place; }
+
+  TapNumbers numbers;
+  std::int64_t first;  // where no element is larger than -inf
+};
 
 // Quotients by a number; a product where that is the same.
+template <class T>
 struct Divisor {
-  explicit Divisor(double by) : number(by), inverse(1 / by) {
-    int exponent = 0;
-    is_power_of_two = std::frexp(by, &exponent) == 0.5;
-  }
+  using D = hn::ScalableTag<T>;
 
-  HWY_INLINE hn::Vec<F64> divide(hn::Vec<F64> v) const {
-    if (is_power_of_two) return hn::Mul(v, hn::Set(F64(), inverse));
-    return hn::Div(v, hn::Set(F64(), number));
+  HWY_INLINE hn::Vec<D> divide(hn::Vec<D> v) const {
+    if (is_power_of_two) return hn::Mul(v, hn::Set(D(), static_cast<T>(1 / number)));
+    return hn::Div(v, hn::Set(D(), static_cast<T>(number)));
   }
 
   double number;
-  double inverse;
   bool is_power_of_two;
 };
 
-template <Spacing kSpacing, class E, class T>
-HWY_INLINE void means_of(const typename E::Stored* x, const Windows& windows, const Divisor& divisor,
-                         T* out) {
-  const F64 d;
-  const hn::Rebind<T, F64> d_out;
-  for_each_vector<kSpacing>(d, windows, d_out, out, [&](auto whole, const Part& part) HWY_ATTR {
-    auto total = hn::Zero(d);
-    for_each_load<kSpacing, E, decltype(whole)::value>(
-        d, x, windows, part, {}, [&](auto v, std::int64_t) HWY_ATTR { total = hn::Add(total, v); });
-    return divisor.divide(total);
-  });
-}
+struct MeanFold {
+  using D = hn::ScalableTag<double>;
+  using State = hn::Vec<D>;
 
-template <Spacing kSpacing, class E, class T>
-HWY_INLINE void shares_of(const typename E::Stored* x, const Windows& windows, const Divisor& divisor,
-                          T* out) {
-  const F64 d;
-  const hn::Rebind<T, F64> d_out;
-  for_each_vector<kSpacing>(d, windows, d_out, out, [&](auto whole, const Part& part) HWY_ATTR {
-    auto total = hn::Zero(d);
-    for_each_load<kSpacing, E, decltype(whole)::value>(
-        d, x, windows, part, {},
-        [&](auto v, std::int64_t) HWY_ATTR { total = hn::Add(total, divisor.divide(v)); });
-    return total;
-  });
-}
+  HWY_INLINE State start() const { return hn::Zero(D()); }
+  template <bool kWhole>
+  HWY_INLINE void step(State& total, hn::Vec<D> v, const Tap&) const {
+    total = hn::Add(total, v);
+  }
+  HWY_INLINE hn::Vec<D> end(State total) const { return divisor.divide(total); }
 
-template <Spacing kSpacing, class E, class T>
-HWY_INLINE void chosen_of(const typename E::Stored* x, const Windows& windows, const PlacesBeside& beside,
-                          const TapNumbers& numbers, T* out) {
-  const F64 d;
-  const hn::Rebind<T, F64> d_out;
-  const hn::RebindToSigned<F64> di;
-  const hn::Rebind<std::int32_t, F64> dp;
-  for_each_vector<kSpacing>(d, windows, d_out, out, [&](auto whole, const Part& part) HWY_ATTR {
-    constexpr bool kWhole = decltype(whole)::value;
-    const typename E::Stored* from = x + part.row * windows.row_stride + part.begin * windows.stride;
-    const std::int32_t* place = beside.places + part.row * beside.row_stride + part.begin;
-    auto total = hn::Zero(d);
-    for_each_tap(windows, [&](std::int64_t a, std::int64_t b, std::int64_t c) HWY_ATTR {
-      const auto v =
-          load_tap<kSpacing, E, kWhole>(d, from + affine(windows.steps, a, b, c), windows.stride, part.count);
-      const std::int32_t* at = place + affine(beside.steps, a, b, c);
-      const auto chosen = kWhole ? hn::LoadU(dp, at) : load_first(dp, at, part.count);
-      const auto number = static_cast<std::int32_t>(numbers.first + affine(numbers.steps, a, b, c));
-      const auto is_here = hn::RebindMask(d, hn::Eq(hn::PromoteTo(di, chosen), hn::Set(di, number)));
-      // Adding 0 changes nothing: a sum that starts at 0 is never -0.
-      total = hn::Add(total, hn::IfThenElseZero(is_here, v));
-    });
-    return total;
-  });
-}
+  Divisor<double> divisor;
+};
+
+template <class T>
+struct ShareFold {
+  using D = hn::ScalableTag<T>;
+  using State = hn::Vec<D>;
+
+  HWY_INLINE State start() const { return hn::Zero(D()); }
+  template <bool kWhole>
+  HWY_INLINE void step(State& total, hn::Vec<D> v, const Tap&) const {
+    total = hn::Add(total, divisor.divide(v));
+  }
+  HWY_INLINE hn::Vec<D> end(State total) const { return total; }
+
+  Divisor<T> divisor;
+};
+
+template <class T>
+struct ChosenFold {
+  using D = hn::ScalableTag<T>;
+  using State = hn::Vec<D>;
+
+  HWY_INLINE State start() const { return hn::Zero(D()); }
+  template <bool kWhole>
+  HWY_INLINE void step(State& total, hn::Vec<D> v, const Tap& tap) const {
+    const hn::Rebind<std::int32_t, D> dp;
+    const std::int32_t* at =
+        beside.places + tap.row * beside.row_stride + tap.begin + affine(beside.steps, tap);
+    const auto place = kWhole ? hn::LoadU(dp, at) : load_first(dp, at, tap.count);
+    const auto number = static_cast<std::int32_t>(numbers.first + affine(numbers.steps, tap));
+    // Adding 0 changes nothing: a sum that starts at 0 is never -0.
+    total = hn::Add(total, hn::IfThenElseZero(is_equal(place, number), v));
+  }
+  HWY_INLINE hn::Vec<D> end(State total) const { return total; }
+
+  // As a mask of elements.
+  template <class V>
+  HWY_INLINE static auto is_equal(V place, std::int32_t number) {
+    const hn::RebindToSigned<D> di;
+    if constexpr (sizeof(T) == sizeof(std::int32_t))
+      return hn::RebindMask(D(), hn::Eq(place, hn::Set(di, number)));
+    else
+      return hn::RebindMask(D(), hn::Eq(hn::PromoteTo(di, place), hn::Set(di, number)));
+  }
+
+  PlacesBeside beside;
+  TapNumbers numbers;
+};
 
 // Calls visit(element, spacing), two types.
 template <class Visit>
 void with_types(DType dtype, std::int64_t stride, Visit visit) {
   with_element(dtype,
                [&](auto element) { with_spacing(stride, [&](auto spacing) { visit(element, spacing); }); });
+}
+
+// The same without pairs.
+template <class Visit>
+void with_types_of_sums(DType dtype, std::int64_t stride, Visit visit) {
+  with_element(dtype, [&](auto element) {
+    if (stride == 1) return visit(element, std::integral_constant<Spacing, Spacing::kDense>());
+    visit(element, std::integral_constant<Spacing, Spacing::kApart>());
+  });
+}
+
+// Whether sums of one element can be taken in T: it holds the element, and the result is of its type.
+template <class E, class T>
+bool is_one_element(const Windows& windows) {
+  return std::is_same_v<typename E::Exact, T> && windows.taps == std::array<std::int64_t, 3>{1, 1, 1};
+}
+
+bool is_power_of_two(double number) {
+  int exponent = 0;
+  return std::frexp(number, &exponent) == 0.5;
 }
 
 template <class E>
@@ -377,37 +416,54 @@ const typename E::Stored* stored(const void* x, E) {
 void maxima(const void* x, DType dtype, const Windows& windows, void* out) {
   with_types(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
     using E = decltype(element);
-    maxima_of<decltype(spacing)::value, E>(stored(x, element), windows, static_cast<typename E::Exact*>(out));
+    using T = typename E::Exact;
+    fold_windows<decltype(spacing)::value, E>(stored(x, element), windows, MaximumFold<T>(),
+                                              static_cast<T*>(out));
   });
 }
 
 void places(const void* x, DType dtype, const Windows& windows, const TapNumbers& numbers,
             std::int32_t* out) {
+  const bool empty = windows.taps[0] == 0 || windows.taps[1] == 0 || windows.taps[2] == 0;
   with_types(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
-    places_of<decltype(spacing)::value, decltype(element)>(stored(x, element), windows, numbers, out);
+    using E = decltype(element);
+    const PlaceFold<typename E::Exact> fold = {numbers, empty ? -1 : numbers.first};
+    fold_windows<decltype(spacing)::value, E>(stored(x, element), windows, fold, out);
   });
 }
 
 template <class T>
 void means(const void* x, DType dtype, const Windows& windows, double divisor, T* out) {
+  const MeanFold fold = {{divisor, is_power_of_two(divisor)}};
   with_types(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
-    means_of<decltype(spacing)::value, decltype(element)>(stored(x, element), windows, Divisor(divisor), out);
+    fold_windows<decltype(spacing)::value, decltype(element)>(stored(x, element), windows, fold, out);
   });
 }
 
 template <class T>
 void shares(const void* x, DType dtype, const Windows& windows, double divisor, T* out) {
-  with_types(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
-    shares_of<decltype(spacing)::value, decltype(element)>(stored(x, element), windows, Divisor(divisor),
-                                                           out);
+  const bool exact = is_power_of_two(divisor);
+  with_types_of_sums(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
+    using E = decltype(element);
+    constexpr Spacing kSpacing = decltype(spacing)::value;
+    // A product with a power of two is rounded once in float as well.
+    if constexpr (std::is_same_v<typename E::Exact, T>)
+      if (exact && is_one_element<E, T>(windows))
+        return fold_windows<kSpacing, E>(stored(x, element), windows, ShareFold<T>{{divisor, exact}}, out);
+    fold_windows<kSpacing, E>(stored(x, element), windows, ShareFold<double>{{divisor, exact}}, out);
   });
 }
 
 template <class T>
 void chosen(const void* x, DType dtype, const Windows& windows, const PlacesBeside& beside,
             const TapNumbers& numbers, T* out) {
-  with_types(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
-    chosen_of<decltype(spacing)::value, decltype(element)>(stored(x, element), windows, beside, numbers, out);
+  with_types_of_sums(dtype, windows.stride, [&](auto element, auto spacing) HWY_ATTR {
+    using E = decltype(element);
+    constexpr Spacing kSpacing = decltype(spacing)::value;
+    if constexpr (std::is_same_v<typename E::Exact, T>)
+      if (is_one_element<E, T>(windows))
+        return fold_windows<kSpacing, E>(stored(x, element), windows, ChosenFold<T>{beside, numbers}, out);
+    fold_windows<kSpacing, E>(stored(x, element), windows, ChosenFold<double>{beside, numbers}, out);
   });
 }
 

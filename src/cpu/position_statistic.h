@@ -1,10 +1,11 @@
 // A statistic of one channel over some of its positions: along w, along h, along d, or two of them.
 //
 // Neighbouring axes of the same fate count as one, so positions are [outer][middle][last] at most:
-//   rows     the last axis is reduced: a run of positions to one number, by the reductions of vector/reduce.h. The
-//            outer axis, if it is reduced as well, adds to the numbers of the middle one.
+//   rows     the last axis is reduced: a run of positions to one number, by the reductions of vector/reduce.h.
+//            The outer axis, if it is reduced as well, adds to the numbers of the middle one.
 //   columns  the last axis stays and the middle one is reduced: rows are added into a row of totals.
-// Results are doubles, in the order of the positions that stay. They grow in the order of those that are taken.
+// Results are doubles, in the order of the positions that stay. They grow in the order of those that are
+// taken.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ class PositionStatistic {
   std::int64_t results() const { return results_; }
   // Positions [begin, end) can be taken by themselves where both are multiples of this.
   std::int64_t grain() const { return grain_; }
-  // Whether all such parts add to all results: each has results of its own then, which `join` brings together.
+  // Whether all such parts add to all results: each has results of its own then, which `join` brings
+  // together.
   bool crosses() const { return crosses_; }
   bool columns() const { return columns_; }
   // Neighbouring positions that are one row.
@@ -41,11 +43,12 @@ class PositionStatistic {
   // For `take`, which has at most a chunk of positions at a time.
   static std::size_t scratch_elements() { return 3 * static_cast<std::size_t>(kChunkPitch); }
 
-  // Takes in positions; those of a result come in ascending order. `begin` is the first position of all that are taken
-  // into these totals, which need no values before.
+  // Takes in positions; those of a result come in ascending order. `begin` is the first position of all that
+  // are taken into these totals, which need no values before.
   void take(const Range& positions, std::int64_t begin, TileOperand<T> value, const PositionTotals& totals,
             T* scratch) const;
-  // Merges what was taken of further positions. `count` and `other_count` say how many elements a result stands for.
+  // Merges what was taken of further positions. `count` and `other_count` say how many elements a result
+  // stands for.
   void join(const PositionTotals& totals, double count, const PositionTotals& other, double other_count,
             const Range& results) const;
 

@@ -1,4 +1,5 @@
-// How a sweep's domain is cut into tasks, tiles and chunks: by the sweep alone, never by the number of workers.
+// How a sweep's domain is cut into tasks, tiles and chunks: by the sweep alone, never by the number of
+// workers.
 #include <algorithm>
 
 #include "cpu/sweep_runner.h"
@@ -9,7 +10,8 @@ namespace {
 constexpr std::int64_t kShortestSplit = 4096;  // positions: below this a task costs more than it spares
 // Of a convolution's result: they stay in L2 beside its weights and what was staged.
 constexpr std::int64_t kTileElements = 40960;
-// Of a tile that is contracted and not convolved: fewer of them add to the sums of the gradient, which are in memory.
+// Of a tile that is contracted and not convolved: fewer of them add to the sums of the gradient, which are in
+// memory.
 constexpr std::int64_t kContractedElements = 81920;
 constexpr std::int64_t kAcrossElements = 32768;
 // Of all arrays of a chunk: half of L1.
@@ -27,8 +29,9 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-// As many elements as leave what the program reads and makes in L1. Inputs of fewer bytes take less of it and come best
-// in long runs: what the processor fetches ahead ends with the run. (bf16 backward, 1024 beside 2048: 10 % slower.)
+// As many elements as leave what the program reads and makes in L1. Inputs of fewer bytes take less of it and
+// come best in long runs: what the processor fetches ahead ends with the run. (bf16 backward, 1024 beside
+// 2048: 10 % slower.)
 template <class T>
 std::int64_t SweepRunner<T>::longest_chunk() const {
   auto arrays = static_cast<std::int64_t>(program_.array_count() + shared_);
@@ -81,7 +84,8 @@ void SweepRunner<T>::cut_domain() {
   if (contracts_) bins_ = std::min(kBins, std::max<std::int64_t>(batch_ * splits_, 1));
 }
 
-// Whether a convolution's samples are its positions, or it has one of each, and all is stored: a task may have some channels.
+// Whether a convolution's samples are its positions, or it has one of each, and all is stored: a task may have
+// some channels.
 template <class T>
 bool SweepRunner<T>::stores_samples() const {
   return conv_ && (is_turned_ || batch_ * extents_.count() == 1) && sweep_->epilogue.sinks.empty() &&
@@ -89,7 +93,8 @@ bool SweepRunner<T>::stores_samples() const {
                      [](const SinkPlan& plan) { return plan.sink->kind == SinkKind::kStore; });
 }
 
-// Statistics over some positions: a result belongs to one split, or the splits are few beside the elements of a result.
+// Statistics over some positions: a result belongs to one split, or the splits are few beside the elements of
+// a result.
 template <class T>
 void SweepRunner<T>::cut_for_positions() {
   bool columns = true;
@@ -108,8 +113,8 @@ void SweepRunner<T>::cut_for_positions() {
   by_columns_ = columns && !by_rows_ && row_length_ > chunk_;
 }
 
-// Tiles are parts of a plane or whole planes: a tile that has parts of two planes stages both of them, and their
-// neighbours, from the first row to the last.
+// Tiles are parts of a plane or whole planes: a tile that has parts of two planes stages both of them, and
+// their neighbours, from the first row to the last.
 template <class T>
 void SweepRunner<T>::cut_rows() {
   const std::int64_t rows = extents_.d * extents_.h;

@@ -1,5 +1,5 @@
-// The sinks of a sweep: statistics for each channel, over some positions, for each element and across channels, and what
-// follows the latter.
+// The sinks of a sweep: statistics for each channel, over some positions, for each element and across
+// channels, and what follows the latter.
 #include <algorithm>
 
 #include "cpu/row_state.h"

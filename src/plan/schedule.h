@@ -42,8 +42,9 @@ struct Slot {
 
 enum class SinkKind : std::uint8_t {
   kStore,  // the value itself
-  kStatistic,  // a statistic over all positions for each sample and channel, or over channels for each position; on the
-               // CPU over some positions as well (cpu/position_sinks.h), elsewhere of every element then
+  // A statistic over all positions for each sample and channel, or over channels for each position; on the CPU
+  // over some positions as well (cpu/position_sinks.h), elsewhere of every element then.
+  kStatistic,
   kContract,  // the gradient of a convolution's weight
 };
 

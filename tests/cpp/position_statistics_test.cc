@@ -1,6 +1,7 @@
-// Statistics over some of the positions on the CPU: large enough for several splits, pieces of rows and rows of totals.
-// In f64 against the reference engine to 1e-10, outputs and every gradient; in f32 bit for bit the same on any number of
-// threads; a number for each row or column in the workspace and not one for each element.
+// Statistics over some of the positions on the CPU: large enough for several splits, pieces of rows and rows
+// of totals. In f64 against the reference engine to 1e-10, outputs and every gradient; in f32 bit for bit the
+// same on any number of threads; a number for each row or column in the workspace and not one for each
+// element.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Rows into totals of double against one element at a time, under each instruction set of the machine: bit for bit, but
-// for exponentials.
+// Rows into totals of double against one element at a time, under each instruction set of the machine: bit
+// for bit, but for exponentials.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -29,8 +29,9 @@ from fuseblock._capi import Plan
 from fuseblock.export import DEVICES, divide, export_module, export_text, load_problem, plan_model
 from fuseblock.export.capture import CapturedModel
 from fuseblock.export.kernels import general_axes
+from fuseblock.export.planned import PlannedBlock
 from fuseblock.export.shapes import Term, generalise, parse_type
-from fuseblock.export.writer import PlannedBlock, by_pytorch_text
+from fuseblock.export.writer import by_pytorch_text
 from torch import Tensor, nn
 
 # Every kind of kernel is in these; the others run, and compile, with FUSEBLOCK_LONG.

@@ -25,9 +25,10 @@ from fuseblock.aten import DEFAULT_AXES
 from fuseblock.export.capture import CapturedBlock, CapturedModel, capture, example
 from fuseblock.export.kernels import Kernels
 from fuseblock.export.launches import tensor_name
+from fuseblock.export.planned import PlannedBlock
 from fuseblock.export.shapes import General, generalise, parse_type
 from fuseblock.export.source import model_source
-from fuseblock.export.writer import PlannedBlock, input_text, write_file
+from fuseblock.export.writer import input_text, write_file
 
 __all__ = ["DEVICES", "MODES", "export_module", "export_text", "plan_model"]
 

@@ -7,65 +7,26 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
 from fuseblock.export import divide, graph_text
-from fuseblock.export.capture import CapturedBlock, CapturedModel
+from fuseblock.export.capture import CapturedModel
 from fuseblock.export.constants import checked_constructor
 from fuseblock.export.device_text import format_python
+from fuseblock.export.forward_text import forward_text
 from fuseblock.export.kernels import Kernels
 from fuseblock.export.launches import DTYPES, in_domain, summed_outputs, tensor_name
-from fuseblock.export.shapes import General, Term
+from fuseblock.export.planned import PlannedBlock
+from fuseblock.export.shapes import Term
 from fuseblock.export.source import ModelSource
 
-__all__ = ["PlannedBlock", "by_pytorch_text", "write_file"]
+__all__ = ["by_pytorch_text", "write_file"]
 
 _MOST_ALLOCATED = 84  # letters of names and shapes that are allocated by one line
 _HEAD_WIDTH = 110
-_MODES = {"tf32": True, "strict": False}
-
-
-@dataclass
-class PlannedBlock:
-    """A block with its launches for any extents; without `backward` it runs where nothing needs gradients."""
-
-    block: CapturedBlock
-    forward: General
-    backward: General | None
-    explanation: Sequence[str]
-    axes: str  # of x
-    number: str = ""  # of the block in its file, where there are several
-    owner: PlannedBlock | None = None  # an equal block whose functions this one calls
-
-    def name(self, base: str) -> str:
-        """A name of the file with the block's number behind it."""
-        return f"{base}{self.number}"
-
-    @property
-    def inputs(self) -> list[dict[str, Any]]:
-        """What forward takes."""
-        return list(self.forward.plan["inputs"])
-
-    def identifiers(self) -> dict[str, str]:
-        """The Python names of forward's arguments, by their names in the notation."""
-        return {each.get("notation", each["name"]): tensor_name(each["name"]) for each in self.inputs}
-
-    def capability(self) -> int:
-        """The least compute capability, by its first number: 9 has clusters."""
-        clusters = any(launch["cluster"] > 1 for one in self.plans() for launch in one.plan["launches"])
-        return 9 if clusters else 8
-
-    def fixed(self) -> dict[str, int]:
-        """Extents that the kernels are for."""
-        return {axis: extent for one in self.plans() for axis, extent in one.fixed.items()}
-
-    def plans(self) -> list[General]:
-        """Forward, and backward where there is one."""
-        return [self.forward] + ([self.backward] if self.backward else [])
 
 
 _LAY_OUT_DENSE = '''
@@ -104,7 +65,7 @@ def library():
 def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
     """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, own in zip(tensors, axes.split(), strict=True):
+    for tensor, own in zip(tensors, axes.split(" "), strict=True):
         sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
@@ -437,36 +398,6 @@ def _block_function(each: PlannedBlock) -> str:
     )
 
 
-def _forward(model: CapturedModel, planned: Sequence[PlannedBlock], forward: Any, mode: str) -> str:
-    names: dict[torch.fx.Node, str] = {}
-    calls: dict[torch.fx.Node, str] = {}
-    late: dict[torch.fx.Node, PlannedBlock] = {}
-    for each in planned:
-        calls.update(dict.fromkeys(each.block.nodes, ""))
-        late[each.block.nodes[-1]] = each
-    lines: list[str] = []
-    for node in model.graph.nodes:
-        lines += graph_text.statements([node], names, calls)
-        if node in late:
-            each = late[node]
-            by_name = {"x": each.block.x, **each.block.arguments}
-            arguments = ", ".join(names[by_name[name]] for name in each.identifiers())
-            results = [output.name for output in each.block.outputs]
-            names.update({output: output.name for output in each.block.outputs})
-            lines.append(f"{', '.join(results)} = {each.name('block')}({arguments})")
-    match = re.fullmatch(r"return (\w+)", lines[-1])
-    if len(lines) > 1 and match and lines[-2].startswith(f"{match[1]} = "):
-        lines[-2:] = ["return " + lines[-2].removeprefix(f"{match[1]} = ")]
-    if mode in _MODES:
-        lines = [
-            f"with torch.backends.cudnn.flags(enabled=True, allow_tf32={_MODES[mode]}):",
-            *(f"    {line}" for line in lines),
-        ]
-    signature = str(inspect.signature(forward).replace(return_annotation=inspect.Signature.empty))
-    signature = re.sub(r": [^,)=]+", "", signature)
-    return f"    def forward{signature}:\n" + textwrap.indent("\n".join(lines), "        ") + "\n"
-
-
 def _division(name: str) -> str:
     """A function of fuseblock.export.divide."""
     return re.sub(r"  # type: .*", "", inspect.getsource(getattr(divide, name)))
@@ -525,7 +456,7 @@ def write_file(
         body += [_takes(each), by_pytorch_text(each), _function_class(each, kernels), _block_function(each)]
     if kernels.all_addresses() and not kernels.has_numbers():
         imports.remove("import struct")
-    forward = _forward(model, planned, model_class.forward, mode)  # type: ignore[attr-defined]
+    forward = forward_text(model, planned, model_class.forward, mode)  # type: ignore[attr-defined]
     if any("F." in text for text in (*body, forward)):
         imports.append("import torch.nn.functional as F")
     if "operator." in forward:

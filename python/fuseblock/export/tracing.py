@@ -1,0 +1,113 @@
+"""A model's forward as a graph of calls, and what tracing took from the model as constants.
+
+The graph is torch.fx's, with norms, activations and pools of torch.nn as the functions they call, so that
+modules and functions are equal. What a graph cannot hold is refused.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+from torch import nn
+
+from fuseblock.export.constants import Constants
+
+__all__ = ["IN_PLACE", "trace"]
+
+_INLINED = (
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.ReLU6,
+    nn.ELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Hardsigmoid,
+    nn.Hardswish,
+    nn.Hardtanh,
+    nn.Tanh,
+    nn.GELU,
+    nn.Mish,
+    nn.Softplus,
+    nn.Softmax,
+    nn.MaxPool1d,
+    nn.MaxPool2d,
+    nn.MaxPool3d,
+    nn.AvgPool2d,
+    nn.AvgPool3d,
+)
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+# `y += 1` and the like, by the names of their methods.
+IN_PLACE = {
+    f"__{name}__": getattr(operator, name)
+    for name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor")
+}
+
+
+class _Proxy(torch.fx.Proxy):
+    """A value whose `+=` and so on are calls of their own: they change a tensor that may have other names."""
+
+
+def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: _Proxy, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+    return call
+
+
+for _name, _function in IN_PLACE.items():
+    setattr(_Proxy, _name, _in_place(_function))
+
+
+class _Tracer(torch.fx.Tracer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.constants = Constants()
+        self.proxy_buffer_attributes = True
+
+    def proxy(self, node: torch.fx.Node) -> torch.fx.Proxy:
+        return _Proxy(node, self)
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return super().is_leaf_module(m, module_qualified_name) and not isinstance(m, _INLINED)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        path = self.path_of_module(m)
+        if not self.is_leaf_module(m, path) or (isinstance(m, _INSTANCE_NORMS) and not m.track_running_stats):
+            if type(m).__module__.startswith("torch."):
+                self.constants.add_layer(path, m)
+            else:
+                self.constants.add_attributes(path, m)
+        # Its forward branches on the rank of its input.
+        if isinstance(m, _INSTANCE_NORMS) and not m.track_running_stats:
+            own = {
+                name: self.create_proxy("get_attr", f"{path}.{name}", (), {}) if m.affine else None
+                for name in ("weight", "bias")
+            }
+            normed: Any = nn.functional.instance_norm
+            return normed(*args, **kwargs, **own, eps=m.eps)
+        return super().call_module(m, forward, args, kwargs)
+
+
+def trace(model: nn.Module) -> tuple[torch.fx.Graph, Constants]:
+    """The graph of a model's forward, and what is constant in it.
+
+    Raises NotImplementedError where forward cannot be traced: it branches on what its tensors hold, say.
+    """
+    tracer = _Tracer()
+    try:
+        graph = tracer.trace(model)
+    except Exception as error:
+        raise NotImplementedError(
+            f"{type(model).__name__}.forward cannot be traced: {type(error).__name__}: {error}"
+        ) from error
+    tracer.constants.add_attributes("", model)
+    return graph, tracer.constants

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from export_support import CHECKOUT
+from export_support import CHECKOUT, load_file
+from fuseblock.export import export_module
 from fuseblock.export.capture import capture
 from fuseblock.export.forward_text import in_order
 from torch import Tensor, nn
@@ -50,3 +55,63 @@ def test_blocks_do_not_wait_for_each_other() -> None:
         own = next((block for block in blocks if node in block), [node])
         assert all(each in known or each in own for mate in own for each in mate.all_input_nodes)
         known.add(node)
+
+
+@dataclasses.dataclass
+class Settings:
+    """What a constructor keeps of its arguments."""
+
+    groups: int
+
+
+class Chosen(nn.Module):
+    """Layers, their number, functions and numbers that the constructor chooses."""
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        act: str = "silu",
+        last: Any = F.relu,
+        count: int = 2,
+        groups: int = 2,
+        low: Any = (),
+    ) -> None:
+        """For so many channels."""
+        super().__init__()
+        self.act = {"silu": nn.SiLU, "tanh": nn.Tanh}[act]()
+        self.plain = nn.Sigmoid()
+        self.last = last
+        self.convs = nn.ModuleList([nn.Conv2d(channels, channels, 1) for _ in range(count)])
+        self.settings = Settings(groups)
+        self.config = {"low": float("-inf"), "high": 3.0, **dict(low)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A norm of convolutions."""
+        for conv in self.convs:
+            x = conv(x)
+        y = self.plain(self.act(F.group_norm(x, self.settings.groups)))
+        return torch.clamp(self.last(y), self.config["low"], self.config["high"])
+
+
+class Inherits(Chosen):
+    """A constructor and a forward of its base."""
+
+
+def test_constructors_refuse_what_forward_was_not_traced_with(tmp_path: Path) -> None:
+    x = torch.rand(2, 4, 6, 8)
+    path = export_module(Inherits, (4,), [x], tmp_path / "new.py")
+    new = load_file(path).ModelNew
+    assert "plain" not in path.read_text().partition("class ModelNew")[2].partition("def forward")[0]
+    for options, message in (
+        ({"act": "tanh"}, r"act: expected SiLU\(\), as exported, got Tanh\(\)"),
+        ({"last": torch.tanh}, "last: expected <.*relu.*>, as exported, got <.*tanh.*>"),
+        ({"count": 3}, r"len\(convs\): expected 2, as exported, got 3"),
+        ({"groups": 4}, r"settings: expected .*Settings\(groups=2\), as exported, got .*\(groups=4\)"),
+        ({"low": {"low": 0.5}}, "config: expected {'low': -inf, 'high': 3.0}, as exported, got {'low': 0.5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            new(4, **options)
+    model, other = Inherits(4), new(4)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(x), model(x))

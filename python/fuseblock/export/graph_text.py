@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from fuseblock.export.values import value_text
+
 __all__ = ["expression", "place", "statements"]
 
 _INFIX = {
@@ -62,9 +64,7 @@ def _argument(value: Any, names: Mapping[torch.fx.Node, str]) -> str:
     if isinstance(value, slice):
         ends = ["" if end is None else _argument(end, names) for end in (value.start, value.stop)]
         return ":".join(ends) + ("" if value.step is None else f":{_argument(value.step, names)}")
-    if value is Ellipsis:
-        return "..."
-    return repr(value)
+    return value_text(value)
 
 
 def _function(target: Any) -> str:

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 from torch import nn
 
-from fuseblock.export.constants import Constants
+from fuseblock.export.constants import LISTS, Constants
 
 __all__ = ["IN_PLACE", "trace"]
 
@@ -83,7 +83,7 @@ class _Tracer(torch.fx.Tracer):
         path = self.path_of_module(m)
         if not self.is_leaf_module(m, path) or (isinstance(m, _INSTANCE_NORMS) and not m.track_running_stats):
             if type(m).__module__.startswith("torch."):
-                self.constants.add_layer(path, m)
+                self.constants.add_layer(path, m, self.root.get_submodule(path.rpartition(".")[0]))
             else:
                 self.constants.add_attributes(path, m)
         # Its forward branches on the rank of its input.
@@ -95,6 +95,14 @@ class _Tracer(torch.fx.Tracer):
             normed: Any = nn.functional.instance_norm
             return normed(*args, **kwargs, **own, eps=m.eps)
         return super().call_module(m, forward, args, kwargs)
+
+    def add_counts(self, module: nn.Module, path: str = "") -> None:
+        """How many layers the lists of a module have that no leaf of the graph has for itself."""
+        self.constants.add_count(path, module)
+        for name, each in module.named_children():
+            own = f"{path}.{name}" if path else name
+            if isinstance(each, LISTS) or not self.is_leaf_module(each, own):
+                self.add_counts(each, own)
 
 
 def trace(model: nn.Module) -> tuple[torch.fx.Graph, Constants]:
@@ -110,4 +118,5 @@ def trace(model: nn.Module) -> tuple[torch.fx.Graph, Constants]:
             f"{type(model).__name__}.forward cannot be traced: {type(error).__name__}: {error}"
         ) from error
     tracer.constants.add_attributes("", model)
+    tracer.add_counts(model)
     return graph, tracer.constants

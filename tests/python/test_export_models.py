@@ -115,3 +115,104 @@ def test_constructors_refuse_what_forward_was_not_traced_with(tmp_path: Path) ->
     model, other = Inherits(4), new(4)
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(x), model(x))
+
+
+class Refused(nn.Module):
+    """A norm, and in forward something that a graph cannot hold."""
+
+    def __init__(self) -> None:
+        """Four channels."""
+        super().__init__()
+        self.norm = nn.GroupNorm(2, 4)
+        self.count = 0
+        self.kept: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The norm and SiLU."""
+        return self.more(F.silu(self.norm(x)))
+
+    def more(self, x: Tensor) -> Tensor:
+        """What is refused."""
+        return x
+
+
+class Dropping(Refused):
+    """Dropout while it is trained."""
+
+    def more(self, x: Tensor) -> Tensor:
+        """A function."""
+        return F.dropout(x, training=self.training)
+
+
+class Training(Refused):
+    """Another forward while it is trained."""
+
+    def more(self, x: Tensor) -> Tensor:
+        """A branch."""
+        return x * 2 if self.training else x
+
+
+class Counting(Refused):
+    """Counts its calls."""
+
+    def more(self, x: Tensor) -> Tensor:
+        """An attribute."""
+        self.count += 1
+        return x
+
+
+class Keeping(Refused):
+    """Keeps what it returns."""
+
+    def more(self, x: Tensor) -> Tensor:
+        """An element of a list."""
+        self.kept.append(x)
+        return x
+
+
+class WithoutGradients(Refused):
+    """Calls that have no gradients."""
+
+    def more(self, x: Tensor) -> Tensor:
+        """A context."""
+        with torch.no_grad():
+            return x * 2
+
+
+class Casting(Refused):
+    """Calls in another dtype."""
+
+    def more(self, x: Tensor) -> Tensor:
+        """A context."""
+        with torch.autocast("cpu", torch.bfloat16):
+            return x * 2
+
+
+class Making(Refused):
+    """A tensor that forward makes of a number."""
+
+    def more(self, x: Tensor) -> Tensor:
+        """A limit."""
+        return torch.minimum(x, torch.tensor(0.5))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Dropping, r"Dropping\.forward depends on self\.training: the file has one forward"),
+        (Training, r"Training\.forward depends on self\.training: the file has one forward"),
+        (Counting, r"Counting\.forward changes self\.count, which the file's would not"),
+        (Keeping, r"Keeping\.forward changes self\.kept, which the file's would not"),
+        (WithoutGradients, r"cannot be traced: it calls operators under torch\.no_grad"),
+        (Casting, r"cannot be traced: it calls operators under torch\.autocast"),
+        (Making, r"makes a tensor, which would stay 0\.5: make it a buffer"),
+    ],
+)
+def test_what_a_graph_cannot_hold_is_refused(model: type[Refused], message: str) -> None:
+    built = model()
+    for training in (True, False):
+        with pytest.raises(NotImplementedError, match=message):
+            capture(built.train(training), [torch.rand(2, 4, 6, 8)])
+        assert all(module.training is training for module in built.modules())
+    with torch.no_grad():
+        assert capture(Across(4).eval(), [torch.rand(2, 4, 6, 6)]).blocks

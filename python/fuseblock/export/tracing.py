@@ -9,12 +9,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.fx
 from torch import nn
 
 from fuseblock.export.constants import LISTS, Constants
+from fuseblock.export.graph_text import place
 
 __all__ = ["IN_PLACE", "trace"]
 
@@ -74,6 +76,11 @@ class _Tracer(torch.fx.Tracer):
     def proxy(self, node: torch.fx.Node) -> torch.fx.Proxy:
         return _Proxy(node, self)
 
+    def create_node(self, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        if not torch.is_grad_enabled():
+            raise NotImplementedError("it calls operators under torch.no_grad")
+        return super().create_node(*args, **kwargs)
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return super().is_leaf_module(m, module_qualified_name) and not isinstance(m, _INLINED)
 
@@ -108,15 +115,60 @@ class _Tracer(torch.fx.Tracer):
 def trace(model: nn.Module) -> tuple[torch.fx.Graph, Constants]:
     """The graph of a model's forward, and what is constant in it.
 
-    Raises NotImplementedError where forward cannot be traced: it branches on what its tensors hold, say.
+    Raises NotImplementedError where forward cannot be traced: it branches on what its tensors hold, say, or
+    on whether the model is being trained.
     """
-    tracer = _Tracer()
+    name = f"{type(model).__name__}.forward"
+    modes = {module: module.training for module in model.modules()}
+    graph, constants = _traced(model)
     try:
-        graph = tracer.trace(model)
+        for training in (True, False):
+            for module in modes:
+                module.training = training
+            if str(_traced(model)[0]) != str(graph):
+                raise NotImplementedError(f"{name} depends on self.training: the file has one forward")
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    return graph, constants
+
+
+def _traced(model: nn.Module) -> tuple[torch.fx.Graph, Constants]:
+    tracer = _Tracer()
+    name = f"{type(model).__name__}.forward"
+    before = _state(model)
+    try:
+        with torch.enable_grad(), mock.patch.object(torch.autocast, "__enter__", _refuse_autocast):
+            graph = tracer.trace(model)
     except Exception as error:
-        raise NotImplementedError(
-            f"{type(model).__name__}.forward cannot be traced: {type(error).__name__}: {error}"
-        ) from error
+        kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
+        raise NotImplementedError(f"{name} cannot be traced: {kind}{error}") from error
+    made = [str(node.target) for node in graph.nodes if str(node.target).startswith("_tensor_constant")]
+    if made:
+        value = getattr(model, made[0])
+        raise NotImplementedError(f"{name} makes a tensor, which would stay {value}: make it a buffer")
+    after = _state(model)
+    for own in after.keys() | before.keys():
+        if own not in before or own not in after or not _is_same(before[own], after[own]):
+            raise NotImplementedError(f"{name} changes {own}, which the file's would not")
     tracer.constants.add_attributes("", model)
     tracer.add_counts(model)
     return graph, tracer.constants
+
+
+def _refuse_autocast(_: Any) -> None:
+    raise NotImplementedError("it calls operators under torch.autocast")
+
+
+def _state(model: nn.Module) -> dict[str, list[Any]]:
+    """The attributes of a model's modules; those that are lists and dictionaries with what is in them."""
+    state = {}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            parts = list(value.values()) if isinstance(value, dict) else value
+            state[f"{place(path)}.{name}"] = [value, *(parts if isinstance(parts, list) else ())]
+    return state
+
+
+def _is_same(before: list[Any], after: list[Any]) -> bool:
+    return len(before) == len(after) and all(a is b for a, b in zip(before, after, strict=True))

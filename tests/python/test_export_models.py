@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -15,7 +16,10 @@ import torch.nn.functional as F  # noqa: N812
 from export_support import CHECKOUT, load_file
 from fuseblock.export import export_module
 from fuseblock.export.capture import capture
+from fuseblock.export.constants import checked_constructor
 from fuseblock.export.forward_text import in_order
+from fuseblock.export.source import model_source
+from fuseblock.export.values import value_text
 from torch import Tensor, nn
 
 
@@ -216,3 +220,112 @@ def test_what_a_graph_cannot_hold_is_refused(model: type[Refused], message: str)
         assert all(module.training is training for module in built.modules())
     with torch.no_grad():
         assert capture(Across(4).eval(), [torch.rand(2, 4, 6, 6)]).blocks
+
+
+LOW = float("-inf")
+DEVICE = torch.device("cpu")
+
+
+class Block(nn.Module):
+    """A class with a name that files have for themselves."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(2, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The norm and SiLU."""
+        return F.silu(self.norm(x))
+
+
+class Named(nn.Module):
+    """Names of the file, and values that Python does not read as it prints them."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.block = Block(Named.same(channels))
+        self.low = LOW
+        self.torch = nn.Conv2d(channels, channels, 1, device=DEVICE)
+
+    @staticmethod
+    def same(channels: int) -> int:
+        """As many."""
+        return channels
+
+    def forward(
+        this,  # noqa: N805
+        x: Tensor,
+        *takes: Tensor,
+        size: tuple[int, int] = (1, 2),
+        high: float = float("inf"),
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """A norm of a convolution, scaled and rolled."""
+        if mask is not None and bias is not None:
+            x = x * mask + bias
+        y: Tensor = torch.clamp(this.block(this.torch(x)), this.low, high) * takes[0]
+        scale: float = (-2) ** x.dim() / math.sqrt(x.size(-1))
+        return torch.roll(y, -x.shape[2] + size[0], 2) * scale
+
+
+class Launching(nn.Module):
+    """Uses a function with a name that the file needs."""
+
+    def __init__(self) -> None:
+        """Four channels."""
+        super().__init__()
+        self.norm = launch(nn.GroupNorm(2, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The norm."""
+        return F.relu(self.norm(x))
+
+
+def launch(norm: nn.GroupNorm) -> nn.GroupNorm:
+    """The norm as it is."""
+    return norm
+
+
+class Bare(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(F.group_norm(x, 2))
+
+
+def test_names_of_the_model_and_of_the_file(tmp_path: Path) -> None:
+    inputs = [torch.rand(2, 4, 6, 8), torch.rand(2, 4, 6, 8)]
+    new = load_file(export_module(Named, (4,), inputs, tmp_path / "new.py"))
+    assert new.FusedBlock is not new.Block
+    model, other = Named(4), new.ModelNew(4)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(*inputs, high=0.5), model(*inputs, high=0.5))
+    with pytest.raises(
+        NotImplementedError, match="Launching: has launch, names that the file has for itself"
+    ):
+        export_module(Launching, (), inputs[:1], tmp_path / "launching.py")
+
+
+def test_checks_stand_behind_a_constructor_of_one_line() -> None:
+    text = "class ModelNew(nn.Module):\n    def __init__(self):\n        super().__init__(); self.a = 1\n"
+    lines = ["if self.a != 1:", "    raise ValueError"]
+    assert (
+        checked_constructor(text, lines) == text + "        if self.a != 1:\n            raise ValueError\n"
+    )
+
+
+def test_a_class_may_have_a_forward_alone() -> None:
+    _, text = model_source(Bare)
+    assert text == 'class ModelNew(nn.Module):\n    """Bare with its blocks as kernels."""\n'
+
+
+@pytest.mark.parametrize("value", [float("inf"), [-float("inf"), "inf"], {"a b": (1,)}, {1, 2}, (), "inf"])
+def test_values_as_python_reads_them(value: Any) -> None:
+    assert eval(value_text(value)) == value
+
+
+def test_values_of_torch_and_others() -> None:
+    values = (torch.device("cpu"), torch.float32, nn.SiLU, F.relu, torch.channels_last, ...)
+    assert eval(value_text(values)) == values
+    assert value_text(float("nan")) == 'float("nan")'
+    with pytest.raises(NotImplementedError, match=r"cannot write .*tensor.* into a file of its own"):
+        value_text([torch.zeros(1)])

@@ -12,21 +12,22 @@ import itertools
 import operator
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.fx
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from fuseblock._capi import type_text
 from fuseblock.aten import DEFAULT_AXES
 from fuseblock.export.constants import Constants
 from fuseblock.export.in_place import Propagation, follow_in_place, needs
 from fuseblock.export.operations import Result, UnknownCallError, Value, statement
-from fuseblock.export.tracing import trace
+from fuseblock.export.tracing import arguments, trace
 
 __all__ = ["CapturedBlock", "CapturedModel", "capture"]
 
@@ -87,11 +88,13 @@ def example(node: torch.fx.Node) -> Tensor:
 def capture(model: nn.Module, inputs: Sequence[Any]) -> CapturedModel:
     """Traces a model's forward and finds its blocks.
 
-    Raises NotImplementedError where forward cannot be traced: it branches on what its tensors hold, say.
+    Raises NotImplementedError where forward cannot be traced: it branches on what its tensors hold, say; and
+    ValueError where it fails with these inputs.
     """
-    graph, constants = trace(model)
+    given = arguments(model, inputs)
+    graph, constants = trace(model, [name for name, value in given.items() if value is None])
     _name_unpacked(graph, type(model).forward)
-    _propagate(torch.fx.GraphModule(model, graph), inputs)
+    _propagate(model, graph, given)
     follow_in_place(graph)
     left: dict[torch.fx.Node, str] = {}
     groups = _groups(graph, left)
@@ -105,12 +108,25 @@ def capture(model: nn.Module, inputs: Sequence[Any]) -> CapturedModel:
     return CapturedModel(graph, blocks, constants, left)
 
 
-def _propagate(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+def _propagate(model: nn.Module, graph: torch.fx.Graph, given: Mapping[str, Any]) -> None:
     """Runs a graph on tensors without memory; its nodes have what they gave."""
+    name = f"{type(model).__name__}.forward"
+    names = [str(node.target) for node in graph.nodes if node.op == "placeholder"]
+    values = [given[each] for each in names if not each.startswith("*")]
+    # What is left over stands last, in whichever place forward has it.
+    values += [value for each in names if each[:1] == "*" and each[:2] != "**" for value in given[each[1:]]]
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fakes = [mode.from_tensor(each) if isinstance(each, Tensor) else each for each in inputs]
-        propagate: Any = Propagation(module, mode).propagate_dont_convert_inputs
-        propagate(*fakes)
+        fakes = pytree.tree_map(
+            lambda each: mode.from_tensor(each) if isinstance(each, Tensor) else each, values
+        )
+        propagation: Any = Propagation(torch.fx.GraphModule(model, graph), mode)
+        try:
+            propagation.propagate_dont_convert_inputs(*fakes)
+        except DataDependentOutputException as error:
+            raise NotImplementedError(f"{name} takes a number out of a tensor ({error.func})") from error
+        except Exception as error:
+            reason = str(error).partition("\n\nWhile executing")[0]
+            raise ValueError(f"{name} fails with the example inputs: {reason}") from error
 
 
 def _name_unpacked(graph: torch.fx.Graph, forward: Callable[..., Any]) -> None:

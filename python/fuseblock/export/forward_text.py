@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.fx
@@ -14,6 +14,7 @@ from fuseblock.export import graph_text
 from fuseblock.export.capture import CapturedModel
 from fuseblock.export.in_place import needs
 from fuseblock.export.planned import PlannedBlock
+from fuseblock.export.values import value_text
 
 __all__ = ["forward_text", "in_order"]
 
@@ -51,7 +52,7 @@ def forward_text(model: CapturedModel, planned: Sequence[PlannedBlock], forward:
     for each in planned:
         calls.update(dict.fromkeys(each.block.nodes, ""))
         late[each.block.nodes[-1]] = each
-    lines: list[str] = []
+    lines = _absent(model.graph)
     for node in in_order(model.graph, [each.block.nodes for each in planned]):
         lines += graph_text.statements([node], names, calls)
         if node in late:
@@ -69,6 +70,37 @@ def forward_text(model: CapturedModel, planned: Sequence[PlannedBlock], forward:
             f"with torch.backends.cudnn.flags(enabled=True, allow_tf32={_MODES[mode]}):",
             *(f"    {line}" for line in lines),
         ]
-    signature = str(inspect.signature(forward).replace(return_annotation=inspect.Signature.empty))
-    signature = re.sub(r": [^,)=]+", "", signature)
-    return f"    def forward{signature}:\n" + textwrap.indent("\n".join(lines), "        ") + "\n"
+    return f"    def forward{_signature(forward)}:\n" + textwrap.indent("\n".join(lines), "        ") + "\n"
+
+
+def _absent(graph: torch.fx.Graph) -> list[str]:
+    """Statements that refuse arguments which were None when forward was traced."""
+    lines = []
+    for node in graph.nodes:
+        if node.meta.get("absent"):
+            lines += [
+                f"if {node.target} is not None:",
+                f'    raise ValueError("{node.target}: expected None, as exported")',
+            ]
+    return lines
+
+
+class _Default:
+    """A default value, which a signature writes as Python reads it."""
+
+    def __init__(self, value: Any) -> None:
+        self.text = value_text(value)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _signature(forward: Callable[..., Any]) -> str:
+    """The arguments of forward without their types, the first of them called self."""
+    signature = inspect.signature(forward)
+    own: list[inspect.Parameter] = []
+    for each in signature.parameters.values():
+        name = each.name if own else "self"
+        default = each.default if each.default is inspect.Parameter.empty else _Default(each.default)
+        own.append(each.replace(name=name, default=default, annotation=inspect.Parameter.empty))
+    return str(inspect.Signature(own))

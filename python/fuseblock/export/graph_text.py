@@ -119,7 +119,7 @@ def statements(
             if calls[node]:
                 lines.append(calls[node])
         elif node.op == "placeholder":
-            names[node] = str(node.target)
+            names[node] = str(node.target).lstrip("*")
         elif node.op == "get_attr":
             names[node] = place(str(node.target))
         elif node.op == "output":

@@ -10,7 +10,9 @@ from fuseblock.export.capture import CapturedBlock
 from fuseblock.export.launches import tensor_name
 from fuseblock.export.shapes import General
 
-__all__ = ["PlannedBlock"]
+__all__ = ["FUNCTIONS", "PlannedBlock"]
+
+FUNCTIONS = ("takes", "by_pytorch", "Block", "block")  # that a file has for each block
 
 
 @dataclass
@@ -24,9 +26,12 @@ class PlannedBlock:
     axes: str  # of x
     number: str = ""  # of the block in its file, where there are several
     owner: PlannedBlock | None = None  # an equal block whose functions this one calls
+    prefixed: bool = False  # whether its functions have longer names, since the model has one of the short
 
     def name(self, base: str) -> str:
         """A name of the file with the block's number behind it."""
+        if self.prefixed and base in FUNCTIONS:
+            base = f"Fused{base}" if base[0].isupper() else f"fused_{base}"
         return f"{base}{self.number}"
 
     @property

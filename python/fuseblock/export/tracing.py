@@ -6,8 +6,10 @@ modules and functions are equal. What a graph cannot hold is refused.
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -18,7 +20,7 @@ from torch import nn
 from fuseblock.export.constants import LISTS, Constants
 from fuseblock.export.graph_text import place
 
-__all__ = ["IN_PLACE", "trace"]
+__all__ = ["IN_PLACE", "arguments", "trace"]
 
 _INLINED = (
     nn.GroupNorm,
@@ -112,20 +114,30 @@ class _Tracer(torch.fx.Tracer):
                 self.add_counts(each, own)
 
 
-def trace(model: nn.Module) -> tuple[torch.fx.Graph, Constants]:
-    """The graph of a model's forward, and what is constant in it.
+def arguments(model: nn.Module, inputs: Sequence[Any]) -> dict[str, Any]:
+    """Forward's arguments for these inputs, by their names. Raises ValueError for too many or too few."""
+    try:
+        bound = inspect.signature(model.forward).bind(*inputs)
+    except TypeError as error:
+        raise ValueError(f"{type(model).__name__}.forward with {len(inputs)} inputs: {error}") from error
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def trace(model: nn.Module, absent: Sequence[str] = ()) -> tuple[torch.fx.Graph, Constants]:
+    """The graph of a model's forward, and what is constant in it; `absent` arguments are None.
 
     Raises NotImplementedError where forward cannot be traced: it branches on what its tensors hold, say, or
     on whether the model is being trained.
     """
     name = f"{type(model).__name__}.forward"
     modes = {module: module.training for module in model.modules()}
-    graph, constants = _traced(model)
+    graph, constants = _traced(model, absent)
     try:
         for training in (True, False):
             for module in modes:
                 module.training = training
-            if str(_traced(model)[0]) != str(graph):
+            if str(_traced(model, absent)[0]) != str(graph):
                 raise NotImplementedError(f"{name} depends on self.training: the file has one forward")
     finally:
         for module, training in modes.items():
@@ -133,16 +145,17 @@ def trace(model: nn.Module) -> tuple[torch.fx.Graph, Constants]:
     return graph, constants
 
 
-def _traced(model: nn.Module) -> tuple[torch.fx.Graph, Constants]:
+def _traced(model: nn.Module, absent: Sequence[str]) -> tuple[torch.fx.Graph, Constants]:
     tracer = _Tracer()
     name = f"{type(model).__name__}.forward"
     before = _state(model)
     try:
         with torch.enable_grad(), mock.patch.object(torch.autocast, "__enter__", _refuse_autocast):
-            graph = tracer.trace(model)
+            graph = tracer.trace(model, dict.fromkeys(absent))
     except Exception as error:
         kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
         raise NotImplementedError(f"{name} cannot be traced: {kind}{error}") from error
+    _name_absent(graph, absent)
     made = [str(node.target) for node in graph.nodes if str(node.target).startswith("_tensor_constant")]
     if made:
         value = getattr(model, made[0])
@@ -154,6 +167,16 @@ def _traced(model: nn.Module) -> tuple[torch.fx.Graph, Constants]:
     tracer.constants.add_attributes("", model)
     tracer.add_counts(model)
     return graph, tracer.constants
+
+
+def _name_absent(graph: torch.fx.Graph, absent: Sequence[str]) -> None:
+    """Arguments that are None go by their own names again, and forward's text has its own check of them."""
+    for node in list(graph.nodes):
+        if node.op == "placeholder" and (name := re.sub(r"_\d+$", "", str(node.target))) in absent:
+            node.target = name
+            node.meta["absent"] = True
+            for check in list(node.users):
+                graph.erase_node(check)
 
 
 def _refuse_autocast(_: Any) -> None:

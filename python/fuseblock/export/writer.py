@@ -19,6 +19,7 @@ from fuseblock.export.device_text import format_python
 from fuseblock.export.forward_text import forward_text
 from fuseblock.export.kernels import Kernels
 from fuseblock.export.launches import DTYPES, in_domain, summed_outputs, tensor_name
+from fuseblock.export.names import keep_apart
 from fuseblock.export.planned import PlannedBlock
 from fuseblock.export.shapes import Term
 from fuseblock.export.source import ModelSource
@@ -442,6 +443,7 @@ def write_file(
 ) -> str:
     """The whole text; see docs/export.md for its parts."""
     own = [each for each in planned if each.owner is None]
+    keep_apart(model.graph, planned, source, model_class.__name__)
     parts = [_head(model, own, model_class.__name__, command)]
     imports = [
         "import ctypes",
@@ -459,8 +461,9 @@ def write_file(
     forward = forward_text(model, planned, model_class.forward, mode)  # type: ignore[attr-defined]
     if any("F." in text for text in (*body, forward)):
         imports.append("import torch.nn.functional as F")
-    if "operator." in forward:
-        imports.append("import operator")
+    for name in ("math", "operator"):
+        if any(re.search(rf"\b{name}\.", text) for text in (*body, forward)):
+            imports.append(f"import {name}")
     imports += [line for line in source.imports if line not in imports]
     parts.append("\n".join(_sorted(imports)) + "\n")
     parts += [text.rstrip() + "\n" for text in source.definitions]
@@ -485,7 +488,7 @@ def write_file(
         runtime += launch if kernels.keeps() else launch.replace("shared_bytes, ", "")
     parts.append(runtime)
     parts += [_division(name) for name in sorted(kernels.functions)]
-    if any(name in part for part in parts for name in ("math.isqrt",)):
+    if any("math.isqrt" in part for part in parts) and "import math\n" not in parts[1]:
         parts[1] = parts[1].replace("import inspect\n", "import inspect\nimport math\n")
     parts += body
     model_text = checked_constructor(model_text, model.constants.lines())

@@ -284,7 +284,7 @@ def _names(group: list[torch.fx.Node], x: torch.fx.Node, extra: list[torch.fx.No
         else:
             base = re.split(r"\W", node.meta["result"].text)[0] if _is_call(node) else node.name
         base = base if base not in _RESERVED else f"{base}_"
-        base = re.sub(r"_\d+$", "", base)
+        base = re.sub(r"_\d+$", "", base if base.isidentifier() else node.name)
         name, number = base, 2
         while name in taken:
             name, number = f"{base}{number}", number + 1

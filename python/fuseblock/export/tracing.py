@@ -6,10 +6,14 @@ modules and functions are equal. What a graph cannot hold is refused.
 
 from __future__ import annotations
 
+import ast
 import inspect
+import linecache
 import operator
 import re
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -78,6 +82,17 @@ class _Tracer(torch.fx.Tracer):
     def proxy(self, node: torch.fx.Node) -> torch.fx.Proxy:
         return _Proxy(node, self)
 
+    def to_bool(self, obj: torch.fx.Proxy) -> bool:
+        """Asserts hold, and the file has none; other branches have no place in a graph."""
+        del obj
+        own = (__file__, str(Path(torch.fx.__file__).parent))
+        stack = reversed(traceback.extract_stack())
+        frame = next(each for each in stack if not each.filename.startswith(own))
+        if _is_assert(frame.filename, frame.lineno or 0):
+            return True
+        line = f"{frame.filename}:{frame.lineno}: `{frame.line}`"
+        raise NotImplementedError(f"{line} branches on a tensor or its extents")
+
     def create_node(self, *args: Any, **kwargs: Any) -> torch.fx.Node:
         if not torch.is_grad_enabled():
             raise NotImplementedError("it calls operators under torch.no_grad")
@@ -112,6 +127,15 @@ class _Tracer(torch.fx.Tracer):
             own = f"{path}.{name}" if path else name
             if isinstance(each, LISTS) or not self.is_leaf_module(each, own):
                 self.add_counts(each, own)
+
+
+def _is_assert(file: str, line: int) -> bool:
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return False
+    asserts = [each for each in ast.walk(tree) if isinstance(each, ast.Assert)]
+    return any(each.lineno <= line <= (each.end_lineno or 0) for each in asserts)
 
 
 def arguments(model: nn.Module, inputs: Sequence[Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from fuseblock.export.names import keep_apart
 from fuseblock.export.planned import PlannedBlock
 from fuseblock.export.shapes import Term
 from fuseblock.export.source import ModelSource
+from fuseblock.export.values import value_text
 
 __all__ = ["by_pytorch_text", "write_file"]
 
@@ -506,14 +507,20 @@ def _sorted(imports: Sequence[str]) -> list[str]:
     return [*own, "", *torches]
 
 
-def input_text(inputs: Sequence[Any]) -> str:
-    """get_inputs for tensors like these."""
-    parts = []
-    for each in inputs:
-        if isinstance(each, torch.Tensor):
-            extents = ", ".join(str(extent) for extent in each.shape)
-            dtype = "" if each.dtype == torch.float32 else f", dtype={each.dtype}"
-            parts.append(f"torch.rand({extents}{dtype})")
-        else:
-            parts.append(repr(each))
-    return f"def get_inputs():\n    return [{', '.join(parts)}]\n"
+def example_text(inputs: Sequence[Any], init_args: Sequence[Any]) -> str:
+    """get_inputs for tensors like these, and get_init_inputs."""
+    given, arguments = (f"[{', '.join(map(_example, each))}]" for each in (inputs, init_args))
+    return f"def get_inputs():\n    return {given}\n\n\ndef get_init_inputs():\n    return {arguments}\n"
+
+
+def _example(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        parts = ", ".join(map(_example, value))
+        return f"[{parts}]" if isinstance(value, list) else f"({parts}{',' if len(value) == 1 else ''})"
+    if not isinstance(value, torch.Tensor):
+        return value_text(value)
+    shape = ", ".join(map(str, value.shape)) or "()"
+    if value.is_floating_point() or value.is_complex():
+        return f"torch.rand({shape}{'' if value.dtype == torch.float32 else f', dtype={value.dtype}'})"
+    end = int(value.max()) + 1 if value.numel() else 1
+    return f"torch.randint({end}, {value_text(value.shape)}, dtype={value.dtype})"

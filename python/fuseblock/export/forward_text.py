@@ -16,9 +16,9 @@ from fuseblock.export.in_place import needs
 from fuseblock.export.planned import PlannedBlock
 from fuseblock.export.values import value_text
 
-__all__ = ["forward_text", "in_order"]
+__all__ = ["TF32", "forward_text", "in_order"]
 
-_MODES = {"tf32": True, "strict": False}
+TF32 = {"tf32": True, "strict": False}  # by modes that choose it
 
 
 def in_order(graph: torch.fx.Graph, blocks: Sequence[list[torch.fx.Node]]) -> list[torch.fx.Node]:
@@ -65,11 +65,8 @@ def forward_text(model: CapturedModel, planned: Sequence[PlannedBlock], forward:
     match = re.fullmatch(r"return (\w+)", lines[-1])
     if len(lines) > 1 and match and lines[-2].startswith(f"{match[1]} = "):
         lines[-2:] = ["return " + lines[-2].removeprefix(f"{match[1]} = ")]
-    if mode in _MODES:
-        lines = [
-            f"with torch.backends.cudnn.flags(enabled=True, allow_tf32={_MODES[mode]}):",
-            *(f"    {line}" for line in lines),
-        ]
+    if mode in TF32:
+        lines = ["with precision():", *(f"    {line}" for line in lines)]
     return f"    def forward{_signature(forward)}:\n" + textwrap.indent("\n".join(lines), "        ") + "\n"
 
 

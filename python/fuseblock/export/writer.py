@@ -16,7 +16,7 @@ from fuseblock.export import divide, graph_text
 from fuseblock.export.capture import CapturedModel
 from fuseblock.export.constants import checked_constructor
 from fuseblock.export.device_text import format_python
-from fuseblock.export.forward_text import forward_text
+from fuseblock.export.forward_text import TF32, forward_text
 from fuseblock.export.kernels import Kernels
 from fuseblock.export.launches import DTYPES, in_domain, summed_outputs, tensor_name
 from fuseblock.export.names import keep_apart
@@ -94,6 +94,14 @@ def launch(kernel, blocks, shared_bytes, arguments):
         raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
 '''
 
+_PRECISION = '''
+def precision():
+    """Convolutions {with_or_without} TF32 where forward calls them; backward is PyTorch's to choose."""
+    cudnn = torch.backends.cudnn
+    kept = ("enabled", "benchmark", "benchmark_limit", "deterministic")
+    return cudnn.flags(**{{name: getattr(cudnn, name) for name in kept}}, allow_tf32={allowed})
+'''
+
 _ASSEMBLY = r"""
 CUDA = "".join(f"namespace {name} {{\n{''.join(texts)}\n}}\n" for name, texts in KERNELS.items()) + HOST
 """.lstrip()
@@ -136,7 +144,7 @@ def _wrapped_line(line: str) -> str:
     )
 
 
-def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, command: str) -> str:
+def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, command: str, mode: str) -> str:
     lines = [f"{name} with its blocks as CUDA kernels: `ModelNew`, in place of `{name}`.", ""]
     lines.append(f"Written by `{command}`; it needs PyTorch alone. Compiled at the first call on a GPU.")
     lines += [""] if len(planned) > 1 else []
@@ -153,13 +161,18 @@ def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, comm
             kept = ", ".join(f"{axis} = {extent}" for axis, extent in sorted(fixed.items()))
             taken += f" They are for {kept}."
         lines.append(_wrapped(taken.strip()))
-    lines += ["", _wrapped(_NOTATION)]
+    notation = _NOTATION
+    if any("multiprocessors" in line for line in lines):
+        notation += " multiprocessors is how many the GPU has."
+    lines += ["", _wrapped(notation)]
     capability = max(each.capability() for each in planned)
     others = (
         "By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute "
         f"capability {capability}.0 or with less shared memory. Other layouts are copied first."
     )
     left = [f"{_call_name(node)} ({reason})" for node, reason in model.left.items() if node.op != "get_attr"]
+    if mode in TF32:
+        others += f" Convolutions of forward run {'with' if TF32[mode] else 'without'} TF32."
     if left:
         others += " Left as it was: " + ", ".join(dict.fromkeys(left)) + "."
     lines.append(_wrapped(others))
@@ -445,7 +458,7 @@ def write_file(
     """The whole text; see docs/export.md for its parts."""
     own = [each for each in planned if each.owner is None]
     keep_apart(model.graph, planned, source, model_class.__name__)
-    parts = [_head(model, own, model_class.__name__, command)]
+    parts = [_head(model, own, model_class.__name__, command, mode)]
     imports = [
         "import ctypes",
         "import functools",
@@ -488,6 +501,9 @@ def write_file(
             launch = launch.replace("list(KERNELS)", "KERNELS")
         runtime += launch if kernels.keeps() else launch.replace("shared_bytes, ", "")
     parts.append(runtime)
+    if mode in TF32:
+        words = {"with_or_without": "with" if TF32[mode] else "without", "allowed": TF32[mode]}
+        parts.append(_PRECISION.format(**words).strip("\n") + "\n")
     parts += [_division(name) for name in sorted(kernels.functions)]
     if any("math.isqrt" in part for part in parts) and "import math\n" not in parts[1]:
         parts[1] = parts[1].replace("import inspect\n", "import inspect\nimport math\n")

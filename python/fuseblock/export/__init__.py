@@ -61,11 +61,13 @@ def export_module(
     inputs: example arguments of its forward: their dtypes and numbers of channels are fixed in the file.
     path: the file.
     keep: what stays PyTorch's own; convolutions and linear layers always do so far.
-    mode: precision of f32 convolutions: `tf32`, `strict`, or `auto`, which leaves it to PyTorch's switches.
+    mode: precision of f32 convolutions that forward calls: `tf32`, `strict`, or `auto`, which leaves it to
+        PyTorch's switches, as backward's always is.
     arch: the architecture that is planned for, such as `sm_90a`; the file runs on others too.
 
     Raises NotImplementedError where forward cannot be traced, has no block that kernels can take, or uses
-    more than PyTorch and Python's own modules.
+    more than PyTorch and Python's own modules; and ValueError where constructor or forward fail with these
+    arguments.
 
     >>> import pathlib, tempfile, torch, fuseblock
     >>> new = pathlib.Path(tempfile.mkdtemp()) / "group_norm_new.py"

@@ -23,9 +23,9 @@ class Propagation(FakeTensorProp):
     """A run on tensors without memory that notes which earlier values each call changes."""
 
     def __init__(self, module: torch.fx.GraphModule, mode: FakeTensorMode) -> None:
-        """Keeps all values, since a view that nothing reads any more may still name what is changed."""
+        """Keeps the tensors of all values: a view that nothing reads any more still names what is changed."""
         super().__init__(module, mode)
-        self.garbage_collect_values = False
+        self.tensors: dict[torch.fx.Node, list[Tensor]] = {}
         self.without_memory = mode
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -35,19 +35,16 @@ class Propagation(FakeTensorProp):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Runs one call."""
-        before = {node: _versions(value) for node, value in self.env.items()}
+        before = {node: _versions(own) for node, own in self.tensors.items()}
         result = super().run_node(n)
-        n.meta["changed"] = [node for node, own in before.items() if _versions(self.env[node]) != own]
+        n.meta["changed"] = [node for node, own in self.tensors.items() if _versions(own) != before[node]]
+        self.tensors[n] = [each for each in pytree.tree_leaves(result) if isinstance(each, Tensor)]
         return result
 
 
-def _tensors(value: Any) -> list[Tensor]:
-    return [each for each in pytree.tree_leaves(value) if isinstance(each, Tensor)]
-
-
-def _versions(value: Any) -> list[int]:
-    """How often the memory behind a value was changed: views have their tensor's count."""
-    return [tensor._version for tensor in _tensors(value)]
+def _versions(tensors: list[Tensor]) -> list[int]:
+    """How often the memory behind tensors was changed: views have their tensor's count."""
+    return [tensor._version for tensor in tensors]
 
 
 def needs(node: torch.fx.Node) -> list[torch.fx.Node]:

@@ -28,7 +28,8 @@ The kernels take any extents along n, h, w with h * w % 256 == 0 and 10 * h * w 
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over
 what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the
-gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+gradient by v. A sweep is one pass over all elements, a finalise step works on statistics. multiprocessors is
+how many the GPU has.
 By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0 or
 with less shared memory. Other layouts are copied first. Left as it was: self.proj (kept), getitem (no
 operation of the notation), chunk (no operation of the notation), scale (an operand that is no tensor of a
@@ -1287,7 +1288,7 @@ def library():
 def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
     """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, own in zip(tensors, axes.split(), strict=True):
+    for tensor, own in zip(tensors, axes.split(" "), strict=True):
         sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]

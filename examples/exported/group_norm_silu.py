@@ -26,7 +26,8 @@ The kernels take any extents along n, h, w with h * w % 4 == 0 and multiprocesso
 
 Notation: n, c, d, h, w are samples, channels and positions; mean(v), squares(v), rstd(v) the mean of v over
 what a norm takes together, the sum of squared deviations from it, 1 / sqrt(variance + eps); d_v is the
-gradient by v. A sweep is one pass over all elements, a finalise step works on statistics.
+gradient by v. A sweep is one pass over all elements, a finalise step works on statistics. multiprocessors is
+how many the GPU has.
 By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute capability 8.0 or
 with less shared memory. Other layouts are copied first.
 """

@@ -1265,7 +1265,7 @@ def library():
 def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
     """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, own in zip(tensors, axes.split(), strict=True):
+    for tensor, own in zip(tensors, axes.split(" "), strict=True):
         sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]

@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -157,13 +158,17 @@ class _OnGpu:
         return getattr(self._tensor, name)
 
 
+def _of_tensors_on_gpu(takes: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda *tensors: takes(*map(_OnGpu, tensors))
+
+
 def on_emulator(exported: Any) -> list[str]:
     """Makes a file's kernels run on the emulator, for tensors of the CPU. What runs goes to the list."""
     emulated = Emulated(exported)
-    takes = exported.takes
     exported.library = lambda: emulated
     exported.torch = _Torch()
-    exported.takes = lambda *tensors: takes(*map(_OnGpu, tensors))
+    for name in [name for name in vars(exported) if re.fullmatch(r"(fused_)?takes\d*", name)]:
+        setattr(exported, name, _of_tensors_on_gpu(getattr(exported, name)))
     return emulated.launched
 
 

@@ -213,3 +213,16 @@ def test_force_of_something_else(command: str, value: str) -> None:
     error = fuseblock_json(command, CONV, *CONV_INPUT, "--force", value, status=2)["error"]
     assert error["kind"] == "usage"
     assert "--force" in error["message"]
+
+
+# Empty tensors
+
+
+@pytest.mark.parametrize("device", ["h200", "a100"])
+@pytest.mark.parametrize("type_", ["f32[0,16,12,12]", "bf16[0,16,12,12]:cl", "f32[2,16,0,12]"])
+@pytest.mark.parametrize("block", ["group_norm(4) | silu", "silu | mean(h,w)", "group_norm(4) | mean(c,h,w)"])
+def test_empty_tensors_have_plans(block: str, type_: str, device: str) -> None:
+    """A batch without samples has no units to divide among blocks."""
+    for direction in ([], ["--backward"]):
+        report = fuseblock_json("explain", block, "--input", type_, "--device", device, *direction)
+        assert all(kernel["blocks"] > 0 for kernel in report["kernels"])

@@ -29,8 +29,9 @@ from fuseblock._capi import Plan
 from fuseblock.export import DEVICES, divide, export_module, export_text, load_problem, plan_model
 from fuseblock.export.capture import CapturedModel
 from fuseblock.export.kernels import general_axes
+from fuseblock.export.planned import PlannedBlock
 from fuseblock.export.shapes import Term, generalise, parse_type
-from fuseblock.export.writer import PlannedBlock, by_pytorch_text
+from fuseblock.export.writer import by_pytorch_text
 from torch import Tensor, nn
 
 # Every kind of kernel is in these; the others run, and compile, with FUSEBLOCK_LONG.
@@ -526,8 +527,15 @@ def test_modules_are_exported_from_classes(mode: str, tmp_path: Path) -> None:
         text == export_module(Normed, (4,), [x], tmp_path / "again.py", mode=mode, arch="sm_80").read_text()
     )
     assert ", for sm_80." in text
-    assert ("allow_tf32" in text) == (mode != "auto")
+    assert ("allow_tf32" in text) == ("Convolutions of forward run with" in text) == (mode != "auto")
     new = load_file(path)
+    if mode != "auto":
+        cudnn = torch.backends.cudnn
+        with cudnn.flags(enabled=True, benchmark=True, deterministic=True, allow_tf32=mode == "strict"):
+            with new.precision():
+                assert (cudnn.benchmark, cudnn.deterministic) == (True, True)
+                assert cudnn.allow_tf32 is (mode == "tf32")
+            assert cudnn.allow_tf32 is (mode == "strict")
     assert new.get_init_inputs() == [4]
     assert [each.shape for each in new.get_inputs()] == [x.shape]
     model = Normed(4)

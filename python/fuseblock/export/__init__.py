@@ -18,16 +18,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from fuseblock._capi import Plan
 from fuseblock.aten import DEFAULT_AXES
 from fuseblock.export.capture import CapturedBlock, CapturedModel, capture, example
 from fuseblock.export.kernels import Kernels
 from fuseblock.export.launches import tensor_name
+from fuseblock.export.planned import PlannedBlock
 from fuseblock.export.shapes import General, generalise, parse_type
 from fuseblock.export.source import model_source
-from fuseblock.export.writer import PlannedBlock, input_text, write_file
+from fuseblock.export.writer import example_text, write_file
 
 __all__ = ["DEVICES", "MODES", "export_module", "export_text", "plan_model"]
 
@@ -60,11 +61,13 @@ def export_module(
     inputs: example arguments of its forward: their dtypes and numbers of channels are fixed in the file.
     path: the file.
     keep: what stays PyTorch's own; convolutions and linear layers always do so far.
-    mode: precision of f32 convolutions: `tf32`, `strict`, or `auto`, which leaves it to PyTorch's switches.
+    mode: precision of f32 convolutions that forward calls: `tf32`, `strict`, or `auto`, which leaves it to
+        PyTorch's switches, as backward's always is.
     arch: the architecture that is planned for, such as `sm_90a`; the file runs on others too.
 
     Raises NotImplementedError where forward cannot be traced, has no block that kernels can take, or uses
-    more than PyTorch and Python's own modules.
+    more than PyTorch and Python's own modules; and ValueError where constructor or forward fail with these
+    arguments.
 
     >>> import pathlib, tempfile, torch, fuseblock
     >>> new = pathlib.Path(tempfile.mkdtemp()) / "group_norm_new.py"
@@ -94,16 +97,33 @@ def export_text(
         raise ValueError(f"mode: expected one of {', '.join(MODES)}, got {mode}")
     if arch not in DEVICES:
         raise ValueError(f"arch: expected one of {', '.join(DEVICES)}, got {arch}")
-    unknown = [name for name in keep if name not in ("conv", "linear")]
+    unknown = [name for name in ([keep] if isinstance(keep, str) else keep) if name not in ("conv", "linear")]
     if unknown:
         raise ValueError(f"keep: expected conv or linear, got {', '.join(unknown)}")
-    model = model_class(*init_args)
+    model = _constructed(model_class, init_args, inputs)
     captured, planned, kernels = plan_model(model, inputs, DEVICES[arch])
     source, model_text = model_source(model_class, functions)
     examples = ""
     if not functions:
-        examples = input_text(inputs) + f"\n\ndef get_init_inputs():\n    return {list(init_args)!r}\n"
+        examples = example_text(inputs, init_args)
     return write_file(captured, planned, kernels, source, model_text, model_class, examples, command, mode)
+
+
+def _constructed(model_class: type[nn.Module], init_args: Sequence[Any], inputs: Sequence[Any]) -> nn.Module:
+    """The model. Raises ValueError where the caller's values do not make one."""
+    if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
+        raise ValueError(f"expected a class of torch.nn.Module, got {model_class!r}")
+    for name, given in (("the constructor's", init_args), ("forward's", inputs)):
+        if not isinstance(given, list | tuple):
+            raise ValueError(f"expected {name} arguments as a list, got {type(given).__name__}")
+    for each in inputs:
+        if isinstance(each, Tensor) and each.device.type != "cpu":
+            raise ValueError(f"expected example inputs on the CPU, got one on {each.device}")
+    try:
+        return model_class(*init_args)
+    except Exception as error:
+        called = f"{model_class.__name__}({', '.join(map(repr, init_args))})"
+        raise ValueError(f"{called} fails: {type(error).__name__}: {error}") from error
 
 
 def plan_model(
@@ -124,7 +144,10 @@ def plan_model(
         except (NotImplementedError, ValueError) as error:
             captured.left.update(dict.fromkeys(block.nodes, str(error)))
     if not planned:
-        reasons = "; ".join(f"{node.name}: {reason}" for node, reason in captured.left.items())
+        nodes: dict[str, list[str]] = {}
+        for node, reason in captured.left.items():
+            nodes.setdefault(reason.partition("\n")[0], []).append(node.name)
+        reasons = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in nodes.items())
         raise NotImplementedError(f"{type(model).__name__}: no block that kernels can take. {reasons}")
     kernels = Kernels()
     own = [each for each in planned if each.owner is None]
@@ -149,12 +172,18 @@ def _planned(block: CapturedBlock, device: str) -> PlannedBlock:
         planned = _planned_with(block, device, plain=True)
         if all(launch["addresses"] for one in planned.plans() for launch in one.plan["launches"]):
             return planned
-    return _planned_with(block, device, plain=False)
+    try:
+        return _planned_with(block, device, plain=False)
+    except NotImplementedError:
+        if not block.input_type.endswith(":cl"):
+            raise
+        return _planned_with(block, device, plain=False, dense=True)
 
 
-def _planned_with(block: CapturedBlock, device: str, plain: bool) -> PlannedBlock:
+def _planned_with(block: CapturedBlock, device: str, plain: bool, dense: bool = False) -> PlannedBlock:
+    """The plans of a block; `dense`: channels_last inputs are copied first, as other views are."""
     axes = DEFAULT_AXES[example(block.x).dim()]
-    x = parse_type(block.input_type, axes)
+    x = parse_type(block.input_type.removesuffix(":cl") if dense else block.input_type, axes)
     given = block.types()
     others = {name: parse_type(text) for name, text in given.items() if "." not in name}
     # A batch of one would be a plan for a batch of one.
@@ -215,6 +244,11 @@ def _planned_with(block: CapturedBlock, device: str, plain: bool) -> PlannedBloc
         if backward is not None:
             explanation = _join_saved(forward.plan, backward.plan, len(block.outputs), explanation)
         explanation = _rename_parameters(both, explanation)
+    if dense:
+        explanation = [
+            "Inputs in channels_last are copied first, which these kernels do not take.",
+            *explanation,
+        ]
     return PlannedBlock(block, forward, backward, explanation, axes)
 
 
@@ -404,7 +438,10 @@ def load_problem(path: str | Path) -> Any:
         raise ValueError(f"{path}: expected a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
     for name in ("Model", "get_inputs", "get_init_inputs"):
         if not hasattr(module, name):
             raise ValueError(f"{path}: expected it to define {name}")

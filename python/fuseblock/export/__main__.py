@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fuseblock.export import DEVICES, MODES, export_text, load_problem
 
@@ -28,22 +29,30 @@ def main(arguments: Sequence[str]) -> int:
         problem = load_problem(options.problem)
         text = export_text(
             problem.Model,
-            problem.get_init_inputs(),
-            problem.get_inputs(),
+            _called(problem.get_init_inputs),
+            _called(problem.get_inputs),
             options.keep,
             mode=options.mode,
             arch=options.arch,
             functions=(problem.get_inputs, problem.get_init_inputs),
             command="python -m fuseblock.export",
         )
+        if options.output is None:
+            sys.stdout.write(text)
+        else:
+            options.output.write_text(text)
     except (OSError, ValueError, NotImplementedError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
-    if options.output is None:
-        sys.stdout.write(text)
-    else:
-        options.output.write_text(text)
     return 0
+
+
+def _called(function: Callable[[], Any]) -> Any:
+    """What a function of the problem returns. Raises ValueError where it fails."""
+    try:
+        return function()
+    except Exception as error:
+        raise ValueError(f"{function.__name__}() fails: {type(error).__name__}: {error}") from error
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 """Blocks in a model's forward: the graph of its calls, and which of them become kernels together.
 
-The graph is torch.fx's, with norms, activations and pools of torch.nn as the functions they call, so that
-modules and functions are equal. Extents come from a run on tensors without memory. Calls that the notation
-has are joined to blocks wherever nothing outside of a block lies between two of its calls; the rest stays as
-it was, with the reason.
+Extents come from a run on tensors without memory. Calls that the notation has are joined to blocks wherever
+nothing outside of a block lies between two of its calls; the rest stays as it was, with the reason.
 """
 
 from __future__ import annotations
@@ -14,80 +12,29 @@ import itertools
 import operator
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.fx
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from fuseblock._capi import type_text
 from fuseblock.aten import DEFAULT_AXES
 from fuseblock.export.constants import Constants
+from fuseblock.export.in_place import Propagation, follow_in_place, needs
 from fuseblock.export.operations import Result, UnknownCallError, Value, statement
+from fuseblock.export.tracing import arguments, trace
 
 __all__ = ["CapturedBlock", "CapturedModel", "capture"]
 
-_INLINED = (
-    nn.GroupNorm,
-    nn.LayerNorm,
-    nn.RMSNorm,
-    nn.ReLU,
-    nn.LeakyReLU,
-    nn.ReLU6,
-    nn.ELU,
-    nn.SiLU,
-    nn.Sigmoid,
-    nn.Hardsigmoid,
-    nn.Hardswish,
-    nn.Hardtanh,
-    nn.Tanh,
-    nn.GELU,
-    nn.Mish,
-    nn.Softplus,
-    nn.Softmax,
-    nn.MaxPool1d,
-    nn.MaxPool2d,
-    nn.MaxPool3d,
-    nn.AvgPool2d,
-    nn.AvgPool3d,
-)
-_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 # Calls without which a block is no more than what PyTorch's own operators do in one trip.
 _REDUCING = ("group_norm", "instance_norm", "layer_norm", "rms_norm", "l2_normalize", "softmax")
 _RESERVED = frozenset("ncdhwx")
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-
-class _Tracer(torch.fx.Tracer):
-    def __init__(self) -> None:
-        super().__init__()
-        self.constants = Constants()
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return super().is_leaf_module(m, module_qualified_name) and not isinstance(m, _INLINED)
-
-    def call_module(
-        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        path = self.path_of_module(m)
-        if not self.is_leaf_module(m, path) or (isinstance(m, _INSTANCE_NORMS) and not m.track_running_stats):
-            if type(m).__module__.startswith("torch."):
-                self.constants.add_layer(path, m)
-            else:
-                self.constants.add_attributes(path, m)
-        # Its forward branches on the rank of its input.
-        if isinstance(m, _INSTANCE_NORMS) and not m.track_running_stats:
-            own = {
-                name: self.create_proxy("get_attr", f"{path}.{name}", (), {}) if m.affine else None
-                for name in ("weight", "bias")
-            }
-            normed: Any = nn.functional.instance_norm
-            return normed(*args, **kwargs, **own, eps=m.eps)
-        return super().call_module(m, forward, args, kwargs)
 
 
 @dataclass
@@ -141,22 +88,14 @@ def example(node: torch.fx.Node) -> Tensor:
 def capture(model: nn.Module, inputs: Sequence[Any]) -> CapturedModel:
     """Traces a model's forward and finds its blocks.
 
-    Raises NotImplementedError where forward cannot be traced: it branches on what its tensors hold, say.
+    Raises NotImplementedError where forward cannot be traced: it branches on what its tensors hold, say; and
+    ValueError where it fails with these inputs.
     """
-    tracer = _Tracer()
-    try:
-        graph = tracer.trace(model)
-    except Exception as error:
-        raise NotImplementedError(
-            f"{type(model).__name__}.forward cannot be traced: {type(error).__name__}: {error}"
-        ) from error
-    tracer.constants.add_attributes("", model)
+    given = arguments(model, inputs)
+    graph, constants = trace(model, [name for name, value in given.items() if value is None])
     _name_unpacked(graph, type(model).forward)
-    module = torch.fx.GraphModule(model, graph)
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fakes = [mode.from_tensor(each) if isinstance(each, Tensor) else each for each in inputs]
-        propagate: Any = FakeTensorProp(module, mode).propagate_dont_convert_inputs
-        propagate(*fakes)
+    _propagate(model, graph, given)
+    follow_in_place(graph)
     left: dict[torch.fx.Node, str] = {}
     groups = _groups(graph, left)
     blocks = []
@@ -166,7 +105,28 @@ def capture(model: nn.Module, inputs: Sequence[Any]) -> CapturedModel:
             left.update(dict.fromkeys(group, reason))
         else:
             blocks.append(_block(group))
-    return CapturedModel(graph, blocks, tracer.constants, left)
+    return CapturedModel(graph, blocks, constants, left)
+
+
+def _propagate(model: nn.Module, graph: torch.fx.Graph, given: Mapping[str, Any]) -> None:
+    """Runs a graph on tensors without memory; its nodes have what they gave."""
+    name = f"{type(model).__name__}.forward"
+    names = [str(node.target) for node in graph.nodes if node.op == "placeholder"]
+    values = [given[each] for each in names if not each.startswith("*")]
+    # What is left over stands last, in whichever place forward has it.
+    values += [value for each in names if each[:1] == "*" and each[:2] != "**" for value in given[each[1:]]]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = pytree.tree_map(
+            lambda each: mode.from_tensor(each) if isinstance(each, Tensor) else each, values
+        )
+        propagation: Any = Propagation(torch.fx.GraphModule(model, graph), mode)
+        try:
+            propagation.propagate_dont_convert_inputs(*fakes)
+        except DataDependentOutputException as error:
+            raise NotImplementedError(f"{name} takes a number out of a tensor ({error.func})") from error
+        except Exception as error:
+            reason = str(error).partition("\n\nWhile executing")[0]
+            raise ValueError(f"{name} fails with the example inputs: {reason}") from error
 
 
 def _name_unpacked(graph: torch.fx.Graph, forward: Callable[..., Any]) -> None:
@@ -235,16 +195,15 @@ def _identifier(node: torch.fx.Node) -> str:
 def _groups(graph: torch.fx.Graph, left: dict[torch.fx.Node, str]) -> list[list[torch.fx.Node]]:
     """The calls that the notation has, joined as far as they may be, in the graph's order."""
     axes: dict[torch.fx.Node, str] = {}
-    before: dict[torch.fx.Node, set[torch.fx.Node]] = {}  # what a node needs, at any distance
     group_of: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for node in graph.nodes:
-        operands = node.all_input_nodes
-        before[node] = set(operands).union(*(before[each] for each in operands))
         if node.op not in ("call_function", "call_method", "call_module"):
             continue
         try:
             if node.op == "call_module":
                 raise UnknownCallError("kept")
+            if node.meta["changes_others"]:
+                raise UnknownCallError("it changes a tensor in place that has other names")
             if not _is_tensor(node):
                 raise UnknownCallError("no operation of the notation")
             result: Result = statement(node, _values(node, axes))
@@ -254,11 +213,10 @@ def _groups(graph: torch.fx.Graph, left: dict[torch.fx.Node, str]) -> list[list[
         node.meta["result"] = result
         axes[node] = result.axes
         own = [node]
-        for operand in operands:
+        for operand in node.all_input_nodes:
             other = group_of.get(operand)
-            if other is None or other is own or not _may_join(other + own, before):
-                continue
-            own = other + own
+            if other is not None and other[0] not in own and _may_join(other + own, group_of):
+                own = other + own
         for each in own:
             group_of[each] = own
     seen: list[list[torch.fx.Node]] = []
@@ -269,13 +227,19 @@ def _groups(graph: torch.fx.Graph, left: dict[torch.fx.Node, str]) -> list[list[
     return [sorted(group, key=order.__getitem__) for group in seen]
 
 
-def _may_join(nodes: list[torch.fx.Node], before: dict[torch.fx.Node, set[torch.fx.Node]]) -> bool:
-    """Whether nothing outside stands between two of these nodes."""
+def _may_join(nodes: list[torch.fx.Node], group_of: dict[torch.fx.Node, list[torch.fx.Node]]) -> bool:
+    """Whether nothing outside stands between two of these nodes; a group stands there as a whole."""
     inside = set(nodes)
-    for node in nodes:
-        for operand in node.all_input_nodes:
-            if operand not in inside and not inside.isdisjoint(before[operand]):
-                return False
+    seen: set[torch.fx.Node] = set()
+    before = [each for node in nodes for each in needs(node) if each not in inside]
+    while before:
+        node = before.pop()
+        if node in inside:
+            return False
+        if node not in seen:
+            group = group_of.get(node, [node])
+            seen.update(group)
+            before += [operand for each in group for operand in needs(each) if operand not in seen]
     return True
 
 
@@ -320,7 +284,7 @@ def _names(group: list[torch.fx.Node], x: torch.fx.Node, extra: list[torch.fx.No
         else:
             base = re.split(r"\W", node.meta["result"].text)[0] if _is_call(node) else node.name
         base = base if base not in _RESERVED else f"{base}_"
-        base = re.sub(r"_\d+$", "", base)
+        base = re.sub(r"_\d+$", "", base if base.isidentifier() else node.name)
         name, number = base, 2
         while name in taken:
             name, number = f"{base}{number}", number + 1

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from fuseblock.export.values import value_text
+
 __all__ = ["expression", "place", "statements"]
 
 _INFIX = {
@@ -21,9 +23,19 @@ _INFIX = {
     operator.imul: "*",
     operator.itruediv: "/",
     operator.floordiv: "//",
+    operator.mod: "%",
     operator.matmul: "@",
     operator.pow: "**",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.and_: "&",
+    operator.or_: "|",
 }
+_PREFIX = {operator.neg: "-", operator.pos: "+", operator.invert: "~"}
 
 
 def place(path: str) -> str:
@@ -52,23 +64,21 @@ def _argument(value: Any, names: Mapping[torch.fx.Node, str]) -> str:
     if isinstance(value, slice):
         ends = ["" if end is None else _argument(end, names) for end in (value.start, value.stop)]
         return ":".join(ends) + ("" if value.step is None else f":{_argument(value.step, names)}")
-    if value is Ellipsis:
-        return "..."
-    return repr(value)
+    return value_text(value)
 
 
 def _function(target: Any) -> str:
     """How a function is called: by PyTorch's short names."""
     module = getattr(target, "__module__", None) or "torch"
     name = target.__name__
+    if module in ("_operator", "math"):
+        return f"{module.lstrip('_')}.{name}"
     if hasattr(torch.nn.functional, name) and module in ("torch.nn.functional", "torch._C._nn"):
         return f"F.{name}"
     if hasattr(torch, name):
         return f"torch.{name}"
     if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return f"torch.ops.{target}"
-    if module == "_operator":
-        return f"operator.{name}"
     return f"{module}.{name}"
 
 
@@ -76,8 +86,11 @@ def expression(node: torch.fx.Node, names: Mapping[torch.fx.Node, str]) -> str:
     """The right side of a call."""
     args = [_argument(each, names) for each in node.args]
     if node.op == "call_function":
-        if node.target in _INFIX and len(args) == 2:
-            return f"{args[0]} {_INFIX[node.target]} {args[1]}"
+        if node.target in _INFIX and len(args) == 2 and not node.meta.get("changes_others"):
+            first = f"({args[0]})" if args[0].startswith("-") and node.target is operator.pow else args[0]
+            return f"{first} {_INFIX[node.target]} {args[1]}"
+        if node.target in _PREFIX:
+            return f"{_PREFIX[node.target]}{args[0]}"
         if node.target is operator.getitem:
             inner = args[1][1:-1] if isinstance(node.args[1], tuple) else args[1]
             return f"{args[0]}[{inner}]"
@@ -106,7 +119,7 @@ def statements(
             if calls[node]:
                 lines.append(calls[node])
         elif node.op == "placeholder":
-            names[node] = str(node.target)
+            names[node] = str(node.target).lstrip("*")
         elif node.op == "get_attr":
             names[node] = place(str(node.target))
         elif node.op == "output":

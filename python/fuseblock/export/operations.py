@@ -148,10 +148,12 @@ def _binary(name: str, operator_text: str = "", commutes: bool = True) -> Conver
                 axes.append(call.value(operand).axes)
             else:
                 parts.append(_number(operand))
-        together = {letter for each in axes for letter in each}
+        together = "".join(letter for letter in "ncdhw" if any(letter in each for each in axes))
+        if not all(together.endswith(each) for each in axes):
+            raise UnknownCallError(f"axes {' and '.join(axes)}, which PyTorch aligns from the right")
         plain = isinstance(operands[0], torch.fx.Node) or not operator_text
         text = f"{name}({', '.join(parts)})" if plain else f"{parts[0]} {operator_text} {parts[1]}"
-        return Result(text, "".join(letter for letter in "ncdhw" if letter in together))
+        return Result(text, together)
 
     return convert
 
@@ -223,7 +225,10 @@ def _layer_norm(call: _Call) -> Result:
 def _rms_norm(call: _Call) -> Result:
     given = call.bound(normalized_shape=None, weight=None, eps=None)
     if given["eps"] is None:
-        raise UnknownCallError("an eps that depends on the dtype")
+        dtype = call.node.meta["val"].dtype
+        if dtype not in (torch.float32, torch.float64):
+            raise UnknownCallError("an eps that PyTorch chooses for 16 bits")
+        given["eps"] = torch.finfo(dtype).eps
     affine, parameters = _affine(call, {"weight": given["weight"]})
     axes = _last_axes(call.first, given["normalized_shape"])
     text = f"rms_norm({call.first.name}, {axes}, eps={_number(given['eps'])}{affine})"
@@ -240,7 +245,8 @@ def _normalize(call: _Call) -> Result:
 
 def _softmax(call: _Call) -> Result:
     given = call.bound(dim=None, _stacklevel=3, dtype=None)
-    if not isinstance(given["dim"], int) or given["dtype"] is not None:
+    # torch.softmax has the dtype where torch.nn.functional's has _stacklevel.
+    if given["dtype"] is not None or not all(isinstance(given[key], int) for key in ("dim", "_stacklevel")):
         raise UnknownCallError("a softmax without dim, or with a dtype")
     return Result(f"softmax({call.first.name}, {call.first.letters(given['dim'])})", call.first.axes)
 

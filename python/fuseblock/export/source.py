@@ -15,9 +15,9 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["ModelSource", "model_source"]
+from fuseblock.export.values import public_module, value_text
 
-_PLAIN = (int, float, str, bool, bytes, type(None), tuple, list, dict)
+__all__ = ["ModelSource", "model_source"]
 
 
 class ModelSource:
@@ -45,11 +45,9 @@ class ModelSource:
                 self._define(name, value, where)
             else:
                 own = f" as {name}" if name != value.__name__ else ""
-                self._line(f"from {_public(owner, value)} import {value.__name__}{own}")
-        elif isinstance(value, _PLAIN) or type(value).__module__.partition(".")[0] == "torch":
-            self._value(name, value, where)
+                self._line(f"from {public_module(owner, value)} import {value.__name__}{own}")
         else:
-            raise NotImplementedError(f"{where}: cannot write {name} = {value!r} into a file of its own")
+            self._value(name, value, where)
 
     def _import(self, module: str, name: str, where: str) -> None:
         if module.partition(".")[0] not in _allowed():
@@ -61,11 +59,10 @@ class ModelSource:
             self.imports.append(line)
 
     def _value(self, name: str, value: Any, where: str) -> None:
-        text = f"{name} = {value!r}"
         try:
-            ast.parse(text)
-        except SyntaxError as error:
-            raise NotImplementedError(f"{where}: cannot write {text} into a file of its own") from error
+            text = f"{name} = {value_text(value)}"
+        except NotImplementedError as error:
+            raise NotImplementedError(f"{where}: {name}: {error}") from error
         if text not in self.definitions:
             self.definitions.append(text)
         if "torch." in text:
@@ -86,16 +83,6 @@ def _allowed() -> frozenset[str]:
     return sys.stdlib_module_names | {"torch"}
 
 
-def _public(owner: str, value: Any) -> str:
-    """The module that a user imports a name from: torch.nn rather than torch.nn.modules.conv."""
-    parts = owner.split(".")
-    for length in range(1, len(parts) + 1):
-        module = sys.modules.get(".".join(parts[:length]))
-        if module is not None and getattr(module, value.__name__, None) is value:
-            return ".".join(parts[:length])
-    return owner
-
-
 def _global_names(text: str) -> list[str]:
     """The names that a definition reads, in their order."""
     names: dict[str, None] = {}
@@ -113,6 +100,17 @@ def source_of(value: Callable[..., Any] | type) -> str:
         raise NotImplementedError(f"{value.__name__}: its source cannot be found") from error
 
 
+def _renamed(text: str, name: str) -> str:
+    """A class's text with ModelNew for its name, and for each use of that."""
+    lines = text.replace(f"class {name}", "class ModelNew", 1).splitlines()
+    uses = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name) and node.id == name]
+    for node in sorted(uses, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        line = lines[node.lineno - 1].encode()  # offsets count bytes
+        changed = line[: node.col_offset] + b"ModelNew" + line[node.end_col_offset :]
+        lines[node.lineno - 1] = changed.decode()
+    return "\n".join(lines) + "\n"
+
+
 def model_source(model_class: type, others: Iterable[Callable[..., Any]] = ()) -> tuple[ModelSource, str]:
     """What a model's class uses, and the class as ModelNew without its forward; `others` come along."""
     text = source_of(model_class)
@@ -125,9 +123,10 @@ def model_source(model_class: type, others: Iterable[Callable[..., Any]] = ()) -
             first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
             gone.update(range(first - 1, node.end_lineno or node.lineno))
     kept = "\n".join(line for i, line in enumerate(lines) if i not in gone).rstrip() + "\n"
+    if len(tree.body) == 1 and gone:
+        kept += f'    """{model_class.__name__} with its blocks as kernels."""\n'
     kept = kept.replace(f"super({model_class.__name__}, self)", "super()")
-    name = f"class {model_class.__name__}"
-    kept = kept.replace(name, "class ModelNew", 1)
+    kept = _renamed(kept, model_class.__name__)
     scope = sys.modules[model_class.__module__].__dict__
     source = ModelSource()
     source._known.add(id(model_class))

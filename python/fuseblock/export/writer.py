@@ -7,65 +7,28 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
 from fuseblock.export import divide, graph_text
-from fuseblock.export.capture import CapturedBlock, CapturedModel
+from fuseblock.export.capture import CapturedModel
 from fuseblock.export.constants import checked_constructor
 from fuseblock.export.device_text import format_python
+from fuseblock.export.forward_text import TF32, forward_text
 from fuseblock.export.kernels import Kernels
 from fuseblock.export.launches import DTYPES, in_domain, summed_outputs, tensor_name
-from fuseblock.export.shapes import General, Term
+from fuseblock.export.names import keep_apart
+from fuseblock.export.planned import PlannedBlock
+from fuseblock.export.shapes import Term
 from fuseblock.export.source import ModelSource
+from fuseblock.export.values import value_text
 
-__all__ = ["PlannedBlock", "by_pytorch_text", "write_file"]
+__all__ = ["by_pytorch_text", "write_file"]
 
 _MOST_ALLOCATED = 84  # letters of names and shapes that are allocated by one line
 _HEAD_WIDTH = 110
-_MODES = {"tf32": True, "strict": False}
-
-
-@dataclass
-class PlannedBlock:
-    """A block with its launches for any extents; without `backward` it runs where nothing needs gradients."""
-
-    block: CapturedBlock
-    forward: General
-    backward: General | None
-    explanation: Sequence[str]
-    axes: str  # of x
-    number: str = ""  # of the block in its file, where there are several
-    owner: PlannedBlock | None = None  # an equal block whose functions this one calls
-
-    def name(self, base: str) -> str:
-        """A name of the file with the block's number behind it."""
-        return f"{base}{self.number}"
-
-    @property
-    def inputs(self) -> list[dict[str, Any]]:
-        """What forward takes."""
-        return list(self.forward.plan["inputs"])
-
-    def identifiers(self) -> dict[str, str]:
-        """The Python names of forward's arguments, by their names in the notation."""
-        return {each.get("notation", each["name"]): tensor_name(each["name"]) for each in self.inputs}
-
-    def capability(self) -> int:
-        """The least compute capability, by its first number: 9 has clusters."""
-        clusters = any(launch["cluster"] > 1 for one in self.plans() for launch in one.plan["launches"])
-        return 9 if clusters else 8
-
-    def fixed(self) -> dict[str, int]:
-        """Extents that the kernels are for."""
-        return {axis: extent for one in self.plans() for axis, extent in one.fixed.items()}
-
-    def plans(self) -> list[General]:
-        """Forward, and backward where there is one."""
-        return [self.forward] + ([self.backward] if self.backward else [])
 
 
 _LAY_OUT_DENSE = '''
@@ -104,7 +67,7 @@ def library():
 def launch(kernel, blocks, threads, shared_bytes, cooperative, tensors, axes, numbers):
     """Launches a kernel: tensors with the strides of their axes, then numbers, are its Arguments."""
     words = []
-    for tensor, own in zip(tensors, axes.split(), strict=True):
+    for tensor, own in zip(tensors, axes.split(" "), strict=True):
         sizes = zip(own, tensor.shape, tensor.stride(), strict=True)
         strides = {axis: stride for axis, extent, stride in sizes if extent > 1}
         words += [tensor.data_ptr(), *(strides.get(axis, 0) for axis in "ncdhw")]
@@ -129,6 +92,14 @@ def launch(kernel, blocks, shared_bytes, arguments):
         error = library().launch(list(KERNELS).index(kernel), packed, blocks, shared_bytes, stream)
     if error != 0:
         raise RuntimeError(f"{kernel}: the launch failed with CUDA error {error}")
+'''
+
+_PRECISION = '''
+def precision():
+    """Convolutions {with_or_without} TF32 where forward calls them; backward is PyTorch's to choose."""
+    cudnn = torch.backends.cudnn
+    kept = ("enabled", "benchmark", "benchmark_limit", "deterministic")
+    return cudnn.flags(**{{name: getattr(cudnn, name) for name in kept}}, allow_tf32={allowed})
 '''
 
 _ASSEMBLY = r"""
@@ -173,7 +144,7 @@ def _wrapped_line(line: str) -> str:
     )
 
 
-def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, command: str) -> str:
+def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, command: str, mode: str) -> str:
     lines = [f"{name} with its blocks as CUDA kernels: `ModelNew`, in place of `{name}`.", ""]
     lines.append(f"Written by `{command}`; it needs PyTorch alone. Compiled at the first call on a GPU.")
     lines += [""] if len(planned) > 1 else []
@@ -190,13 +161,18 @@ def _head(model: CapturedModel, planned: Sequence[PlannedBlock], name: str, comm
             kept = ", ".join(f"{axis} = {extent}" for axis, extent in sorted(fixed.items()))
             taken += f" They are for {kept}."
         lines.append(_wrapped(taken.strip()))
-    lines += ["", _wrapped(_NOTATION)]
+    notation = _NOTATION
+    if any("multiprocessors" in line for line in lines):
+        notation += " multiprocessors is how many the GPU has."
+    lines += ["", _wrapped(notation)]
     capability = max(each.capability() for each in planned)
     others = (
         "By PyTorch's operators: the CPU, other dtypes, autocast, torch.compile, GPUs before compute "
         f"capability {capability}.0 or with less shared memory. Other layouts are copied first."
     )
     left = [f"{_call_name(node)} ({reason})" for node, reason in model.left.items() if node.op != "get_attr"]
+    if mode in TF32:
+        others += f" Convolutions of forward run {'with' if TF32[mode] else 'without'} TF32."
     if left:
         others += " Left as it was: " + ", ".join(dict.fromkeys(left)) + "."
     lines.append(_wrapped(others))
@@ -437,36 +413,6 @@ def _block_function(each: PlannedBlock) -> str:
     )
 
 
-def _forward(model: CapturedModel, planned: Sequence[PlannedBlock], forward: Any, mode: str) -> str:
-    names: dict[torch.fx.Node, str] = {}
-    calls: dict[torch.fx.Node, str] = {}
-    late: dict[torch.fx.Node, PlannedBlock] = {}
-    for each in planned:
-        calls.update(dict.fromkeys(each.block.nodes, ""))
-        late[each.block.nodes[-1]] = each
-    lines: list[str] = []
-    for node in model.graph.nodes:
-        lines += graph_text.statements([node], names, calls)
-        if node in late:
-            each = late[node]
-            by_name = {"x": each.block.x, **each.block.arguments}
-            arguments = ", ".join(names[by_name[name]] for name in each.identifiers())
-            results = [output.name for output in each.block.outputs]
-            names.update({output: output.name for output in each.block.outputs})
-            lines.append(f"{', '.join(results)} = {each.name('block')}({arguments})")
-    match = re.fullmatch(r"return (\w+)", lines[-1])
-    if len(lines) > 1 and match and lines[-2].startswith(f"{match[1]} = "):
-        lines[-2:] = ["return " + lines[-2].removeprefix(f"{match[1]} = ")]
-    if mode in _MODES:
-        lines = [
-            f"with torch.backends.cudnn.flags(enabled=True, allow_tf32={_MODES[mode]}):",
-            *(f"    {line}" for line in lines),
-        ]
-    signature = str(inspect.signature(forward).replace(return_annotation=inspect.Signature.empty))
-    signature = re.sub(r": [^,)=]+", "", signature)
-    return f"    def forward{signature}:\n" + textwrap.indent("\n".join(lines), "        ") + "\n"
-
-
 def _division(name: str) -> str:
     """A function of fuseblock.export.divide."""
     return re.sub(r"  # type: .*", "", inspect.getsource(getattr(divide, name)))
@@ -511,7 +457,8 @@ def write_file(
 ) -> str:
     """The whole text; see docs/export.md for its parts."""
     own = [each for each in planned if each.owner is None]
-    parts = [_head(model, own, model_class.__name__, command)]
+    keep_apart(model.graph, planned, source, model_class.__name__)
+    parts = [_head(model, own, model_class.__name__, command, mode)]
     imports = [
         "import ctypes",
         "import functools",
@@ -525,11 +472,12 @@ def write_file(
         body += [_takes(each), by_pytorch_text(each), _function_class(each, kernels), _block_function(each)]
     if kernels.all_addresses() and not kernels.has_numbers():
         imports.remove("import struct")
-    forward = _forward(model, planned, model_class.forward, mode)  # type: ignore[attr-defined]
+    forward = forward_text(model, planned, model_class.forward, mode)  # type: ignore[attr-defined]
     if any("F." in text for text in (*body, forward)):
         imports.append("import torch.nn.functional as F")
-    if "operator." in forward:
-        imports.append("import operator")
+    for name in ("math", "operator"):
+        if any(re.search(rf"\b{name}\.", text) for text in (*body, forward)):
+            imports.append(f"import {name}")
     imports += [line for line in source.imports if line not in imports]
     parts.append("\n".join(_sorted(imports)) + "\n")
     parts += [text.rstrip() + "\n" for text in source.definitions]
@@ -553,8 +501,11 @@ def write_file(
             launch = launch.replace("list(KERNELS)", "KERNELS")
         runtime += launch if kernels.keeps() else launch.replace("shared_bytes, ", "")
     parts.append(runtime)
+    if mode in TF32:
+        words = {"with_or_without": "with" if TF32[mode] else "without", "allowed": TF32[mode]}
+        parts.append(_PRECISION.format(**words).strip("\n") + "\n")
     parts += [_division(name) for name in sorted(kernels.functions)]
-    if any(name in part for part in parts for name in ("math.isqrt",)):
+    if any("math.isqrt" in part for part in parts) and "import math\n" not in parts[1]:
         parts[1] = parts[1].replace("import inspect\n", "import inspect\nimport math\n")
     parts += body
     model_text = checked_constructor(model_text, model.constants.lines())
@@ -572,14 +523,20 @@ def _sorted(imports: Sequence[str]) -> list[str]:
     return [*own, "", *torches]
 
 
-def input_text(inputs: Sequence[Any]) -> str:
-    """get_inputs for tensors like these."""
-    parts = []
-    for each in inputs:
-        if isinstance(each, torch.Tensor):
-            extents = ", ".join(str(extent) for extent in each.shape)
-            dtype = "" if each.dtype == torch.float32 else f", dtype={each.dtype}"
-            parts.append(f"torch.rand({extents}{dtype})")
-        else:
-            parts.append(repr(each))
-    return f"def get_inputs():\n    return [{', '.join(parts)}]\n"
+def example_text(inputs: Sequence[Any], init_args: Sequence[Any]) -> str:
+    """get_inputs for tensors like these, and get_init_inputs."""
+    given, arguments = (f"[{', '.join(map(_example, each))}]" for each in (inputs, init_args))
+    return f"def get_inputs():\n    return {given}\n\n\ndef get_init_inputs():\n    return {arguments}\n"
+
+
+def _example(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        parts = ", ".join(map(_example, value))
+        return f"[{parts}]" if isinstance(value, list) else f"({parts}{',' if len(value) == 1 else ''})"
+    if not isinstance(value, torch.Tensor):
+        return value_text(value)
+    shape = ", ".join(map(str, value.shape)) or "()"
+    if value.is_floating_point() or value.is_complex():
+        return f"torch.rand({shape}{'' if value.dtype == torch.float32 else f', dtype={value.dtype}'})"
+    end = int(value.max()) + 1 if value.numel() else 1
+    return f"torch.randint({end}, {value_text(value.shape)}, dtype={value.dtype})"

@@ -78,7 +78,8 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     const std::int64_t held = team == 2 ? blocks : blocks * 3 / 4;
     const bool cluster =
         clusters && (team == 2 || team == 4 || team == kLargestCluster) && units * team <= held;
-    const std::int64_t teams = std::min(std::max<std::int64_t>(blocks / team, 1), units);
+    // An empty batch has no units, and nothing is launched for it.
+    const std::int64_t teams = std::clamp<std::int64_t>(blocks / team, 1, std::max<std::int64_t>(units, 1));
     const auto rounds = static_cast<double>(ceil_div(units, teams));
     const std::int64_t steps = ceil_div(chunks, team * warps);
     // Nobody would wait for a block without elements before its lists are used again.

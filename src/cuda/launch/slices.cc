@@ -113,7 +113,7 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
     const std::int64_t steps = ceil_div(chunks, members);
     // Everyone has some of the unit.
     const std::int64_t team = ceil_div(chunks, steps);
-    const std::int64_t teams = std::min(blocks / team, units);
+    const std::int64_t teams = std::min(blocks / team, std::max<std::int64_t>(units, 1));
     const std::int64_t rounds = ceil_div(units, teams);
     const bool stays = work.passes == 1 || steps <= constants.ring;
     const std::int64_t kept = stays ? steps : std::max(1, constants.ring - kLookahead);

@@ -202,6 +202,14 @@ std::vector<T> in_tiles(Random& random, const ConvGeometry& g, ConvDirection dir
       Guarded<std::int64_t> scratch(conv.scratch_bytes() / 8);
       conv.compute(staged.data(), rows, channels, packed.data(), bias, ks, tile.data(), tile_pitch,
                    reinterpret_cast<std::byte*>(scratch.data()));
+      // The same from weights that are packed when they are used.
+      Guarded<T> packing(static_cast<std::size_t>(tile_pitch * ks.size()));
+      Guarded<T> block(conv.packed_block_elements());
+      conv.compute_packing(staged.data(), rows, channels, weight.data(), bias, ks, packing.data(), tile_pitch,
+                           reinterpret_cast<std::byte*>(scratch.data()), block.data());
+      EXPECT_EQ(0, std::memcmp(tile.data(), packing.data(),
+                               static_cast<std::size_t>(tile_pitch * ks.size()) * sizeof(T)))
+          << "packed when used: other bits, " << describe(g);
       for (std::int64_t k = ks.begin; k < ks.end; ++k) {
         const T* const from = tile.data() + (k - ks.begin) * tile_pitch;
         std::copy_n(from, positions, result.begin() + k * volume(grid.result()) + rows.begin * width);

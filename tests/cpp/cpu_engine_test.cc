@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <set>
 #include <thread>
 
 #include "cases.h"
@@ -98,6 +100,51 @@ TEST(CpuEngine, RunsOnTheCallersThreads) {
   EXPECT_GT(threads->calls, 0);
   for (const auto& [name, tensor] : own)
     EXPECT_EQ(tensor.to_doubles(), callers.at(name).to_doubles()) << name;
+}
+
+// A copy of a tensor, or where `n` is given of one sample of it; its axes are n, c then.
+Tensor copy_of(const Tensor& tensor, std::optional<std::int64_t> n = {}) {
+  TensorType type = tensor.type();
+  if (n) type.extents[0] = 1;
+  Tensor copy(type);
+  const std::int64_t first = n.value_or(0) * type.element_count();
+  for (std::int64_t i = 0; i < type.element_count(); ++i) copy.set(i, tensor.get(first + i));
+  return copy;
+}
+
+// Samples are taken together, as many as there are of them: each has the bits that it has alone.
+TEST(CpuEngine, LinearHasTheBitsOfEachSampleAlone) {
+  for (const std::string text :
+       {"linear(70)", "silu | linear(64) | gelu", "linear(33) | add(skip) | mul(scale)",
+        "linear(600, bias=false) | relu | linear(40)"}) {
+    for (const std::string dtype : {"f32", "bf16", "f64"}) {
+      for (const std::string samples : {"2", "13", "61", "150"}) {
+        SCOPED_TRACE(text + " on " + dtype + " of " + samples);
+        const auto typed = [&](const std::string& batch) {
+          std::map<std::string, TensorType, std::less<>> others;
+          if (text.find("skip") != std::string::npos) {
+            others.emplace("skip", TensorType::parse(dtype + "[" + batch + ",33]"));
+            others.emplace("scale", TensorType::parse(dtype + "[" + batch + ",1]"));
+          }
+          return TypedBlock::infer(Block::parse(text), TensorType::parse(dtype + "[" + batch + ",200]"),
+                                   others);
+        };
+        const TypedBlock together = typed(samples);
+        const Plan alone = Plan::make(typed("1"), Device::by_name("cpu"), {.threads = 1});
+        const TensorMap arguments = random_arguments(together, 3);
+        const TensorMap all = run(Plan::make(together, Device::by_name("cpu"), {.threads = 2}), arguments);
+        const std::set<std::string> inputs = {"x", "skip", "scale"};
+        for (std::int64_t n = 0; n < std::stoll(samples); n += 7) {
+          TensorMap own;
+          for (const auto& [name, tensor] : arguments)
+            own.emplace(name, inputs.contains(name) ? copy_of(tensor, n) : copy_of(tensor));
+          for (const auto& [name, tensor] : run(alone, own))
+            ASSERT_EQ(tensor.to_doubles(), copy_of(all.at(name), n).to_doubles())
+                << name << " of sample " << n;
+        }
+      }
+    }
+  }
 }
 
 TEST(CpuEngine, HasTheSameBitsOnAnyNumberOfThreads) {

@@ -6,6 +6,7 @@
 #include "hwy/highway.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "cpu/conv/pack_kernel.h"
 
@@ -16,6 +17,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows that are interleaved at a time.
 constexpr int kRows = 4;
+// Columns of a row that are read at a time: of 32 rows they take 16 KB.
+constexpr std::int64_t kColumns = 128;
 
 template <typename T>
 void pack_columns(const PackTask<T>& task, std::int64_t first_row, std::int64_t begin, std::int64_t end,
@@ -27,29 +30,46 @@ void pack_columns(const PackTask<T>& task, std::int64_t first_row, std::int64_t 
   }
 }
 
-// A vector of columns at a time, all rows of it: what is read of a row are whole cache lines, once.
+#if HWY_TARGET != HWY_SCALAR
+// Four rows at columns [begin, end), a multiple of a vector of them.
+template <typename T>
+HWY_INLINE void pack_quad(const PackTask<T>& task, std::int64_t row, std::int64_t begin, std::int64_t end,
+                          T* packed) {
+  const hn::ScalableTag<T> d;
+  const hn::CappedTag<T, kRows> part;
+  constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
+  constexpr auto kPart = static_cast<int>(hn::MaxLanes(hn::CappedTag<T, kRows>()));
+  const T* rows[kRows];
+  FUSEBLOCK_UNROLL
+  for (int i = 0; i < kRows; ++i) rows[i] = task.from + (row + i) * task.row_stride;
+  for (std::int64_t column = begin; column < end; column += kLanes) {
+    HWY_ALIGN T quads[kRows * kLanes];  // [column][row]
+    FUSEBLOCK_UNROLL
+    for (int i = 0; i < kRows; ++i) __builtin_prefetch(rows[i] + column + kColumns);
+    hn::StoreInterleaved4(hn::LoadU(d, rows[0] + column), hn::LoadU(d, rows[1] + column),
+                          hn::LoadU(d, rows[2] + column), hn::LoadU(d, rows[3] + column), d, quads);
+    T* to = packed + column * task.width + row;
+    for (std::int64_t i = 0; i < kLanes; ++i, to += task.width) {
+      FUSEBLOCK_UNROLL
+      for (int k = 0; k < kRows; k += kPart) hn::StoreU(hn::Load(part, quads + i * kRows + k), part, to + k);
+    }
+  }
+}
+#endif
+
+// Some columns of all rows at a time: long enough to be read in runs, few enough for the packed ones to stay in L1.
 template <typename T>
 void pack(const PackTask<T>& task, T* packed) {
   std::int64_t done = 0;
 #if HWY_TARGET != HWY_SCALAR
-  const hn::ScalableTag<T> d;
   constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<T>()));
-  const hn::CappedTag<T, kRows> quad;
-  const std::int64_t stride = task.row_stride;
   const std::int64_t whole_rows = task.rows / kRows * kRows;
-  for (; done + kLanes <= task.columns; done += kLanes) {
-    for (std::int64_t row = 0; row < whole_rows; row += kRows) {
-      HWY_ALIGN T quads[kRows * kLanes];  // [column][row]
-      const T* const from = task.from + row * stride + done;
-      hn::StoreInterleaved4(hn::LoadU(d, from), hn::LoadU(d, from + stride), hn::LoadU(d, from + 2 * stride),
-                            hn::LoadU(d, from + 3 * stride), d, quads);
-      T* to = packed + done * task.width + row;
-      for (std::int64_t i = 0; i < kLanes; ++i, to += task.width) {
-        for (int part = 0; part < kRows; part += static_cast<int>(hn::MaxLanes(quad)))
-          hn::StoreU(hn::Load(quad, quads + i * kRows + part), quad, to + part);
-      }
-    }
-    pack_columns(task, whole_rows, done, done + kLanes, packed);
+  const std::int64_t whole_columns = task.columns / kLanes * kLanes;
+  while (done < whole_columns) {
+    const std::int64_t end = std::min(done + kColumns, whole_columns);
+    for (std::int64_t row = 0; row < whole_rows; row += kRows) pack_quad(task, row, done, end, packed);
+    pack_columns(task, whole_rows, done, end, packed);
+    done = end;
   }
 #endif
   pack_columns(task, 0, done, task.columns, packed);

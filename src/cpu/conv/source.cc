@@ -26,14 +26,27 @@ bool has_neighbouring_taps(const GridAxis& axis) {
   });
 }
 
-// Without taps that share broadcasts the sum kernel needs fewer loads.
+// Whether the broadcast kernel can fill its lanes and has enough to add up.
 template <typename T>
-bool suits_broadcast(const ConvGrid& grid) {
+bool fills_broadcast(const ConvGrid& grid) {
   constexpr std::int64_t kBlock = kBroadcastVectors * 64 / sizeof(T);
   const std::int64_t channels = grid.result_channels_per_group();
   const std::int64_t padded = (channels + kBlock - 1) / kBlock * kBlock;
-  return has_neighbouring_taps(grid.axis(2)) && (padded - channels) * kIdleChannels <= padded &&
+  return (padded - channels) * kIdleChannels <= padded &&
          grid.source_channels_per_group() * grid.filter_taps() >= kFewestBroadcastTerms;
+}
+
+// Without taps that share broadcasts the sum kernel needs fewer loads.
+template <typename T>
+bool shares_broadcasts(const ConvGrid& grid) {
+  return has_neighbouring_taps(grid.axis(2)) && fills_broadcast<T>(grid);
+}
+
+// With few positions the sum kernel's lanes would be idle. Of one tap, whose terms both kernels add in the same order.
+template <typename T>
+bool has_few_positions(const ConvGrid& grid) {
+  return grid.filter_taps() == 1 && grid.row_count() * grid.result()[2] <= kMaxBroadcastPositions &&
+         fills_broadcast<T>(grid);
 }
 
 std::int64_t count_channel_blocks(const ConvGrid& grid, bool broadcast, std::int64_t element_bytes) {
@@ -113,7 +126,8 @@ ConvSource<T>::ConvSource(const ConvGeometry& geometry, ConvDirection direction)
     : grid_(geometry, direction),
       pack_(&pack_kernel<T>()),
       kernel_(&sum_kernel<T>()),
-      broadcast_(suits_broadcast<T>(grid_) ? &broadcast_kernel<T>() : nullptr) {
+      broadcast_(shares_broadcasts<T>(grid_) || has_few_positions<T>(grid_) ? &broadcast_kernel<T>()
+                                                                            : nullptr) {
   if (broadcast_ != nullptr) block_width_ = kBroadcastVectors * broadcast_->lanes;
   const std::int64_t per_group = grid_.result_channels_per_group();
   const std::int64_t terms = grid_.source_channels_per_group() * grid_.filter_taps();
@@ -130,7 +144,7 @@ ConvSource<T>::ConvSource(const ConvGeometry& geometry, ConvDirection direction)
       weights += width(blocks_.back()) * terms;
     }
   }
-  const std::int64_t channel_blocks = count_channel_blocks(grid_, broadcast_ != nullptr, sizeof(T));
+  const std::int64_t channel_blocks = count_channel_blocks(grid_, shares_broadcasts<T>(grid_), sizeof(T));
   for (std::int64_t i = 0; i < channel_blocks; ++i)
     channel_blocks_.push_back(balanced_part(grid_.source_channels_per_group(), channel_blocks, i));
 }

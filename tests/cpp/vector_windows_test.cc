@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <random>
@@ -107,9 +106,10 @@ template <class T>
 void expect_same(const std::vector<T>& got, const std::vector<T>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
-    const bool both_nan = got[i] != got[i] && expected[i] != expected[i];
-    ASSERT_TRUE(both_nan || std::memcmp(&got[i], &expected[i], sizeof(T)) == 0)
-        << "at " << i << ": " << got[i] << ", expected " << expected[i];
+    const auto a = static_cast<double>(got[i]);
+    const auto b = static_cast<double>(expected[i]);
+    const bool same = std::isnan(b) ? std::isnan(a) : a == b && std::signbit(a) == std::signbit(b);
+    ASSERT_TRUE(same) << "at " << i << ": " << got[i] << ", expected " << expected[i];
   }
 }
 

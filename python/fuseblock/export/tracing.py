@@ -185,7 +185,7 @@ def _traced(model: nn.Module, absent: Sequence[str]) -> tuple[torch.fx.Graph, Co
         value = getattr(model, made[0])
         raise NotImplementedError(f"{name} makes a tensor, which would stay {value}: make it a buffer")
     after = _state(model)
-    for own in after.keys() | before.keys():
+    for own in {**before, **after}:
         if own not in before or own not in after or not _is_same(before[own], after[own]):
             raise NotImplementedError(f"{name} changes {own}, which the file's would not")
     tracer.constants.add_attributes("", model)

@@ -34,8 +34,8 @@ struct Run {
   std::int64_t count = 0;
 };
 
-// As many of them as are worked out together: their arrays stay in L1.
-constexpr std::int64_t kLongestRun = 256;
+// As many of them as are worked out together: their arrays, in the scratch of each worker, stay small.
+constexpr std::int64_t kLongestRun = 32;
 
 // Large arrays are shared by the threads: elements of a share, and shares.
 constexpr std::int64_t kFewestShared = 4096;

@@ -45,7 +45,7 @@ HWY_INLINE void pack_quad(const PackTask<T>& task, std::int64_t row, std::int64_
   for (std::int64_t column = begin; column < end; column += kLanes) {
     HWY_ALIGN T quads[kRows * kLanes];  // [column][row]
     FUSEBLOCK_UNROLL
-    for (int i = 0; i < kRows; ++i) __builtin_prefetch(rows[i] + column + kColumns);
+    for (const T* each : rows) __builtin_prefetch(each + column + kColumns);
     hn::StoreInterleaved4(hn::LoadU(d, rows[0] + column), hn::LoadU(d, rows[1] + column),
                           hn::LoadU(d, rows[2] + column), hn::LoadU(d, rows[3] + column), d, quads);
     T* to = packed + column * task.width + row;

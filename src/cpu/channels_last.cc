@@ -70,7 +70,7 @@ class Finder {
   bool fits(const Sweep& sweep) const {
     const Extents& domain = sweep.domain;
     if (sweep.source >= 0 || !sweep.staged.empty()) return false;
-    if (!has_positions(sweep)) return fits_turned(sweep);
+    if (!over_positions(sweep.domain)) return fits_turned(sweep);
     const std::int64_t positions = domain[2] * domain[3] * domain[4];
     if (domain[0] == 0 || positions == 0 || domain[1] < 2 || domain[1] > kMostChannels) return false;
     for (const Sink& sink : sweep.sinks) {

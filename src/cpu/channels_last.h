@@ -17,8 +17,8 @@ struct ChannelsLastChoice {
 
 // Sweeps that load, all of whose values at (channel, position) are channels_last: arguments and outputs by their
 // types, stored values where every step that touches them is such a sweep or a pool of such values. Steps that run unit by
-// unit (Schedule::kept) and sums of exponentials over positions are left out. Sweeps without positions as well, whatever
-// their layout: they are run turned (turned.h).
+// unit (Schedule::kept) and sums of exponentials over positions are left out. Sweeps without positions belong here whatever
+// their layout: they run turned (turned.h).
 //
 // Sweeps over one domain run together where the later ones take nothing from the earlier ones but values at the same
 // position, and nothing from the finalise steps in between, which come after all of them then.

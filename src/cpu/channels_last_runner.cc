@@ -104,8 +104,8 @@ void ChannelsLastRunner<T>::cut_domain() {
   chunk_ = std::max(elements / columns_, std::int64_t{1}) * repeats;
   block_ = std::max(kBlockPositions / chunk_, std::int64_t{1}) * chunk_;
   pitch_ = at(chunk_pitch(chunk_ * channels_));
-  const std::int64_t longest = std::min(extents_.count() * channels_ / kShortestSplit, extents_.count());
-  splits_ = std::clamp<std::int64_t>((kTasks + batch_ - 1) / batch_, 1, std::max(longest, std::int64_t{1}));
+  const std::int64_t most = std::min(extents_.count() * channels_ / kShortestSplit, extents_.count());
+  splits_ = std::clamp<std::int64_t>((kTasks + batch_ - 1) / batch_, 1, std::max(most, std::int64_t{1}));
 }
 
 template <class T>

@@ -43,8 +43,9 @@ class CpuExecutable : public Executable {
     take_over_positions(schedule_);
     borrow_outputs(schedule_, kStoredType<T>);
     schedule_.kept = find_kept(schedule_, sizeof(T));
+    // Without positions a unit would be a few elements.
     std::erase_if(schedule_.kept, [&](const Kept& kept) {
-      return !has_positions(schedule_.steps[static_cast<std::size_t>(kept.first)].sweep);
+      return !over_positions(schedule_.steps[static_cast<std::size_t>(kept.first)].sweep.domain);
     });
     reduce_samples(schedule_);
     const ChannelsLastChoice channels_last = find_channels_last(schedule_);

@@ -39,12 +39,8 @@ bool is_merged_over_samples(const Schedule& schedule, int number) {
 
 }  // namespace
 
-bool has_positions(const Sweep& sweep) {
-  return sweep.domain[2] != 1 || sweep.domain[3] != 1 || sweep.domain[4] != 1;
-}
-
 bool can_turn(const Schedule& schedule, const Sweep& sweep) {
-  if (has_positions(sweep) || sweep.domain[0] < 2) return false;
+  if (over_positions(sweep.domain) || sweep.domain[0] < 2) return false;
   const auto part_is_linear = [&](int part) {
     return is_linear(conv_geometry(schedule.block, schedule.graph[part].node));
   };

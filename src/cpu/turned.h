@@ -13,7 +13,6 @@
 
 namespace fuseblock::cpu {
 
-bool has_positions(const Sweep& sweep);
 // Whether a sweep can run turned: it has several samples and no positions, nor has what it convolves or contracts.
 bool can_turn(const Schedule& schedule, const Sweep& sweep);
 

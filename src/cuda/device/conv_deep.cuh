@@ -252,6 +252,8 @@ __device__ inline void stage_input(const Arguments& a, int first, int end, Share
   while (stage.number < end) {
     char* to = image + staged.number * kImageBytes;
     arrivals::wait(&shared.taken[staged.number], staged.phase ^ 1);
+    // What stagers put there before is behind all of them, by a barrier that a race checker knows as one.
+    producers::sync();
 #pragma unroll 1
     for (int item = kPieces; item < kThreadItems; item += kPieces) {
 #pragma unroll

@@ -171,15 +171,16 @@ __device__ inline Cell staged_cell(const Element (&values)[kCellElements]) {
 }
 
 __device__ inline void put(const Fetched& item, char* image) {
+  constexpr int kSpare = kParts * kPartCells;  // for what is not there
   Cell* cells = reinterpret_cast<Cell*>(image);
 #pragma unroll
   for (int i = 0; i < kPair; ++i) {
     Element values[kCellElements];
 #pragma unroll
     for (int j = 0; j < kCellElements; ++j) set_element(values[j], item.loads[j], i);
-    if ((item.cell >> i & 1) == 0) continue;
-    const int cell = (item.cell >> 2) + i;
+    const int cell = (item.cell >> i & 1) != 0 ? (item.cell >> 2) + i : kSpare;
     cells[cell] = staged_cell(values);
-    if constexpr (kParts > 1) cells[kPartCells + cell] = packed(values, 1);
+    if constexpr (kParts > 1)
+      if (cell != kSpare) cells[kPartCells + cell] = packed(values, 1);
   }
 }

@@ -163,17 +163,6 @@ def test_precision(precision: str, channels: int) -> None:
     assert (output["max_abs_error"] > 1e-6) == (precision == "tf32")
 
 
-def test_special_neighbours() -> None:
-    """Elements that share a reciprocal with NaN, infinities and overflows."""
-    program = [f"{ROOT}/tools/emulated", sys.executable, f"{ROOT}/tests/gpu/special_neighbours.py"]
-    environment = {**os.environ, "FUSEBLOCK_BUILD": str(BUILD)}
-    done = subprocess.run(
-        [*program, "--device", "emulated"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("passed") == 12
-
-
 def can_contract() -> bool:
     """Whether the processor has fused multiply-adds."""
     if platform.machine() != "x86_64":

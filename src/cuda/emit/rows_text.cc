@@ -280,13 +280,7 @@ class RowsWriter : UnitWriter {
   std::optional<AroundSigmoid> together(int i) const {
     if (!writes_16_bit() || constants_.vector % 4 != 0 || !(whole_chunks() || lanes_apart())) return {};
     if (reads_directly(i)) return {};
-    std::optional<AroundSigmoid> parts =
-        around_sigmoid(sweep(i).steps, static_cast<int>(sweep(i).inputs.size()), results_of(i));
-    // That of a channel's value is the same for all elements.
-    const bool varies = parts && std::any_of(ring_.begin(), ring_.end(), [&](int input) {
-                          return takes(sweep(i), parts->before, input);
-                        });
-    return varies ? parts : std::nullopt;
+    return around_sigmoid(sweep(i).steps, static_cast<int>(sweep(i).inputs.size()), results_of(i));
   }
 
   void write_program(Text& text, int i) {

@@ -325,10 +325,8 @@ void KernelWriter::write_value_all(Text& text, int number) {
 }
 
 std::string with_functions(const std::string& programs) {
-  std::string text;
-  if (programs.find("one_plus_") != std::string::npos) text += device_file("one_plus.cuh") + "\n";
-  if (programs.find("sigmoids(") != std::string::npos) text += device_file("sigmoids.cuh") + "\n";
-  return text + programs;
+  const bool sums = programs.find("one_plus_") != std::string::npos;
+  return sums ? device_file("one_plus.cuh") + "\n" + programs : programs;
 }
 
 }  // namespace fuseblock::cuda

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "cuda/emit/around_sigmoid.h"
 #include "cuda/emit/rounded_products.h"
 #include "cuda/emit/sums_text.h"
 #include "cuda/emit/unit_text.h"
@@ -92,7 +91,9 @@ class RowsWriter : UnitWriter {
  private:
   // Whether a sweep does something else where a channel ends.
   bool by_channel(int i) const {
-    return has_channels(i) || (has_statistics(i) && !of_unit(i)) || reads_directly(i);
+    if (has_channels(i) || (has_statistics(i) && !of_unit(i))) return true;
+    return std::any_of(sweep(i).inputs.begin(), sweep(i).inputs.end(),
+                       [&](int input) { return is_direct(input); });
   }
 
   // Whether every chunk is whole, and of one channel.
@@ -275,82 +276,37 @@ class RowsWriter : UnitWriter {
     text.close("};");
   }
 
-  // A program at the place where its sigmoids are computed for a whole vector at once, which lies in one channel; nothing
-  // where they are not.
-  std::optional<AroundSigmoid> together(int i) const {
-    if (!writes_16_bit() || constants_.vector % 4 != 0 || !(whole_chunks() || lanes_apart())) return {};
-    if (reads_directly(i)) return {};
-    return around_sigmoid(sweep(i).steps, static_cast<int>(sweep(i).inputs.size()), results_of(i));
-  }
-
   void write_program(Text& text, int i) {
-    const std::optional<AroundSigmoid> parts = together(i);
-    if (parts) text.line("// Called for the first element of a vector, it computes all of them.");
+    const Sweep& which = sweep(i);
     text.open(
         "static __device__ void program(const Arguments& a, const Channel& channel, const Inputs& inputs, "
         "int piece,");
     text.line("                                  int i, const Unit& unit, int c, Count position,");
     text.line("                                  real (&results)[kResults][kVector]) {");
-    if (parts)
-      write_together(text, i, *parts);
-    else
-      write_results(text, i, sweep(i).steps, results_of(i), "results[#][i]");
-    text.close();
-  }
-
-  void write_together(Text& text, int i, const AroundSigmoid& parts) {
-    text.line("if (i > 0) return;");
-    text.line("real operands[kVector], sigmoids_of[kVector];");
-    text.line("#pragma unroll");
-    text.open("for (; i < kVector; ++i) {");
-    write_results(text, i, parts.before, {parts.operand}, "operands[i]");
-    text.close();
-    text.line("sigmoids(operands, sigmoids_of);");
-    text.line("#pragma unroll");
-    text.open("for (i = 0; i < kVector; ++i) {");
-    write_results(text, i, parts.behind, results_of(i), "results[#][i]");
-    text.close();
-  }
-
-  // Whether steps of a sweep's program take a slot.
-  static bool takes(const Sweep& which, std::span<const Formula::Step> steps, int slot) {
-    return std::any_of(steps.begin(), steps.end(), [&](const Formula::Step& step) {
-      return step.primitive == Primitive::kInput && at(step.input) < which.inputs.size() &&
-             which.inputs[at(step.input)] == slot;
-    });
-  }
-
-  // Statements for the element `i` of a vector; the steps that are wanted go to `to`, with their number for `#`.
-  void write_results(Text& text, int i, std::span<const Formula::Step> steps,
-                     const std::vector<std::int32_t>& wanted, const std::string& to) {
-    const Sweep& which = sweep(i);
     bool placed = false;
     for (int input : which.inputs) {
       placed = placed || is_direct(input);
-      if (in_ring(input) && takes(which, steps, input))
+      if (in_ring(input))
         text.line("const real " + names_[at(input)] + " = element_at(inputs." + names_[at(input)] +
                   "[piece], i);");
     }
     if (placed)
       text.line("const Position at = position_at(position, " + scalar("long long", "height") + ", " +
                 scalar("long long", "width") + ");");
+    const std::vector<std::int32_t> steps = results_of(i);
     const std::vector<std::string> names =
-        write_nested(text, steps,
+        write_nested(text, which.steps,
                      [&](int input) -> std::string {
-                       if (at(input) == which.inputs.size()) return "sigmoids_of[i]";
                        const int from = which.inputs[at(input)];
                        if (in_ring(from)) return names_[at(from)];
                        if (!is_direct(from)) return "channel." + channel_name(i, input);
                        return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
                               ", unit.n, unit.first_channel + c, at)])";
                      },
-                     "real", single_, wanted, {rounded_products(schedule_, which), !writes_16_bit()});
-    for (std::size_t k = 0; k < wanted.size(); ++k) {
-      std::string place = to;
-      if (const std::size_t mark = place.find('#'); mark != std::string::npos)
-        place.replace(mark, 1, std::to_string(k));
-      text.line(place + " = " + names[at(wanted[k])] + ";");
-    }
+                     "real", single_, steps, {rounded_products(schedule_, which), !writes_16_bit()});
+    for (std::size_t k = 0; k < steps.size(); ++k)
+      text.line("results[" + std::to_string(k) + "][i] = " + names[at(steps[k])] + ";");
+    text.close();
   }
 
   void write_stores(Text& text, int i) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "cuda/emit/around_sigmoid.h"
 #include "cuda/emit/position_steps.h"
 #include "cuda/emit/rounded_products.h"
 #include "cuda/emit/unit_text.h"
@@ -85,10 +84,8 @@ class SlicesWriter : UnitWriter {
                              "copies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
-    for (const char* file : {"slices.cuh", computes_together() ? "slices_together.cuh" : "slices_visit.cuh",
-                             "slices_sweeps.cuh"})
-      text += "\n" + device_file(file);
-    text += "\n" + with_functions(programs.str()) + "\n" + device_file("slices.cu");
+    text += "\n" + device_file("slices.cuh") + "\n" + with_functions(programs.str()) + "\n" +
+            device_file("slices.cu");
     SlicesText result;
     result.kernel = finish("slices", std::move(text));
     result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;
@@ -339,8 +336,34 @@ class SlicesWriter : UnitWriter {
     text.line("return result;");
     text.close();
 
-    write_program(text, i);
-    if (computes_together()) write_together(text, i);
+    text.line(
+        "static __device__ Results program(const Arguments& a, const Hoisted& channel, const Inputs& inputs, "
+        "int piece,");
+    text.open("                                 int v, const Unit& unit, const Place& place, Count row) {");
+    if (std::any_of(which.inputs.begin(), which.inputs.end(), [&](int input) { return is_direct(input); })) {
+      text.line("const int c = unit.first_channel + place.channel(v);");
+      text.line("const Position at = position_at((long long)row * kRowPositions + place.position(v), " +
+                scalar("long long", "height") + ", " + scalar("long long", "width") + ");");
+    }
+    const std::vector<std::string> names = write_statements(
+        text, program.element,
+        [&](int input) -> std::string {
+          if (input >= program.first_result) return "channel.h" + number_text(input - program.first_result);
+          const int from = which.inputs[at(input)];
+          if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], v)";
+          return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, c, at)])";
+        },
+        "real", single_, {rounded_at(rounded, program.places), !writes_16_bit()});
+    text.line("Results results;");
+    std::vector<std::int32_t> done;
+    for (const Sink& sink : which.sinks) {
+      if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
+      done.push_back(sink.step);
+      text.line("results.r" + number_text(sink.step) + " = " + names[at(program.places[at(sink.step)])] +
+                ";");
+    }
+    text.line("return results;");
+    text.close();
 
     text.open(
         "static __device__ void store(const Arguments& a, long long offset, const Results "
@@ -356,98 +379,6 @@ class SlicesWriter : UnitWriter {
     }
     text.close();
     text.close("};");
-  }
-
-  void write_program(Text& text, int i) {
-    text.line(
-        "static __device__ Results program(const Arguments& a, const Hoisted& channel, const Inputs& inputs, "
-        "int piece,");
-    text.open("                                 int v, const Unit& unit, const Place& place, Count row) {");
-    if (reads_directly(i)) {
-      text.line("const int c = unit.first_channel + place.channel(v);");
-      text.line("const Position at = position_at((long long)row * kRowPositions + place.position(v), " +
-                scalar("long long", "height") + ", " + scalar("long long", "width") + ");");
-    }
-    const std::vector<std::string> names = write_element(text, i, programs_[at(i)].element, "channel");
-    text.line("Results results;");
-    write_results(text, i, names, "results");
-    text.line("return results;");
-    text.close();
-  }
-
-  // A program at the place where its sigmoids are computed for a whole vector at once; nothing where they are not.
-  std::optional<AroundSigmoid> together(int i) const {
-    if (!writes_16_bit() || constants_.vector % 4 != 0 || reads_directly(i)) return {};
-    const PositionSteps& program = programs_[at(i)];
-    std::vector<std::int32_t> taken;
-    for (const Sink& sink : sweep(i).sinks) taken.push_back(program.places[at(sink.step)]);
-    return around_sigmoid(program.element, program.first_result + static_cast<int>(program.results.size()),
-                          taken);
-  }
-  bool computes_together() const {
-    for (int i = 0; i < sweep_count(); ++i)
-      if (together(i)) return true;
-    return false;
-  }
-
-  void write_together(Text& text, int i) {
-    const std::optional<AroundSigmoid> parts = together(i);
-    text.line("// Of a whole vector.");
-    text.line(
-        "static __device__ void programs(const Arguments& a, const Hoisted (&channels)[kVector], const "
-        "Inputs& "
-        "inputs,");
-    text.line("                                int piece, const Unit& unit, const Place& place, Count row,");
-    text.open("                                Results (&results)[kVector]) {");
-    if (parts) {
-      text.line("real operands[kVector], sigmoids_of[kVector];");
-      text.line("#pragma unroll");
-      text.open("for (int v = 0; v < kVector; ++v) {");
-      const std::string operand = write_element(text, i, parts->before, "channels[v]")[at(parts->operand)];
-      text.line("operands[v] = " + operand + ";");
-      text.close();
-      text.line("sigmoids(operands, sigmoids_of);");
-    }
-    text.line("#pragma unroll");
-    text.open("for (int v = 0; v < kVector; ++v) {");
-    if (parts)
-      write_results(text, i, write_element(text, i, parts->behind, "channels[v]"), "results[v]");
-    else
-      text.line("results[v] = program(a, channels[v], inputs, piece, v, unit, place, row);");
-    text.close();
-    text.close();
-  }
-
-  // Statements for the element `v` of a vector, `channel` being what its channel has.
-  std::vector<std::string> write_element(Text& text, int i, const std::vector<Formula::Step>& steps,
-                                         const std::string& channel) {
-    const Sweep& which = sweep(i);
-    const PositionSteps& program = programs_[at(i)];
-    const int sigmoid = program.first_result + static_cast<int>(program.results.size());
-    const std::vector<bool> rounded = rounded_products(schedule_, which);
-    return write_statements(text, steps,
-                            [&](int input) -> std::string {
-                              if (input == sigmoid) return "sigmoids_of[v]";
-                              if (input >= program.first_result)
-                                return channel + ".h" + number_text(input - program.first_result);
-                              const int from = which.inputs[at(input)];
-                              if (in_ring(from))
-                                return "element_at(inputs." + names_[at(from)] + "[piece], v)";
-                              return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
-                                     ", unit.n, c, at)])";
-                            },
-                            "real", single_, {rounded_at(rounded, program.places), !writes_16_bit()});
-  }
-
-  // What the sinks take, out of the names of a program's steps.
-  void write_results(Text& text, int i, const std::vector<std::string>& names, const std::string& to) const {
-    std::vector<std::int32_t> done;
-    for (const Sink& sink : sweep(i).sinks) {
-      if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
-      done.push_back(sink.step);
-      text.line(to + ".r" + number_text(sink.step) + " = " +
-                names[at(programs_[at(i)].places[at(sink.step)])] + ";");
-    }
   }
 
   // A pass, and where it takes statistics those of the block, handed to its team.

@@ -80,11 +80,6 @@ void UnitWriter::find_ring() {
     }
 }
 
-bool UnitWriter::reads_directly(int i) const {
-  return std::any_of(sweep(i).inputs.begin(), sweep(i).inputs.end(),
-                     [&](int input) { return is_direct(input); });
-}
-
 std::vector<int> UnitWriter::channel_inputs(int i) const {
   std::vector<int> result;
   for (std::size_t k = 0; k < sweep(i).inputs.size(); ++k) {

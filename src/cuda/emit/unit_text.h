@@ -50,8 +50,6 @@ class UnitWriter : public KernelWriter {
   bool in_ring(int input) const { return std::find(ring_.begin(), ring_.end(), input) != ring_.end(); }
   // Read at each element, wherever it lies.
   bool is_direct(int input) const { return over_positions(slot(input).extents) && !in_ring(input); }
-  // Whether a sweep's program has such inputs.
-  bool reads_directly(int i) const;
   // The inputs of a sweep's program that do not vary over positions, by their places there.
   std::vector<int> channel_inputs(int i) const;
   bool has_channels(int i) const { return !channel_inputs(i).empty(); }

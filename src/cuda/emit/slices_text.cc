@@ -84,8 +84,10 @@ class SlicesWriter : UnitWriter {
                              "copies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
-    text += "\n" + device_file("slices.cuh") + "\n" + with_functions(programs.str()) + "\n" +
-            device_file("slices.cu");
+    if (starts_together()) text += "\n" + device_file("team_start.cuh");
+    text += "\n" + device_file("slices.cuh");
+    if (starts_together()) text += "\n" + device_file("slices_start.cuh");
+    text += "\n" + with_functions(programs.str()) + "\n" + device_file("slices.cu");
     SlicesText result;
     result.kernel = finish("slices", std::move(text));
     result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;
@@ -419,6 +421,24 @@ class SlicesWriter : UnitWriter {
     text.line("prepare_parameters<Sweep" + name + ">(a, unit, unit.values->channels" + name + ");");
   }
 
+  // Whether there are lists of teams, which the kernel clears when it begins.
+  bool starts_together() const {
+    if (!constants_.team) return false;
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i)) return true;
+    return false;
+  }
+  void write_start(Text& text) const {
+    text.line("// While the first copies are under way.");
+    text.open("if (round == 0 && is_first_warp()) {");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i))
+        text.line("clear_lists<Sums" + number_text(i) + ">(a, a.team_list" + number_text(i) + ", team);");
+    text.line("if (kTail && blockIdx.x == 0 && threadIdx.x == 0) *a.finished = 0;");
+    text.line("grid::sync_by_warp();");
+    text.close();
+  }
+
   void write_unit_functions(Text& text) {
     const std::string arguments =
         "const Arguments& a, const Shares& shares, const Team& team, const Place& place, const Unit& unit,";
@@ -427,6 +447,7 @@ class SlicesWriter : UnitWriter {
         "// The plan's steps for one unit, the team's of number `round`: until its first sweep is done,");
     text.line("__device__ inline void begin_unit(" + arguments);
     text.open("                                  " + rest);
+    if (starts_together()) write_start(text);
     if (begins_with_barrier()) text.line(barrier());
     if (has_channels(0)) write_parameters(text, 0);
     int number = cut_.first;

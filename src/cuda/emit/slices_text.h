@@ -14,7 +14,7 @@ struct SlicesConstants {
   int ring = 2;           // chunks of a thread in its ring
   bool again = false;     // some of a unit's chunks do not stay in the ring for later passes
   bool ahead = false;     // a unit is begun before the one before it is ended
-  bool team = false;      // several blocks work on a unit
+  int team = 1;           // blocks that work on a unit
 };
 
 struct SlicesText {

@@ -16,7 +16,8 @@ constexpr int kLargestVectorBytes = 128;
 constexpr int kAlignment = 128;
 // Of a struct's members, and what it has where it has nothing.
 constexpr int kPadding = 16;
-// Parts of a team's groups that every block takes by itself.
+// Blocks of a team, one a lane, and parts of all its groups that every block takes by itself.
+constexpr int kMostMembers = 32;
 constexpr std::int64_t kMostParts = 256;
 
 class SlicesWriter : UnitWriter {
@@ -98,6 +99,7 @@ class SlicesWriter : UnitWriter {
     result.shared_bytes = shared_bytes;
     result.unit_bytes = unit_bytes_;
     result.tail = tail;
+    result.clears = starts_together();
     result.passes = sweep_count();
     result.list_numbers = list_numbers_;
     return result;
@@ -110,7 +112,8 @@ class SlicesWriter : UnitWriter {
   void find_groups() {
     merged_place_ = "c";
     for (int i = 0; i < sweep_count(); ++i) {
-      const std::int64_t group = constants_.team > 1 && !constants_.ahead ? common_group(i) : 0;
+      const bool small = constants_.team > 1 && constants_.team <= kMostMembers;
+      const std::int64_t group = small && !constants_.ahead ? common_group(i) : 0;
       const bool few = group > 0 && cut_.unit_channels / group * constants_.team <= kMostParts;
       groups_.push_back(few ? group : 0);
       unit_sums_.push_back(few);

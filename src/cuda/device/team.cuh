@@ -3,8 +3,8 @@
 // read each other's shared memory, behind the cluster's barrier. Other teams have lists in memory.
 //
 // A word in a team's list stands beside a tag, the number of the round, and both are written and read at once (8 bytes): who
-// finds the tag has the word, without a barrier or a fence. Lists are zero at the start of the launch, or the launch begins
-// by clearing them (device/team_start.cuh), so that no tag of another launch is taken for one of this.
+// finds the tag has the word, without a barrier or a fence. Lists are zero at the start of the launch, so that no tag of
+// another launch is taken for one of this.
 
 struct Team {
   int size;           // blocks

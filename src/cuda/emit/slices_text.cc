@@ -88,9 +88,7 @@ class SlicesWriter : UnitWriter {
                              "copies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
-    if (starts_together()) text += "\n" + device_file("team_start.cuh");
     text += "\n" + device_file("slices.cuh");
-    if (starts_together()) text += "\n" + device_file("slices_start.cuh");
     if (hands_groups()) text += "\n" + device_file("slices_groups.cuh");
     text += "\n" + with_functions(programs.str()) + "\n" + device_file("slices.cu");
     SlicesText result;
@@ -99,7 +97,6 @@ class SlicesWriter : UnitWriter {
     result.shared_bytes = shared_bytes;
     result.unit_bytes = unit_bytes_;
     result.tail = tail;
-    result.clears = starts_together();
     result.passes = sweep_count();
     result.list_numbers = list_numbers_;
     return result;
@@ -448,23 +445,6 @@ class SlicesWriter : UnitWriter {
   bool hands_groups() const {
     return std::any_of(groups_.begin(), groups_.end(), [](std::int64_t group) { return group > 0; });
   }
-  // Whether there are lists of teams, which the kernel clears when it begins.
-  bool starts_together() const {
-    if (constants_.team == 1) return false;
-    for (int i = 0; i < sweep_count(); ++i)
-      if (has_statistics(i)) return true;
-    return false;
-  }
-  void write_start(Text& text) const {
-    text.line("// While the first copies are under way.");
-    text.open("if (round == 0 && is_first_warp()) {");
-    for (int i = 0; i < sweep_count(); ++i)
-      if (has_statistics(i))
-        text.line("clear_lists<Sums" + number_text(i) + ">(a, a.team_list" + number_text(i) + ", team);");
-    text.line("if (kTail && blockIdx.x == 0 && threadIdx.x == 0) *a.finished = 0;");
-    text.line("grid::sync_by_warp();");
-    text.close();
-  }
 
   void write_unit_functions(Text& text) {
     const std::string arguments =
@@ -474,7 +454,6 @@ class SlicesWriter : UnitWriter {
         "// The plan's steps for one unit, the team's of number `round`: until its first sweep is done,");
     text.line("__device__ inline void begin_unit(" + arguments);
     text.open("                                  " + rest);
-    if (starts_together()) write_start(text);
     if (begins_with_barrier()) text.line(barrier());
     if (has_channels(0)) write_parameters(text, 0);
     int number = cut_.first;

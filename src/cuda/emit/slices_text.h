@@ -23,7 +23,6 @@ struct SlicesText {
   int shared_bytes = 0;  // without the ring
   int unit_bytes = 0;    // of these, what one unit takes
   bool tail = false;     // the last block works statistics of all units out
-  bool clears = false;   // the kernel clears its lists and counters by itself
   int passes = 1;
   // Numbers that a sweep's statistics of one channel are, in a team's list; 0 where it takes none.
   std::vector<int> list_numbers = {};

@@ -55,6 +55,7 @@ CONV = (
     ("gpu_roll_windows", "threads=256,rows=4"),
     ("gpu_roll_rounds", "rounds=4"),
     ("gpu_roll_rounds_far", "rounds=4"),
+    ("gpu_roll_rounds_flat", "rounds=4"),
     ("gpu_roll_rounds_pad", "threads=128,rounds=4"),
     ("gpu_roll_rounds_stored", "rounds=4"),
     ("infinite_roll_rounds", "rounds=4"),

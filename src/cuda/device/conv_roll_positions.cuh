@@ -6,6 +6,19 @@
 // largest before. Where a sum is then not as exact as one around the largest of its own, the positions are
 // taken again, each around that, and the first of these is the number from there on.
 
+namespace branchless {
+
+// Where results are rounded to 16 bits, or come of tf32 products, it is lg2.approx, whose error is 2^-22, and
+// what is below 1e-38 is 0.
+__device__ inline float logarithm(float x) {
+  if (!k16Bit) return logf(x);
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y * 0.693147181f;
+}
+
+}  // namespace branchless
+
 // Adds up exp(x - base) over a lane's channels, for each position around a base of its own. `kLargest`: the
 // largest x are looked for, too.
 template <class Sweep, bool kLargest>
@@ -19,24 +32,6 @@ __device__ inline void add_exponentials(const Arguments& a, const typename Sweep
     sums[i] = 0;
     largest[i] = -__int_as_float(0x7f800000);
   }
-#if V_PAIR
-  if constexpr (k16Bit == 2) {
-#pragma unroll
-  for (int e = 0; e < kColumns; e += 2) {
-    const typename Sweep::Channel channel = channels[within(channel_of(e))];
-    const typename Sweep::Channel channel1 = channels[within(channel_of(e + 1))];
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      typename Sweep::Results r0, r1;
-      Sweep::program2(channel, channel1, products[i / 2][e / 2][i % 2 * 2], products[i / 2][e / 2][i % 2 * 2 + 1], r0, r1);
-      sums[i] += above[i].of(Sweep::exponent(r0));
-      sums[i] += above[i].of(Sweep::exponent(r1));
-      if (kLargest) largest[i] = maximum(largest[i], maximum(Sweep::exponent(r0), Sweep::exponent(r1)));
-    }
-  }
-  return;
-  }
-#endif
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) {
     const int c = within(channel_of(e));
@@ -55,37 +50,16 @@ __device__ inline void add_exponentials(const Arguments& a, const typename Sweep
   }
 }
 
-#if V_LOG
-__device__ inline float approximate_logarithm(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y * 0.693147181f;
-}
-#endif
-
 // The program and the sinks of a sweep that takes sums of exponentials over channels and nothing else. `base`
-// is what they are taken around first.
+// is what they are taken around first, `own` the position that a lane ends.
 template <class Sweep>
 __device__ inline void take_exponentials(const Arguments& a, const Unit& unit,
                                          const typename Sweep::Channel* channels, const Sites& sites,
-                                         float (&products)[kMTiles][kNTiles][4], float& base
-#if V_OWN
-                                         , const Strip& strip, int round, int depth
-#endif
-                                         ) {
+                                         const Site& own, float (&products)[kMTiles][kNTiles][4],
+                                         float& base) {
   static_assert(kRows == 2, "neighbouring lanes end a position each");
   const bool second = threadIdx.x % 2 != 0;
-#if V_OWN
-  const unsigned int p = strip.first + first_of(round) + (int)threadIdx.x / 32 % 4 * 16 +
-                         (int)threadIdx.x % 2 * 8 + (int)threadIdx.x % 32 / 4;
-  const Corner at = {depth, (int)(p / kPitch), strip.column + (int)(p % kPitch)};
-  const bool ends = threadIdx.x % 4 < kRows && p % kPitch < kTileW &&
-                    (kOneBand || at.w < (int)a.out_w) && p < (unsigned int)a.out_h * kPitch;
-#else
-  const bool ends = threadIdx.x % 4 < kRows && (sites.inside >> threadIdx.x % 4 & 1);
-  const Corner at = {second ? sites.at[1].d : sites.at[0].d, second ? sites.at[1].h : sites.at[0].h,
-                     second ? sites.at[1].w : sites.at[0].w};
-#endif
+  const bool ends = threadIdx.x % 4 < kRows && own.inside;
   typename Sweep::Places places[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(a, unit, sites.at[i]);
@@ -104,7 +78,7 @@ __device__ inline void take_exponentials(const Arguments& a, const Unit& unit,
   float sum = whole(sums);
   // What is below 1e-38 was 0, which is then nothing beside the sum.
   if (__all_sync(0xffffffffu, sum > 1e-28f && sum < 1e37f)) {
-    if (ends) Sweep::end(a, unit, at, Sweep::exponential_sum(base, sum));
+    if (ends) Sweep::end(a, unit, own.at, Sweep::exponential_sum(base, sum));
     return;
   }
   // Twice, the second time around the largest. A zero that the compiler does not know keeps it from keeping
@@ -124,7 +98,7 @@ __device__ inline void take_exponentials(const Arguments& a, const Unit& unit,
     for (int i = 0; i < kRows; ++i) largest[i] = warp::largest(largest[i]);
   }
   sum = whole(sums);
-  if (ends) Sweep::end(a, unit, at, Sweep::exponential_sum(second ? largest[1] : largest[0], sum));
+  if (ends) Sweep::end(a, unit, own.at, Sweep::exponential_sum(second ? largest[1] : largest[0], sum));
   const float first = __shfl_sync(0xffffffffu, largest[0], 0);
   base = fabsf(first) < 1e37f ? first : 0.0f;
 }

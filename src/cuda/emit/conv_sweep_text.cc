@@ -233,10 +233,13 @@ void ConvSweepWriter::write_sweep(Text& text) {
 
 // Whether all that is taken is a sum of exponentials at each position, of which nobody wants the largest, and
 // what that takes and gives.
+bool ConvSweepWriter::sums_exponentials() const {
+  return over_channels_ && taken_.size() == 1 && single_ &&
+         part(taken_[0]->part).statistic == Statistic::kExpSum && !cut_.shared[at(taken_[0]->part)];
+}
+
 void ConvSweepWriter::write_exponentials(Text& text) const {
-  const bool alone = over_channels_ && taken_.size() == 1 && single_ &&
-                     part(taken_[0]->part).statistic == Statistic::kExpSum &&
-                     !cut_.shared[at(taken_[0]->part)];
+  const bool alone = sums_exponentials();
   text.line(std::string("static constexpr bool kExponentials = ") + (alone ? "k16Bit != 0;" : "false;"));
   if (!alone) return;
   const std::string name = "s" + number_text(taken_[0]->part);
@@ -372,7 +375,7 @@ void ConvSweepWriter::write_end(Text& text) {
           return own ? reduced(from)
                      : "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, 0, at)])";
         },
-        "real", single_, kBranchless);
+        "real", single_, {.branchless = true, .brief_logarithm = late_bias_ && sums_exponentials()});
     for (const Sink& sink : epilogue.sinks) store(sink.slots[0], names[at(sink.step)]);
   }
   text.close();

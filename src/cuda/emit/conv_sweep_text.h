@@ -57,6 +57,7 @@ class ConvSweepWriter : public UnitWriter {
 
  private:
   void write_kept(Text& text) const;
+  bool sums_exponentials() const;
   void write_exponentials(Text& text) const;
   // Whether all that is taken are moments of the convolution itself, whose means take the bias later.
   bool bias_later() const;

@@ -62,7 +62,8 @@ __device__ inline void put(const Fetched& fetched, int piece, char* stage) {
       for (int word = 0; word < 4; ++word) {
         large[word] = fetched.words[i][chunk][word];
         if (kMode == kStrict) take_apart(fetched.words[i][chunk][word], large[word], small[word]);
-        if (kMode == kTf32 && fabsf(__uint_as_float(large[word])) < __int_as_float(0x7f800000)) large[word] += 0x1000;
+        if (kMode == kTf32 && fabsf(__uint_as_float(large[word])) < __int_as_float(0x7f800000))
+          large[word] += 0x1000;
       }
       put_row(stage, row + chunk * kChunkRows, large, small);
     }

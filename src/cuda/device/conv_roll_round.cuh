@@ -29,13 +29,13 @@ __device__ inline Sites sites_of_round(const Arguments& a, const Strip& strip, i
   return sites;
 }
 
-// The upper halves of descriptors of matrices, which are the same for all. Numbers that the compiler does not
-// know, one for each factor, stay in the registers where products look for them.
+// The upper halves of descriptors of matrices, which are the same for all. The compiler does not know that
+// nothing is added to them: one for each factor, they stay in the registers where products look for them.
 struct UpperHalves {
   unsigned int rows, weights;
 
   __device__ explicit UpperHalves(const Arguments& a)
-      : rows((unsigned int)(matrix_at(0, 0) >> 32) | (unsigned int)(a.items >> 32)),
+      : rows((unsigned int)(matrix_at(0, 0) >> 32) | (unsigned int)(a.strips >> 32)),
         weights((unsigned int)(matrix_at(0, 0) >> 32) | (unsigned int)(a.tiles >> 32)) {}
 };
 __device__ inline unsigned long long matrix_of(unsigned int lower, unsigned int upper) {

@@ -70,8 +70,9 @@ struct Fetches {
 Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
   if (constants.rounds > 1 && constants.flat) {
     const std::int64_t chunks = chunks_of(work.conv, constants.pack).c;
-    return {ceil_div(stage_rows(constants, work.conv) / chunks, constants.threads * constants.rounds) * chunks,
-            6, 20 + 16 / work.element_bytes};
+    return {
+        ceil_div(stage_rows(constants, work.conv) / chunks, constants.threads * constants.rounds) * chunks, 6,
+        20 + 16 / work.element_bytes};
   }
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,

@@ -45,8 +45,12 @@ template <class Sweep>
 __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
                                   char* stages, typename Sweep::Sums* totals) {
   static_assert(kFilterD == 1, "a plane gives to one depth of the result");
+  constexpr bool kBiasLater = Sweep::kBiasLater || has_tangents<Sweep>();
   typename Sweep::Channel* channels = unit.values->channels0;
-  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) Sweep::read_channel(a, unit, c, channels[c]);
+  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) {
+    Sweep::read_channel(a, unit, c, channels[c]);
+    if constexpr (has_tangents<Sweep>()) prepare_tangent<Sweep>(channels[c], Sweep::tangents(unit)[c]);
+  }
   __syncthreads();
   typename Sweep::Kept kept[kColumns];
   int count = 0;
@@ -98,7 +102,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
         float products[1][kNTiles][4];
 #pragma unroll
         for (int i = 0; i < kSums; ++i)
-          products[0][i / 4][i % 4] = Sweep::kBiasLater ? sums[i] : sums[i] + bias_of<Sweep>(channels, i);
+          products[0][i / 4][i % 4] = kBiasLater ? sums[i] : sums[i] + bias_of<Sweep>(channels, i);
         if constexpr (kOverPositions != 0)
           take_products<Sweep>(a, unit, channels, sites, products, kept, count);
         else if constexpr (Sweep::kExponentials)

@@ -5,6 +5,7 @@
 #include "cuda/conv_sum.h"
 #include "cuda/emit/conv_text.h"
 #include "cuda/emit/position_steps.h"
+#include "cuda/emit/tangent_form.h"
 #include "cuda/emit/unit_text.h"
 
 namespace fuseblock::cuda {
@@ -58,6 +59,8 @@ class ConvSweepWriter : public UnitWriter {
  private:
   void write_kept(Text& text) const;
   bool sums_exponentials() const;
+  std::optional<TangentForm> tangents() const;
+  void write_tangents(Text& text) const;
   void write_exponentials(Text& text) const;
   // Whether all that is taken are moments of the convolution itself, whose means take the bias later.
   bool bias_later() const;

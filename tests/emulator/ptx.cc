@@ -52,6 +52,7 @@ constexpr std::array kInstructions = {
     Instruction{"cp.async.wait_all",
                 "(fuseblock_emulated_runtime->copy_commit(), fuseblock_emulated_runtime->copy_wait(0))"},
     Instruction{"bar.sync", "fuseblock_emulated_runtime->sync_block($0, $1, __LINE__)"},
+    Instruction{"bar.arrive", "fuseblock_emulated_runtime->arrive_block($0, $1, __LINE__)"},
     Instruction{"barrier.sync", "fuseblock_emulated_runtime->sync_block($0, $1, __LINE__)"},
     Instruction{"barrier.sync.aligned", "fuseblock_emulated_runtime->sync_block($0, $1, __LINE__)"},
     Instruction{"barrier.cluster.arrive*", "fuseblock_emulated_runtime->arrive_cluster(__LINE__)"},

@@ -29,6 +29,28 @@ __device__ inline Sites sites_of_round(const Arguments& a, const Strip& strip, i
   return sites;
 }
 
+// Warpgroups take turns at something, from the first to the last and so on: a barrier for each, of itself and
+// the one before it. `begin` comes before all turns, `end` behind them.
+namespace turns {
+
+constexpr int kGroups = kThreads / 128;
+constexpr int kFirstBarrier = 1;  // 0 is that of __syncthreads
+
+__device__ inline void wait(int group) {
+  asm volatile("bar.sync %0, 256;" ::"r"(kFirstBarrier + group) : "memory");
+}
+__device__ inline void pass_on(int group) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(kFirstBarrier + (group + 1) % kGroups) : "memory");
+}
+__device__ inline void begin(int group) {
+  if (group == kGroups - 1) pass_on(group);
+}
+__device__ inline void end(int group) {
+  if (group == 0) wait(group);
+}
+
+}  // namespace turns
+
 // The upper halves of descriptors of matrices, which are the same for all. The compiler does not know that
 // nothing is added to them: one for each factor, they stay in the registers where products look for them.
 struct UpperHalves {

@@ -45,6 +45,12 @@ template <class Sweep>
 __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
                                   char* stages, typename Sweep::Sums* totals) {
   static_assert(kFilterD == 1, "a plane gives to one depth of the result");
+  // Whether warpgroups take turns at products, and how long: until they are under way, or done. Products of
+  // several at once end together, and then their programs run together. On an H200 this made the tf32 form of
+  // `conv2d_gn_tanh_hardswish_residual_lse` faster, and statistics of f32; others it did not.
+  constexpr bool kTurnsDone = has_tangents<Sweep>() && kMode == kTf32 && kThreads > 128;
+  constexpr bool kTurnsBegun = Sweep::kBiasLater && kMode != k16Bits && kThreads > 128;
+  constexpr bool kTurns = kTurnsDone || kTurnsBegun;
   constexpr bool kBiasLater = Sweep::kBiasLater || has_tangents<Sweep>();
   typename Sweep::Channel* channels = unit.values->channels0;
   for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) {
@@ -73,6 +79,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   if (next.exists()) fetched = next.fetch_piece(a);
   int slot = 0;
   float base = 0;
+  if (kTurns) turns::begin(group);
 #pragma unroll 1
   for (int tile = first; tile < end; ++tile) {
     const Strip strip = strip_at(a, tile);
@@ -88,9 +95,11 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
 #pragma unroll 1
       for (int round = 0; round < rounds; ++round) {
         float sums[kSums];
+        if (kTurns) turns::wait(group);
         warpgroup::begin();
         multiply_round(a, stage + round * (kThreads / 2), weights, zeros, sums);
         warpgroup::commit();
+        if (kTurnsBegun) turns::pass_on(group);
         if (next.exists() && (kPieces == kRounds || round < kPieces)) {
           put(fetched, next.piece, stages + slot * kStageBytes);
           next.advance(a, unit.n);
@@ -99,6 +108,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
         const Sites sites = sites_of_round(a, strip, round, strip.depth + plane);
         warpgroup::wait(0);
         warpgroup::hold(sums);
+        if (kTurnsDone) turns::pass_on(group);
         float products[1][kNTiles][4];
 #pragma unroll
         for (int i = 0; i < kSums; ++i)
@@ -115,5 +125,6 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
       }
     }
   }
+  if (kTurns) turns::end(group);
   if constexpr (Sweep::kStatistics && kOverPositions != 0) merge_kept<Sweep>(kept, count, shared, totals);
 }

@@ -18,6 +18,7 @@ class ConvRollWriter : ConvSweepWriter {
         sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {
     apart_ = true;
     late_bias_ = constants.rounds > 1;
+    tangents_ = late_bias_ && functions_text(constants.mode) != "0";
   }
 
   ConvText run() {

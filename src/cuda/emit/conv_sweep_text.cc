@@ -267,7 +267,7 @@ void ConvSweepWriter::write_exponentials(Text& text) const {
 // The form that all exponents of such a sum have, or nothing.
 std::optional<TangentForm> ConvSweepWriter::tangents() const {
   const Sweep& which = sweep(0);
-  if (!late_bias_ || !sums_exponentials() || which.sinks.size() != 1) return std::nullopt;
+  if (!tangents_ || !sums_exponentials() || which.sinks.size() != 1) return std::nullopt;
   return tangent_form(split_.element, split_.places[at(taken_[0]->step)], [&](int input) -> std::string {
     if (input >= split_.first_result) return "channel.q" + number_text(input - split_.first_result);
     return which.inputs[at(input)] < 0 ? "value" : "";
@@ -276,7 +276,7 @@ std::optional<TangentForm> ConvSweepWriter::tangents() const {
 
 void ConvSweepWriter::write_tangents(Text& text) const {
   const std::optional<TangentForm> form = tangents();
-  text.line(std::string("static constexpr bool kTangents = ") + (form ? "k16Bit != 0;" : "false;"));
+  text.line(std::string("static constexpr bool kTangents = ") + (form ? "true;" : "false;"));
   if (!form) return;
   text.line("static constexpr real kFirst = " + literal(form->first, true) +
             ", kSecond = " + literal(form->second, true) + ";");

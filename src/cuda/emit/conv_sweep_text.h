@@ -52,6 +52,7 @@ class ConvSweepWriter : public UnitWriter {
   bool moves_ = false;          // the sweep has a function that moves places to another channel
   bool apart_ = false;          // what statistics take of an element is a step of its own
   bool late_bias_ = false;      // sums of products begin at 0
+  bool tangents_ = false;       // exponents may be taken in the form of tangent_form.h
   std::string crew_ = "Block";  // who works the statistics of a sample out (device/crew.cuh)
   int numbers_ = 0;             // that the statistics of one channel are
   int kept_numbers_ = 0;        // without their count

@@ -134,9 +134,9 @@ __device__ inline void add_exponentials(const Arguments& a, const typename Sweep
   }
 }
 
-// The program and the sinks of a sweep that takes sums of exponentials over channels and nothing else. Sums of
-// products are without their bias where there are tangents. `base`
-// is what they are taken around first, `own` the position that a lane ends.
+// The program and the sinks of a sweep that takes sums of exponentials over channels and nothing else. Sums
+// of products are without their bias where there are tangents. `base` is what they are taken around first,
+// `own` the position that a lane ends.
 template <class Sweep>
 __device__ inline void take_exponentials(const Arguments& a, const Unit& unit,
                                          const typename Sweep::Channel* channels, const Sites& sites,

@@ -1,5 +1,5 @@
-// A round of the kernel `conv_roll` (device/conv_roll_rounds.cuh): the positions that a lane has in it, and its
-// products. Instructions bound these kernels, so both are as few as can be.
+// A round of the kernel `conv_roll` (device/conv_roll_rounds.cuh): the positions that a lane has in it, whose
+// turn it is, and its products. Instructions bound these kernels, so they are as few as can be.
 
 // Position p of a strip's band.
 struct Site {

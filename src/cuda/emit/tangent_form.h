@@ -2,8 +2,8 @@
 //
 //   first * t + second * t^2 + slope * value + constant,   t = tanh(scale * value + offset)
 //
-// as of `group_norm(16) | tanh | hardswish | add(y)`. What is the same at all positions, such as a norm's mean
-// and factor, is then worked out once for each channel.
+// as of `group_norm(16) | tanh | hardswish | add(y)`. What is the same at all positions, such as a norm's
+// mean and factor, is then worked out once for each channel.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ struct TangentForm {
   double first = 0, second = 0;
 };
 
-// The form of a step, or nothing where it has none. `input` gives the expression of an input that is the same at
-// all positions, `value` for the convolution's value, and nothing for any other.
+// The form of a step, or nothing where it has none. `input` gives the expression of an input that is the same
+// at all positions, `value` for the convolution's value, and nothing for any other.
 std::optional<TangentForm> tangent_form(std::span<const Formula::Step> steps, std::int32_t step,
                                         const std::function<std::string(int)>& input);
 

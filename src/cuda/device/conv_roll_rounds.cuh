@@ -12,8 +12,8 @@
 // cut sums off instead of rounding them: the small products come first.
 //
 // Before this stand what device/conv_roll_tile.cuh names, the products of warpgroups, device/conv_program.cuh
-// and device/conv_roll_round.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which
-// calls what is here; last the kernel, device/conv_roll.cu.
+// and device/conv_roll_round.cuh; behind it the program of the sweep, the finalise steps and `run_item`,
+// which calls what is here; last the kernel, device/conv_roll.cu.
 
 // What is fetched, one after the other: pieces of planes of strips, up to strip `end`.
 struct Cursor {

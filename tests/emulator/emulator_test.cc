@@ -106,6 +106,32 @@ TEST_F(Emulator, ShufflesAndBarriers) {
   }
 }
 
+TEST_F(Emulator, WarpsThatArriveAndGoOn) {
+  // The second warp waits for what the first has written, which does not wait.
+  const std::vector<float> out = run(R"(
+  __shared__ float written[32];
+  if (threadIdx.x < 32) {
+    written[threadIdx.x] = threadIdx.x + 1;
+    asm volatile("bar.arrive %0, 64;" ::"r"(1) : "memory");
+  } else {
+    asm volatile("bar.sync %0, 64;" ::"r"(1) : "memory");
+    out[threadIdx.x] = written[threadIdx.x - 32];
+  })",
+                                     {.threads = 64});
+  for (std::size_t i = 32; i < 64; ++i) EXPECT_EQ(out[i], static_cast<float>(i - 31)) << i;
+  EXPECT_TRUE(
+      has(failure(R"(asm volatile("bar.sync %0, 64;" ::"r"(1) : "memory");)"), "a barrier of the block"));
+}
+
+TEST_F(Emulator, TwoRegistersAsOne) {
+  const std::vector<float> out = run(R"(
+  unsigned long long both;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(threadIdx.x), "r"(7));
+  out[threadIdx.x] = (both >> 32) * 100 + (both & 0xffffffffu);)",
+                                     {.threads = 32});
+  for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], static_cast<float>(700 + i)) << i;
+}
+
 TEST_F(Emulator, ABarrierThatSomeNeverReach) {
   const std::string told = failure(R"(
   if (threadIdx.x < 16) __shfl_sync(0xffffffffu, 1, 0);

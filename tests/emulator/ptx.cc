@@ -52,6 +52,7 @@ constexpr std::array kInstructions = {
     Instruction{"cp.async.wait_all",
                 "(fuseblock_emulated_runtime->copy_commit(), fuseblock_emulated_runtime->copy_wait(0))"},
     Instruction{"bar.sync", "fuseblock_emulated_runtime->sync_block($0, $1, __LINE__)"},
+    Instruction{"bar.arrive", "fuseblock_emulated_runtime->arrive_block($0, $1, __LINE__)"},
     Instruction{"barrier.sync", "fuseblock_emulated_runtime->sync_block($0, $1, __LINE__)"},
     Instruction{"barrier.sync.aligned", "fuseblock_emulated_runtime->sync_block($0, $1, __LINE__)"},
     Instruction{"barrier.cluster.arrive*", "fuseblock_emulated_runtime->arrive_cluster(__LINE__)"},
@@ -134,6 +135,7 @@ class Translator {
     if (name_ == ".reg") return predicate();
     if (parts_[0] == "ldmatrix") return matrices();
     if (parts_[0] == "mbarrier") return barrier();
+    if (name_ == "mov.b64" && operands_.size() == 2 && operands_[1].starts_with('{')) return joined();
     if (name_.starts_with("cp.async.bulk")) return bulk_copy();
     if (name_.starts_with("cp.async.ca") || name_.starts_with("cp.async.cg")) return copy();
     for (const Instruction& known : kInstructions) {
@@ -231,6 +233,14 @@ class Translator {
     if (static_cast<int>(names.size()) != width()) unknown(", by the number of its registers");
     for (std::string& name : names) name = expression(name);
     return names;
+  }
+
+  // Two registers as one of 64 bits, the lower half first.
+  std::string joined() const {
+    const std::vector<std::string> halves = split(operands_[1].substr(1, operands_[1].size() - 2), ',');
+    if (halves.size() != 2) unknown(", by the number of its registers");
+    return expression(operands_[0]) + " = (unsigned long long)(unsigned int)" + expression(halves[1]) +
+           " << 32 | (unsigned int)" + expression(halves[0]) + ";";
   }
 
   std::string load() const {

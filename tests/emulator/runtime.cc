@@ -10,18 +10,34 @@
 namespace fuseblock_emulated {
 namespace {
 
+Barrier& barrier_of(Block& block, unsigned int number, int line) {
+  if (number >= kBarriers) scheduler().fail("there is no barrier " + std::to_string(number), line);
+  return block.barriers[number];
+}
+
+// Whether all are there; who waits then goes on.
+bool is_complete(Barrier& barrier, std::size_t needed) {
+  if (barrier.waiting.size() + barrier.arrived < needed) return false;
+  barrier.arrived = 0;
+  return true;
+}
+
 void sync_block(unsigned int number, unsigned int count, int line) {
   Fibre& fibre = scheduler().current();
-  if (number >= kBarriers) scheduler().fail("there is no barrier " + std::to_string(number), line);
-  Barrier& barrier = fibre.block->barriers[number];
+  Barrier& barrier = barrier_of(*fibre.block, number, line);
   barrier.waiting.push_back(&fibre);
-  const std::size_t needed = count == 0 ? fibre.block->alive : count;
-  if (barrier.waiting.size() >= needed) {
+  if (is_complete(barrier, count == 0 ? fibre.block->alive : count)) {
     barrier.waiting.pop_back();
     scheduler().release(barrier.waiting);
     return;
   }
   scheduler().wait("a barrier of the block", line);
+}
+
+void arrive_block(unsigned int number, unsigned int count, int line) {
+  Barrier& barrier = barrier_of(*scheduler().current().block, number, line);
+  ++barrier.arrived;
+  if (is_complete(barrier, count)) scheduler().release(barrier.waiting);
 }
 
 // Arrives at the meeting of the mask's lanes; true for all of them once they are there.
@@ -143,6 +159,7 @@ void fail(const char* text, int line) { scheduler().fail(text, line); }
 const Runtime& runtime() {
   static constexpr Runtime kRuntime = {
       .sync_block = sync_block,
+      .arrive_block = arrive_block,
       .exchange = exchange,
       .ballot = ballot,
       .arrive_cluster = arrive_cluster,

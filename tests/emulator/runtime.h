@@ -26,6 +26,8 @@ struct Thread {
 struct Runtime {
   // Waits for `count` threads of the block at a barrier of that number; 0: for all that have not ended.
   void (*sync_block)(unsigned int barrier, unsigned int count, int line);
+  // Counts there as a thread that waits, and goes on.
+  void (*arrive_block)(unsigned int barrier, unsigned int count, int line);
   // Waits for the lanes of `mask`, all at the same function, and gives each of them the value of another.
   unsigned long long (*exchange)(const char* function, unsigned int mask, unsigned long long value,
                                  unsigned int from_lane, int line);

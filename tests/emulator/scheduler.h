@@ -28,6 +28,7 @@ struct Fibre;
 
 struct Barrier {
   std::vector<Fibre*> waiting;
+  std::size_t arrived = 0;  // that do not wait
 };
 
 // Lanes of a warp at one function. Values are kept twice: a lane may be a function ahead before the others have read.

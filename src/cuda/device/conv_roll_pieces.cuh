@@ -1,8 +1,12 @@
 // How threads of the kernel `conv_roll` stage the input where a strip has several rounds
 // (device/conv_roll_rounds.cuh): row by row, a piece of the next plane beside each round of this one.
 
-// Rows of a piece that a thread has.
+// Rows of a piece that a thread has, and pieces of a plane.
 constexpr int kFetches = (kStageRows + kThreads * kRounds - 1) / (kThreads * kRounds);
+constexpr int kPieces = kRounds;
+
+constexpr bool kOneBand = false;
+__device__ inline Strip strip_at(const Arguments& a, int tile) { return strip_of(a, tile); }
 
 // The column, in its band, of a place in a row of positions.
 __device__ inline int column_at(int place) { return place; }

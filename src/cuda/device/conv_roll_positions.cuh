@@ -5,6 +5,103 @@
 // A sum of exponentials is taken around one number for all positions of a warp, so that nobody looks for the
 // largest before. Where a sum is then not as exact as one around the largest of its own, the positions are
 // taken again, each around that, and the first of these is the number from there on.
+//
+// Where all exponents are a polynomial of one tanh and a multiple of the convolution's value (`kTangents`),
+//
+//   kFirst * t + kSecond * t^2 + slope * value + constant,   t = tanh(scale * value + offset),
+//
+// sums around 0 are taken of that, with the bias and the factors of powers of two in what a channel has.
+
+namespace branchless {
+
+// Where results are rounded to 16 bits, or come of tf32 products, it is lg2.approx, whose error is 2^-22, and
+// what is below 1e-38 is 0.
+__device__ inline float logarithm(float x) {
+  if (!k16Bit) return logf(x);
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y * 0.693147181f;
+}
+
+}  // namespace branchless
+
+template <class Sweep>
+__device__ constexpr bool has_tangents() {
+  if constexpr (Sweep::kExponentials)
+    return Sweep::kTangents;
+  else
+    return false;
+}
+
+constexpr float kPowerOfTwo = 1.44269504f;  // exp(x) is 2 to so many x
+// Of bf16 it is t that is taken, by tanh.approx, else 1 / (1 + exp(2 x)), which is (1 - t) / 2.
+constexpr bool kTakesTangent = k16Bit == 3;
+
+// A channel's form, by powers of two and of a sum that is without its bias.
+template <class Sweep>
+__device__ inline void prepare_tangent(const typename Sweep::Channel& channel, typename Sweep::Tangent& to) {
+  typename Sweep::Tangent form = Sweep::tangent(channel);
+  form.offset += form.scale * Sweep::bias(channel);
+  form.constant += form.slope * Sweep::bias(channel);
+  if (!kTakesTangent) form.constant += Sweep::kFirst + Sweep::kSecond;
+  const float factor = kTakesTangent ? 1.0f : 2 * kPowerOfTwo;
+  to = {form.scale * factor, form.offset * factor, form.slope * kPowerOfTwo, form.constant * kPowerOfTwo};
+}
+
+// What is taken of tanh, for two channels of a position: one reciprocal for both. A NaN becomes that of both,
+// whose sum it is in any case.
+__device__ inline void take_tangents(float (&x)[2]) {
+  if constexpr (kTakesTangent) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) asm("tanh.approx.f32 %0, %1;" : "=f"(x[j]) : "f"(x[j]));
+  } else {
+    // The product of two of these is finite, and a tanh of 1 by then.
+    constexpr float kMost = 60;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float e;
+      asm("min.NaN.f32 %0, %1, %2;" : "=f"(e) : "f"(x[j]), "f"(kMost));
+      asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(x[j]) : "f"(e));
+      x[j] += 1.0f;
+    }
+    float quotient;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(quotient) : "f"(x[0] * x[1]));
+    const float other = x[0];
+    x[0] = quotient * x[1];
+    x[1] = quotient * other;
+  }
+}
+
+// Adds up exp(x) over a lane's channels, for each position, of sums that are without their bias.
+template <class Sweep>
+__device__ inline void add_tangents(const typename Sweep::Tangent* tangents,
+                                    const float (&products)[kMTiles][kNTiles][4], float (&sums)[kRows]) {
+  constexpr float kFirst =
+      (kTakesTangent ? Sweep::kFirst : -2 * Sweep::kFirst - 4 * Sweep::kSecond) * kPowerOfTwo;
+  constexpr float kSecond = (kTakesTangent ? 1 : 4) * Sweep::kSecond * kPowerOfTwo;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) sums[i] = 0;
+#pragma unroll
+  for (int e = 0; e < kColumns; e += 2) {
+    const typename Sweep::Tangent forms[2] = {tangents[within(channel_of(e))],
+                                              tangents[within(channel_of(e + 1))]};
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      float x[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+        x[j] = fmaf(products[i / 2][e / 2][i % 2 * 2 + j], forms[j].scale, forms[j].offset);
+      take_tangents(x);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float rest = fmaf(products[i / 2][e / 2][i % 2 * 2 + j], forms[j].slope, forms[j].constant);
+        float power;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(fmaf(x[j], fmaf(x[j], kSecond, kFirst), rest)));
+        sums[i] += kChannels % 8 == 0 || channel_of(e + j) < kChannels ? power : 0.0f;
+      }
+    }
+  }
+}
 
 // Adds up exp(x - base) over a lane's channels, for each position around a base of its own. `kLargest`: the
 // largest x are looked for, too.
@@ -37,17 +134,17 @@ __device__ inline void add_exponentials(const Arguments& a, const typename Sweep
   }
 }
 
-// The program and the sinks of a sweep that takes sums of exponentials over channels and nothing else. `base`
-// is what they are taken around first.
+// The program and the sinks of a sweep that takes sums of exponentials over channels and nothing else. Sums
+// of products are without their bias where there are tangents. `base` is what they are taken around first,
+// `own` the position that a lane ends.
 template <class Sweep>
 __device__ inline void take_exponentials(const Arguments& a, const Unit& unit,
                                          const typename Sweep::Channel* channels, const Sites& sites,
-                                         float (&products)[kMTiles][kNTiles][4], float& base) {
+                                         const Site& own, float (&products)[kMTiles][kNTiles][4],
+                                         float& base) {
   static_assert(kRows == 2, "neighbouring lanes end a position each");
   const bool second = threadIdx.x % 2 != 0;
-  const bool ends = threadIdx.x % 4 < kRows && (sites.inside >> threadIdx.x % 4 & 1);
-  const Corner at = {second ? sites.at[1].d : sites.at[0].d, second ? sites.at[1].h : sites.at[0].h,
-                     second ? sites.at[1].w : sites.at[0].w};
+  const bool ends = threadIdx.x % 4 < kRows && own.inside;
   typename Sweep::Places places[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(a, unit, sites.at[i]);
@@ -57,8 +154,16 @@ __device__ inline void take_exponentials(const Arguments& a, const Unit& unit,
     sum += __shfl_xor_sync(0xffffffffu, second ? sums[0] : sums[1], 1);
     return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
   };
+  auto add_bias = [&] {
+#pragma unroll
+    for (int i = 0; i < kNTiles * 4; ++i) products[0][i / 4][i % 4] += bias_of<Sweep>(channels, i);
+  };
   float sums[kRows], largest[kRows];
-  {
+  const bool around_zero = base == 0;
+  if (has_tangents<Sweep>() && around_zero) {
+    if constexpr (has_tangents<Sweep>()) add_tangents<Sweep>(Sweep::tangents(unit), products, sums);
+  } else {
+    if (has_tangents<Sweep>()) add_bias();
     const branchless::ExpAbove<float> above(base);
     const branchless::ExpAbove<float> same[kRows] = {above, above};
     add_exponentials<Sweep, false>(a, channels, sites, places, products, same, sums, largest);
@@ -66,7 +171,7 @@ __device__ inline void take_exponentials(const Arguments& a, const Unit& unit,
   float sum = whole(sums);
   // What is below 1e-38 was 0, which is then nothing beside the sum.
   if (__all_sync(0xffffffffu, sum > 1e-28f && sum < 1e37f)) {
-    if (ends) Sweep::end(a, unit, at, Sweep::exponential_sum(base, sum));
+    if (ends) Sweep::end(a, unit, own.at, Sweep::exponential_sum(base, sum));
     return;
   }
   // Twice, the second time around the largest. A zero that the compiler does not know keeps it from keeping
@@ -74,6 +179,7 @@ __device__ inline void take_exponentials(const Arguments& a, const Unit& unit,
   const float zero = a.items < 0 ? 1.0f : 0.0f;
 #pragma unroll
   for (int i = 0; i < kNTiles * 4; ++i) products[0][i / 4][i % 4] += zero;
+  if (has_tangents<Sweep>() && around_zero) add_bias();
   largest[0] = largest[1] = 0;
 #pragma unroll 1
   for (int time = 0; time < 2; ++time) {
@@ -86,7 +192,7 @@ __device__ inline void take_exponentials(const Arguments& a, const Unit& unit,
     for (int i = 0; i < kRows; ++i) largest[i] = warp::largest(largest[i]);
   }
   sum = whole(sums);
-  if (ends) Sweep::end(a, unit, at, Sweep::exponential_sum(second ? largest[1] : largest[0], sum));
+  if (ends) Sweep::end(a, unit, own.at, Sweep::exponential_sum(second ? largest[1] : largest[0], sum));
   const float first = __shfl_sync(0xffffffffu, largest[0], 0);
   base = fabsf(first) < 1e37f ? first : 0.0f;
 }

@@ -3,17 +3,17 @@
 // Rows of the products are positions, 64 a warpgroup, their columns the output channels. The input of a
 // strip's plane lies in shared memory (device/conv_roll_tile.cuh), and a warpgroup goes through its positions
 // in kRounds rounds, without a barrier between them: so products of one warpgroup run beside the program of
-// another. Beside each round a piece of the next plane is put into the other stage
-// (device/conv_roll_pieces.cuh). The sweep's program and sinks take the sums of a round
+// another. Beside rounds pieces of the next plane are put into the other stage (device/conv_roll_pieces.cuh,
+// device/conv_roll_flat.cuh). The sweep's program and sinks take the sums of a round
 // (device/conv_take.cuh, device/conv_roll_positions.cuh). Sums begin at 0, and the bias is added behind
 // the products; to a mean, where moments of the convolution are all that is taken.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
 // cut sums off instead of rounding them: the small products come first.
 //
-// Before this stand what device/conv_roll_tile.cuh names, the products of warpgroups and
-// device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
-// what is here; last the kernel, device/conv_roll.cu.
+// Before this stand what device/conv_roll_tile.cuh names, the products of warpgroups, device/conv_program.cuh
+// and device/conv_roll_round.cuh; behind it the program of the sweep, the finalise steps and `run_item`,
+// which calls what is here; last the kernel, device/conv_roll.cu.
 
 // What is fetched, one after the other: pieces of planes of strips, up to strip `end`.
 struct Cursor {
@@ -23,18 +23,18 @@ struct Cursor {
 
   __device__ Cursor(const Arguments& a, int n, int first, int last)
       : tile(first), end(last), plane(0), piece(0) {
-    strip = strip_of(a, first);
+    strip = strip_at(a, first);
     data = plane_of(a, n, strip.depth - kPadD);
   }
   __device__ bool exists() const { return tile < end; }
   __device__ Fetched fetch_piece(const Arguments& a) const { return fetch(a, data, strip, piece); }
   __device__ void advance(const Arguments& a, int n) {
-    if (++piece < kRounds) return;
+    if (++piece < kPieces) return;
     piece = 0;
     if (++plane == strip.planes) {
       plane = 0;
       if (++tile == end) return;
-      strip = strip_of(a, tile);
+      strip = strip_at(a, tile);
     }
     data = plane_of(a, n, strip.depth + plane - kPadD);
   }
@@ -45,8 +45,19 @@ template <class Sweep>
 __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
                                   char* stages, typename Sweep::Sums* totals) {
   static_assert(kFilterD == 1, "a plane gives to one depth of the result");
+  // Whether warpgroups take turns at products, and how long: until they are done, or under way. Products of
+  // several at once end together, and then their programs run together. An H200 took for the launches of
+  // `conv2d_gn_tanh_hardswish_residual_lse` 158 us so in place of 179 (the second in tf32, before it had
+  // tangents), 164 in place of 169 (the first in strict) and 82 in place of 84 (in tf32); in bf16 3 us more.
+  constexpr bool kTurnsDone = has_tangents<Sweep>() && kMode == kTf32 && kThreads > 128;
+  constexpr bool kTurnsBegun = Sweep::kBiasLater && kMode != k16Bits && kThreads > 128;
+  constexpr bool kTurns = kTurnsDone || kTurnsBegun;
+  constexpr bool kBiasLater = Sweep::kBiasLater || has_tangents<Sweep>();
   typename Sweep::Channel* channels = unit.values->channels0;
-  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) Sweep::read_channel(a, unit, c, channels[c]);
+  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) {
+    Sweep::read_channel(a, unit, c, channels[c]);
+    if constexpr (has_tangents<Sweep>()) prepare_tangent<Sweep>(channels[c], Sweep::tangents(unit)[c]);
+  }
   __syncthreads();
   typename Sweep::Kept kept[kColumns];
   int count = 0;
@@ -61,7 +72,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   // The first plane is put whole; then the next piece is always on its way.
   Cursor next(a, unit.n, first, end);
 #pragma unroll 1
-  for (int piece = 0; piece < kRounds; ++piece) {
+  for (int piece = 0; piece < kPieces; ++piece) {
     put(next.fetch_piece(a), piece, stages);
     next.advance(a, unit.n);
   }
@@ -69,9 +80,10 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   if (next.exists()) fetched = next.fetch_piece(a);
   int slot = 0;
   float base = 0;
+  if (kTurns) turns::begin(group);
 #pragma unroll 1
   for (int tile = first; tile < end; ++tile) {
-    const Strip strip = strip_of(a, tile);
+    const Strip strip = strip_at(a, tile);
 #pragma unroll 1
     for (int plane = 0; plane < strip.planes; ++plane) {
       block::publish_rows();
@@ -84,31 +96,36 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
 #pragma unroll 1
       for (int round = 0; round < rounds; ++round) {
         float sums[kSums];
+        if (kTurns) turns::wait(group);
         warpgroup::begin();
-        multiply(stage + round * (kThreads / 2), weights, zeros, 0, true, sums);
+        multiply_round(a, stage + round * (kThreads / 2), weights, zeros, sums);
         warpgroup::commit();
-        if (next.exists()) {
+        if (kTurnsBegun) turns::pass_on(group);
+        if (next.exists() && (kPieces == kRounds || round < kPieces)) {
           put(fetched, next.piece, stages + slot * kStageBytes);
           next.advance(a, unit.n);
           if (next.exists()) fetched = next.fetch_piece(a);
         }
-        Sites sites = sites_of(a, strip, round);
-#pragma unroll
-        for (int i = 0; i < kRows; ++i) sites.at[i].d = strip.depth + plane;
+        const Sites sites = sites_of_round(a, strip, round, strip.depth + plane);
         warpgroup::wait(0);
         warpgroup::hold(sums);
+        if (kTurnsDone) turns::pass_on(group);
         float products[1][kNTiles][4];
 #pragma unroll
         for (int i = 0; i < kSums; ++i)
-          products[0][i / 4][i % 4] = Sweep::kBiasLater ? sums[i] : sums[i] + bias_of<Sweep>(channels, i);
+          products[0][i / 4][i % 4] = kBiasLater ? sums[i] : sums[i] + bias_of<Sweep>(channels, i);
         if constexpr (kOverPositions != 0)
           take_products<Sweep>(a, unit, channels, sites, products, kept, count);
         else if constexpr (Sweep::kExponentials)
-          take_exponentials<Sweep>(a, unit, channels, sites, products, base);
+          take_exponentials<Sweep>(
+              a, unit, channels, sites,
+              site_at(a, strip, first_position(strip, round) + (int)threadIdx.x % 2 * 8, strip.depth + plane),
+              products, base);
         else
           take_positions<Sweep>(a, unit, channels, sites, products);
       }
     }
   }
+  if (kTurns) turns::end(group);
   if constexpr (Sweep::kStatistics && kOverPositions != 0) merge_kept<Sweep>(kept, count, shared, totals);
 }

@@ -18,6 +18,7 @@ class ConvRollWriter : ConvSweepWriter {
         sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {
     apart_ = true;
     late_bias_ = constants.rounds > 1;
+    tangents_ = late_bias_ && functions_text(constants.mode) != "0";
   }
 
   ConvText run() {
@@ -50,7 +51,8 @@ class ConvRollWriter : ConvSweepWriter {
     for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh",
                              "conv_roll_channels.cuh", "conv_take.cuh", "conv_join.cuh"})
       text += "\n" + device_file(file);
-    if (constants_.rounds > 1) text += "\n" + device_file("conv_roll_positions.cuh");
+    if (constants_.rounds > 1)
+      text += "\n" + device_file("conv_roll_round.cuh") + "\n" + device_file("conv_roll_positions.cuh");
     text += "\n" + device_file(constants_.rounds > 1 ? "conv_roll_rounds.cuh" : "conv_roll.cuh");
     text += "\n" + programs.str() + "\n" + device_file("conv_roll.cu");
     ConvText result;
@@ -63,7 +65,7 @@ class ConvRollWriter : ConvSweepWriter {
 
  private:
   const char* staging_file() const {
-    if (constants_.rounds > 1) return "conv_roll_pieces.cuh";
+    if (constants_.rounds > 1) return constants_.flat ? "conv_roll_flat.cuh" : "conv_roll_pieces.cuh";
     return constants_.windows ? "conv_roll_windows.cuh" : "conv_roll_rows.cuh";
   }
 

@@ -16,6 +16,7 @@ struct ConvRollConstants {
   int width = 1;                        // columns of a band
   std::array<int, 3> pack = {1, 1, 4};  // elements of a row of 16 bytes, by channels, rows and columns
   bool windows = false;                 // rows are staged four at a time, device/conv_roll_windows.cuh
+  bool flat = false;                    // or as a plane's elements lie, device/conv_roll_flat.cuh
   bool dense = true;                    // samples of the input are contiguous
   int vector = 1;                       // of which so many are read at once
   int depths = 1;                       // of a segment

@@ -163,10 +163,20 @@ void ConvSweepWriter::write_kept(Text& text) const {
 
 int ConvSweepWriter::write_values(Text& text) const {
   const int channels = static_cast<int>(conv_.channels);
+  if (tangents()) {
+    text.line("// An exponent's form for a channel (device/conv_roll_positions.cuh).");
+    text.open("struct alignas(16) Tangent0 {");
+    text.line("real scale, offset, slope, constant;");
+    text.close("};");
+  }
   text.line("// Statistics of one sample, one number for each channel.");
   text.open("struct UnitValues {");
   text.line("Channel0 channels0[kChannels];");
   int bytes = 4 * channels * static_cast<int>(1 + split_.results.size());
+  if (tangents()) {
+    text.line("Tangent0 tangents0[kChannels];");
+    bytes += 16 * (channels + 1);
+  }
   text.line(totals() ? "Sums0 totals0[kChannels];" : "Sums0 totals0[1];");
   bytes += 4 * (totals() ? channels : 1) * std::max(numbers_, 1);
   if (totals()) bytes += write_unit_members(text);
@@ -233,10 +243,13 @@ void ConvSweepWriter::write_sweep(Text& text) {
 
 // Whether all that is taken is a sum of exponentials at each position, of which nobody wants the largest, and
 // what that takes and gives.
+bool ConvSweepWriter::sums_exponentials() const {
+  return over_channels_ && taken_.size() == 1 && single_ &&
+         part(taken_[0]->part).statistic == Statistic::kExpSum && !cut_.shared[at(taken_[0]->part)];
+}
+
 void ConvSweepWriter::write_exponentials(Text& text) const {
-  const bool alone = over_channels_ && taken_.size() == 1 && single_ &&
-                     part(taken_[0]->part).statistic == Statistic::kExpSum &&
-                     !cut_.shared[at(taken_[0]->part)];
+  const bool alone = sums_exponentials();
   text.line(std::string("static constexpr bool kExponentials = ") + (alone ? "k16Bit != 0;" : "false;"));
   if (!alone) return;
   const std::string name = "s" + number_text(taken_[0]->part);
@@ -247,6 +260,31 @@ void ConvSweepWriter::write_exponentials(Text& text) const {
   text.line("sums." + name + ".first = base;");
   text.line("sums." + name + ".second = sum;");
   text.line("return sums;");
+  text.close();
+  if (late_bias_) write_tangents(text);
+}
+
+// The form that all exponents of such a sum have, or nothing.
+std::optional<TangentForm> ConvSweepWriter::tangents() const {
+  const Sweep& which = sweep(0);
+  if (!tangents_ || !sums_exponentials() || which.sinks.size() != 1) return std::nullopt;
+  return tangent_form(split_.element, split_.places[at(taken_[0]->step)], [&](int input) -> std::string {
+    if (input >= split_.first_result) return "channel.q" + number_text(input - split_.first_result);
+    return which.inputs[at(input)] < 0 ? "value" : "";
+  });
+}
+
+void ConvSweepWriter::write_tangents(Text& text) const {
+  const std::optional<TangentForm> form = tangents();
+  text.line(std::string("static constexpr bool kTangents = ") + (form ? "true;" : "false;"));
+  if (!form) return;
+  text.line("static constexpr real kFirst = " + literal(form->first, true) +
+            ", kSecond = " + literal(form->second, true) + ";");
+  text.line("typedef Tangent0 Tangent;");
+  text.line("static __device__ Tangent* tangents(const Unit& unit) { return unit.values->tangents0; }");
+  text.open("static __device__ Tangent tangent(const Channel& channel) {");
+  text.line("return {" + form->scale + ", " + form->offset + ", " + form->slope + ", " + form->constant +
+            "};");
   text.close();
 }
 
@@ -372,7 +410,7 @@ void ConvSweepWriter::write_end(Text& text) {
           return own ? reduced(from)
                      : "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, 0, at)])";
         },
-        "real", single_, kBranchless);
+        "real", single_, {.branchless = true, .brief_logarithm = late_bias_ && sums_exponentials()});
     for (const Sink& sink : epilogue.sinks) store(sink.slots[0], names[at(sink.step)]);
   }
   text.close();

@@ -5,6 +5,7 @@
 #include "cuda/conv_sum.h"
 #include "cuda/emit/conv_text.h"
 #include "cuda/emit/position_steps.h"
+#include "cuda/emit/tangent_form.h"
 #include "cuda/emit/unit_text.h"
 
 namespace fuseblock::cuda {
@@ -51,12 +52,16 @@ class ConvSweepWriter : public UnitWriter {
   bool moves_ = false;          // the sweep has a function that moves places to another channel
   bool apart_ = false;          // what statistics take of an element is a step of its own
   bool late_bias_ = false;      // sums of products begin at 0
+  bool tangents_ = false;       // exponents may be taken in the form of tangent_form.h
   std::string crew_ = "Block";  // who works the statistics of a sample out (device/crew.cuh)
   int numbers_ = 0;             // that the statistics of one channel are
   int kept_numbers_ = 0;        // without their count
 
  private:
   void write_kept(Text& text) const;
+  bool sums_exponentials() const;
+  std::optional<TangentForm> tangents() const;
+  void write_tangents(Text& text) const;
   void write_exponentials(Text& text) const;
   // Whether all that is taken are moments of the convolution itself, whose means take the bias later.
   bool bias_later() const;

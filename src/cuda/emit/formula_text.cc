@@ -259,7 +259,8 @@ class StatementWriter {
     const std::string op = operator_text(step.primitive);
     if (is_comparison(step.primitive)) return name(step.a) + op + name(step.b) + " ? 1 : 0";
     if (!op.empty()) return name(step.a) + op + name(step.b);
-    return (branchless() && step.primitive == Primitive::kTanh ? "branchless::" : "") +
+    const bool brief = rounding_.brief_logarithm && single_ && step.primitive == Primitive::kLog;
+    return (brief || (branchless() && step.primitive == Primitive::kTanh) ? "branchless::" : "") +
            function_name(step.primitive) + "(" + name(step.a) + (step.b >= 0 ? ", " + name(step.b) : "") +
            ")";
   }

@@ -24,7 +24,8 @@ struct Rounding {
   std::vector<bool> products = {};  // by step: products with a rounding of their own (rounded_products.h)
   // Whether 1 + erf(t) and 1 + tanh(t) are exact where they nearly cancel (device/one_plus.cuh), in float.
   bool exact_sums = false;
-  bool branchless = false;  // functions of device/branchless.cuh where it has them, in float
+  bool branchless = false;       // functions of device/branchless.cuh where it has them, in float
+  bool brief_logarithm = false;  // that of device/conv_roll_positions.cuh, in float
 };
 
 // Writes a statement for each step and returns the name or the constant that stands for each. `input` gives the

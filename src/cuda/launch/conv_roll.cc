@@ -68,6 +68,12 @@ struct Fetches {
 };
 
 Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
+  if (constants.rounds > 1 && constants.flat) {
+    const std::int64_t chunks = chunks_of(work.conv, constants.pack).c;
+    return {
+        ceil_div(stage_rows(constants, work.conv) / chunks, constants.threads * constants.rounds) * chunks, 6,
+        20 + 16 / work.element_bytes};
+  }
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
             (constants.rounds > 1 ? 30 : 12) + 2 * 16 / work.element_bytes};
@@ -233,6 +239,7 @@ class Divider {
       trial.windows = quads && trial.width >= 4 && (bands == 1 || trial.width % 4 == 0);
       trial.vector =
           trial.windows && work.dense && work.conv.in[2] % 4 == 0 && geometry.pad[2] % 4 == 0 ? 4 : 1;
+      trial.flat = bands == 1 && lies_flat(work, trial);
       for (const int threads : kThreads)
         for (const int rows : kRows)
           for (const int rounds : kRounds)
@@ -245,6 +252,16 @@ class Divider {
               found = try_blocks(work, trial) || found;
             }
     }
+  }
+
+  // Whether the positions of a plane are numbered as its elements lie in memory, and a thread takes all
+  // channels of a position.
+  static bool lies_flat(const ConvWork& work, const ConvRollConstants& trial) {
+    constexpr std::int64_t kMostChunks = 2;
+    const ConvSum& conv = work.conv;
+    return work.dense && conv.out[0] == 1 && conv.geometry.pad == Spatial{0, 0, 0} && trial.pack[1] == 1 &&
+           trial.pack[2] == 1 && pitch_of(trial, conv) == conv.in[2] &&
+           chunks_of(conv, trial.pack).c <= kMostChunks;
   }
 
   static bool may_have_rounds(const ConvWork& work, const ConvRollConstants& trial) {

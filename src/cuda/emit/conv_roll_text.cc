@@ -45,8 +45,7 @@ class ConvRollWriter : ConvSweepWriter {
                              "mma.cuh", "warpgroup.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
-            "\n" + device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
-            device_file("conv_roll_weights.cuh") + "\n" + values.str();
+            "\n" + rows_text() + "\n" + values.str();
     for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh",
                              "conv_roll_channels.cuh", "conv_take.cuh", "conv_join.cuh"})
       text += "\n" + device_file(file);
@@ -62,6 +61,14 @@ class ConvRollWriter : ConvSweepWriter {
   }
 
  private:
+  // Rows in shared memory, how they are staged, and the weights they meet.
+  std::string rows_text() const {
+    if (constants_.cells)
+      return device_file("conv_roll_cells.cuh") + "\n" + device_file("conv_roll_cells_weights.cuh");
+    return device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
+           device_file("conv_roll_weights.cuh");
+  }
+
   const char* staging_file() const {
     if (constants_.rounds > 1) return "conv_roll_pieces.cuh";
     return constants_.windows ? "conv_roll_windows.cuh" : "conv_roll_rows.cuh";
@@ -97,6 +104,7 @@ class ConvRollWriter : ConvSweepWriter {
         {"kTail", tail ? "1" : "0"},
         {"k16Bit", functions_text(constants_.mode)}};
     if (c.rounds > 1) result.emplace_back("kRounds", number_text(c.rounds));
+    if (c.cells) result.emplace_back("kOneBand", c.one_band ? "1" : "0");
     add_window(result, form_.geometry);
     return result;
   }
@@ -137,10 +145,7 @@ class ConvRollWriter : ConvSweepWriter {
     text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
     text.close("};");
     shared_bytes_ += totals() ? 4 * channels * numbers_ * constants_.threads / 32 : 4 * numbers_;
-    auto chunks = [](std::int64_t extent, int pack) { return (extent + pack - 1) / pack; };
-    const std::int64_t all = chunks(conv_.in_channels, constants_.pack[0]) *
-                             chunks(geometry.filter[1], constants_.pack[1]) *
-                             chunks(geometry.filter[2], constants_.pack[2]);
+    const std::int64_t all = conv_roll_chunks(constants_, form_);
     const std::int64_t rows = (2 * geometry.filter[0] - 1) * columns_ * 8;
     const std::int64_t parts = constants_.mode == ConvMode::kStrict ? 2 : 1;
     shared_bytes_ += static_cast<int>(parts * 2 * ((all + 1) / 2) * rows * 16 + (all % 2 + 1) * 64 * 16);
@@ -157,6 +162,23 @@ class ConvRollWriter : ConvSweepWriter {
 };
 
 }  // namespace
+
+CellRows cell_rows(const ConvSum& conv, int element_bytes) {
+  const std::int64_t elements = 16 / element_bytes;
+  const std::int64_t taps = conv.in_channels * conv.geometry.filter[2];
+  return {taps / elements, (taps % elements * conv.geometry.filter[1] + elements - 1) / elements};
+}
+
+std::int64_t conv_roll_chunks(const ConvRollConstants& constants, const ConvSum& form) {
+  const Spatial& filter = form.geometry.filter;
+  const std::array<int, 3>& pack = constants.pack;
+  if (constants.cells) {
+    const CellRows rows = cell_rows(form, 16 / (pack[0] * pack[1] * pack[2]));
+    return rows.whole * filter[1] + rows.left;
+  }
+  auto chunks = [](std::int64_t extent, int packed) { return (extent + packed - 1) / packed; };
+  return chunks(form.in_channels, pack[0]) * chunks(filter[1], pack[1]) * chunks(filter[2], pack[2]);
+}
 
 ConvText conv_roll_text(const Schedule& schedule, const KernelCut& cut, const ConvRollConstants& constants) {
   return ConvRollWriter(schedule, cut, constants).run();

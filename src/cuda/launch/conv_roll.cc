@@ -42,7 +42,13 @@ int columns_of(const ConvSum& conv) {
   return static_cast<int>(conv.geometry.filter[0] * ceil_div(conv.channels, 8) * 8);
 }
 
+// Steps of products of a plane.
+std::int64_t steps_of(const ConvRollConstants& constants, const ConvSum& conv) {
+  return ceil_div(conv_roll_chunks(constants, conv), 2);
+}
+
 std::int64_t pitch_of(const ConvRollConstants& constants, const ConvSum& conv) {
+  if (constants.cells) return constants.width;
   return constants.width +
          (chunks_of(conv, constants.pack).w - 1) * constants.pack[2] * conv.geometry.dilation[2];
 }
@@ -51,8 +57,22 @@ std::int64_t strip_of(const ConvRollConstants& constants) {
   return std::int64_t{constants.threads} / kWarpgroup * constants.products() * kProductRows;
 }
 
+int element_bytes_of(const ConvRollConstants& constants) {
+  return kRowBytes / (constants.pack[0] * constants.pack[1] * constants.pack[2]);
+}
+
+// Positions of one staged plane that have rows without gaps.
+std::int64_t cell_positions(const ConvRollConstants& constants, const ConvSum& conv) {
+  return strip_of(constants) +
+         (conv.geometry.filter[1] - 1) * conv.geometry.dilation[1] * pitch_of(constants, conv);
+}
+
 // Rows of 16 bytes of one staged plane.
 std::int64_t stage_rows(const ConvRollConstants& constants, const ConvSum& conv) {
+  if (constants.cells) {
+    const CellRows rows = cell_rows(conv, element_bytes_of(constants));
+    return rows.whole * cell_positions(constants, conv) + rows.left * strip_of(constants);
+  }
   const Chunks chunks = chunks_of(conv, constants.pack);
   const std::int64_t of_chunk =
       strip_of(constants) +
@@ -68,6 +88,10 @@ struct Fetches {
 };
 
 Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
+  if (constants.cells)
+    return {ceil_div(ceil_div(cell_positions(constants, work.conv), 32) * 32 + strip_of(constants),
+                     constants.threads),
+            8, 30};
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
             (constants.rounds > 1 ? 30 : 12) + 2 * 16 / work.element_bytes};
@@ -91,7 +115,7 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
   const double warpgroups = constants.threads / static_cast<double>(kWarpgroup);
   const double step = std::max(columns / 2, 16 + columns / 4) * (work.mode == ConvMode::kStrict ? 3 : 1);
   const double tensor =
-      warpgroups * constants.rows * static_cast<double>(chunks_of(work.conv, constants.pack).steps()) * step;
+      warpgroups * constants.rows * static_cast<double>(steps_of(constants, work.conv)) * step;
   const Fetches fetches = fetches_of(constants, work);
   const double elements = constants.rows * 4 * static_cast<double>(ceil_div(work.conv.channels, 8));
   const double warps = warpgroups * constants.blocks;
@@ -156,6 +180,15 @@ constexpr int kMostColumns = 256;
 // The form that a division takes.
 ConvSum form_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return constants.folded ? folded(conv) : conv;
+}
+
+// Whether rows without gaps make fewer steps of products: of few taps, since each thread has all of a
+// position.
+bool has_cells(const ConvSum& form, const ConvWork& work, const std::array<int, 3>& pack) {
+  if (form.geometry.filter[0] == 1) return false;
+  const CellRows rows = cell_rows(form, work.element_bytes);
+  if (rows.whole < 1 || rows.whole > 2 || rows.left != 1) return false;
+  return ceil_div(rows.whole * form.geometry.filter[1] + rows.left, 2) < chunks_of(form, pack).steps();
 }
 
 // Whether the smallest strip fits: its stages beside the weights and what the program keeps, its sums in
@@ -223,14 +256,16 @@ class Divider {
     trial.folded = fold;
     trial.pack = conv_roll_pack(work.conv, work.element_bytes).value();
     trial.dense = work.dense;
+    trial.cells = !fold && work.wishes.cells.value_or(1) != 0 && has_cells(work.conv, work, trial.pack);
     const bool quads =
-        trial.pack[2] == 4 && geometry.filter[2] <= 4 && geometry.dilation[2] == 1 && !work.stores;
+        !trial.cells && trial.pack[2] == 4 && geometry.filter[2] <= 4 && geometry.dilation[2] == 1 && !work.stores;
     bool found = false;
     for (std::int64_t bands = ceil_div(work.conv.out[2], kMostWidth); !found && bands <= work.conv.out[2];
          bands *= 2) {
       trial.width = static_cast<int>(ceil_div(work.conv.out[2], bands));
       if (trial.width != work.wishes.width.value_or(trial.width)) continue;
       trial.windows = quads && trial.width >= 4 && (bands == 1 || trial.width % 4 == 0);
+      trial.one_band = bands == 1;
       trial.vector =
           trial.windows && work.dense && work.conv.in[2] % 4 == 0 && geometry.pad[2] % 4 == 0 ? 4 : 1;
       for (const int threads : kThreads)

@@ -17,7 +17,8 @@ class ConvRollWriter : ConvSweepWriter {
         columns_(static_cast<int>((conv_.channels + 7) / 8)),
         sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {
     apart_ = true;
-    late_bias_ = constants.rounds > 1;
+    late_bias_ = constants.rounds > 1 || constants.taps;
+    moved_ = constants.taps;
   }
 
   ConvText run() {
@@ -27,6 +28,7 @@ class ConvRollWriter : ConvSweepWriter {
     write_tensors(tensors);
     Text products;
     write_warpgroup_products(products, sums_, element_type(input_), true);
+    if (constants_.taps) write_warpgroup_products_taken(products, sums_);
     Text values;
     write_unit_values(values);
     Text programs;
@@ -50,7 +52,7 @@ class ConvRollWriter : ConvSweepWriter {
                              "conv_roll_channels.cuh", "conv_take.cuh", "conv_join.cuh"})
       text += "\n" + device_file(file);
     if (constants_.rounds > 1) text += "\n" + device_file("conv_roll_positions.cuh");
-    text += "\n" + device_file(constants_.rounds > 1 ? "conv_roll_rounds.cuh" : "conv_roll.cuh");
+    text += "\n" + device_file(sweep_file());
     text += "\n" + programs.str() + "\n" + device_file("conv_roll.cu");
     ConvText result;
     result.kernel = finish("conv_roll", std::move(text));
@@ -61,10 +63,14 @@ class ConvRollWriter : ConvSweepWriter {
   }
 
  private:
+  const char* sweep_file() const {
+    if (constants_.rounds > 1) return "conv_roll_rounds.cuh";
+    return constants_.taps ? "conv_roll_planes.cuh" : "conv_roll.cuh";
+  }
+
   // Rows in shared memory, how they are staged, and the weights they meet.
   std::string rows_text() const {
-    if (constants_.cells)
-      return device_file("conv_roll_cells.cuh") + "\n" + device_file("conv_roll_cells_weights.cuh");
+    if (constants_.taps) return device_file("conv_roll_taps.cuh");
     return device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
            device_file("conv_roll_weights.cuh");
   }
@@ -104,7 +110,7 @@ class ConvRollWriter : ConvSweepWriter {
         {"kTail", tail ? "1" : "0"},
         {"k16Bit", functions_text(constants_.mode)}};
     if (c.rounds > 1) result.emplace_back("kRounds", number_text(c.rounds));
-    if (c.cells) result.emplace_back("kOneBand", c.one_band ? "1" : "0");
+    if (c.taps) result.emplace_back("kLinear", c.vector == 4 ? "1" : "0");
     add_window(result, form_.geometry);
     return result;
   }
@@ -145,7 +151,11 @@ class ConvRollWriter : ConvSweepWriter {
     text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
     text.close("};");
     shared_bytes_ += totals() ? 4 * channels * numbers_ * constants_.threads / 32 : 4 * numbers_;
-    const std::int64_t all = conv_roll_chunks(constants_, form_);
+    auto chunks = [](std::int64_t extent, int pack) { return (extent + pack - 1) / pack; };
+    const std::int64_t all = constants_.taps ? conv_roll_slots(form_)
+                                             : chunks(conv_.in_channels, constants_.pack[0]) *
+                                                   chunks(geometry.filter[1], constants_.pack[1]) *
+                                                   chunks(geometry.filter[2], constants_.pack[2]);
     const std::int64_t rows = (2 * geometry.filter[0] - 1) * columns_ * 8;
     const std::int64_t parts = constants_.mode == ConvMode::kStrict ? 2 : 1;
     shared_bytes_ += static_cast<int>(parts * 2 * ((all + 1) / 2) * rows * 16 + (all % 2 + 1) * 64 * 16);
@@ -163,21 +173,9 @@ class ConvRollWriter : ConvSweepWriter {
 
 }  // namespace
 
-CellRows cell_rows(const ConvSum& conv, int element_bytes) {
-  const std::int64_t elements = 16 / element_bytes;
-  const std::int64_t taps = conv.in_channels * conv.geometry.filter[2];
-  return {taps / elements, (taps % elements * conv.geometry.filter[1] + elements - 1) / elements};
-}
-
-std::int64_t conv_roll_chunks(const ConvRollConstants& constants, const ConvSum& form) {
-  const Spatial& filter = form.geometry.filter;
-  const std::array<int, 3>& pack = constants.pack;
-  if (constants.cells) {
-    const CellRows rows = cell_rows(form, 16 / (pack[0] * pack[1] * pack[2]));
-    return rows.whole * filter[1] + rows.left;
-  }
-  auto chunks = [](std::int64_t extent, int packed) { return (extent + packed - 1) / packed; };
-  return chunks(form.in_channels, pack[0]) * chunks(filter[1], pack[1]) * chunks(filter[2], pack[2]);
+std::int64_t conv_roll_slots(const ConvSum& form) {
+  const std::int64_t rows = form.in_channels * form.geometry.filter[1];
+  return ((form.geometry.filter[2] == 4 ? rows : (3 * rows + 3) / 4) + 1) / 2 * 2;
 }
 
 ConvText conv_roll_text(const Schedule& schedule, const KernelCut& cut, const ConvRollConstants& constants) {

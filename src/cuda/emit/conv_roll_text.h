@@ -16,8 +16,7 @@ struct ConvRollConstants {
   bool folded = false;                  // rows of the image are depths
   int width = 1;                        // columns of a band
   std::array<int, 3> pack = {1, 1, 4};  // elements of a row of 16 bytes, by channels, rows and columns
-  bool cells = false;                   // rows without gaps, device/conv_roll_cells.cuh
-  bool one_band = false;                // all columns of the result
+  bool taps = false;                    // products have the input in registers, device/conv_roll_taps.cuh
   bool windows = false;                 // rows are staged four at a time, device/conv_roll_windows.cuh
   bool dense = true;                    // samples of the input are contiguous
   int vector = 1;                       // of which so many are read at once
@@ -27,15 +26,8 @@ struct ConvRollConstants {
   int products() const { return rows * rounds; }  // of a warpgroup in a strip
 };
 
-// Rows of 16 bytes of a position without gaps: those that each row of the filter has by itself, and those of
-// what is left of all of them.
-struct CellRows {
-  std::int64_t whole, left;
-};
-CellRows cell_rows(const ConvSum& conv, int element_bytes);
-
-// Parts of the filter as large as a row of 16 bytes.
-std::int64_t conv_roll_chunks(const ConvRollConstants& constants, const ConvSum& form);
+// Of a kernel with `taps`: rows of the filter, of one channel each, that a lane reads in turn.
+std::int64_t conv_roll_slots(const ConvSum& form);
 
 // What `shared_bytes` counts here are the statistics and the weights.
 ConvText conv_roll_text(const Schedule& schedule, const KernelCut& cut, const ConvRollConstants& constants);

@@ -252,7 +252,7 @@ void ConvSweepWriter::write_exponentials(Text& text) const {
 
 bool ConvSweepWriter::bias_later() const {
   const Sweep& which = sweep(0);
-  return late_bias_ && totals() && which.bias >= 0 && std::ranges::all_of(which.sinks, [&](const Sink& sink) {
+  return late_bias_ && totals() && (which.bias >= 0 || moved_) && std::ranges::all_of(which.sinks, [&](const Sink& sink) {
            const Formula::Step& step = which.steps[at(sink.step)];
            return sink.kind == SinkKind::kStatistic && part(sink.part).statistic == Statistic::kMoments &&
                   step.primitive == Primitive::kInput && which.inputs[at(step.input)] < 0;

@@ -51,6 +51,7 @@ class ConvSweepWriter : public UnitWriter {
   bool moves_ = false;          // the sweep has a function that moves places to another channel
   bool apart_ = false;          // what statistics take of an element is a step of its own
   bool late_bias_ = false;      // sums of products begin at 0
+  bool moved_ = false;  // sums of a channel are around a number, which comes with the bias
   std::string crew_ = "Block";  // who works the statistics of a sample out (device/crew.cuh)
   int numbers_ = 0;             // that the statistics of one channel are
   int kept_numbers_ = 0;        // without their count

@@ -104,6 +104,7 @@ class ConvLaunch : public KernelLaunch {
       if (sink.kind == SinkKind::kStatistic) add_statistic(schedule.graph[sink.part]);
     work_.stores =
         std::ranges::any_of(sweep().sinks, [](const Sink& sink) { return sink.kind == SinkKind::kStore; });
+    work_.moments = takes_moments();
     const Slot& slot = schedule.slots[at(input_)];
     const Layout layout =
         slot.kind == SlotKind::kArgument ? schedule.inputs[at(slot.number)].type.layout : slot.layout;
@@ -196,6 +197,18 @@ class ConvLaunch : public KernelLaunch {
   void add_statistic(const Part& part) {
     work_.over_channels = part.axes == AxisSet{Axis::kC};
     work_.channel_numbers += work_.over_channels ? 1 : component_count(part.statistic);
+  }
+
+  bool takes_moments() const {
+    return std::ranges::all_of(sweep().sinks,
+                               [&](const Sink& sink) {
+                                 return sink.kind == SinkKind::kStatistic &&
+                                        schedule_.graph[sink.part].statistic == Statistic::kMoments &&
+                                        schedule_.graph[sink.part].axes != AxisSet{Axis::kC};
+                               }) &&
+           std::ranges::none_of(sweep().inputs, [&](int input) {
+             return input >= 0 && over_positions(schedule_.slots[at(input)].extents);
+           });
   }
 
   const Sweep& sweep() const { return schedule_.steps[at(cut_.first)].sweep; }

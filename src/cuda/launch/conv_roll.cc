@@ -44,11 +44,11 @@ int columns_of(const ConvSum& conv) {
 
 // Steps of products of a plane.
 std::int64_t steps_of(const ConvRollConstants& constants, const ConvSum& conv) {
-  return ceil_div(conv_roll_chunks(constants, conv), 2);
+  return constants.taps ? conv_roll_slots(conv) / 2 : chunks_of(conv, constants.pack).steps();
 }
 
 std::int64_t pitch_of(const ConvRollConstants& constants, const ConvSum& conv) {
-  if (constants.cells) return constants.width;
+  if (constants.taps) return constants.width + (conv.geometry.filter[2] - 1) * conv.geometry.dilation[2];
   return constants.width +
          (chunks_of(conv, constants.pack).w - 1) * constants.pack[2] * conv.geometry.dilation[2];
 }
@@ -57,22 +57,16 @@ std::int64_t strip_of(const ConvRollConstants& constants) {
   return std::int64_t{constants.threads} / kWarpgroup * constants.products() * kProductRows;
 }
 
-int element_bytes_of(const ConvRollConstants& constants) {
-  return kRowBytes / (constants.pack[0] * constants.pack[1] * constants.pack[2]);
-}
-
-// Positions of one staged plane that have rows without gaps.
-std::int64_t cell_positions(const ConvRollConstants& constants, const ConvSum& conv) {
+// Elements of one staged plane, of a channel, where it lies in shared memory as it is.
+std::int64_t span_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return strip_of(constants) +
-         (conv.geometry.filter[1] - 1) * conv.geometry.dilation[1] * pitch_of(constants, conv);
+         (conv.geometry.filter[1] - 1) * conv.geometry.dilation[1] * pitch_of(constants, conv) +
+         (conv.geometry.filter[2] - 1) * conv.geometry.dilation[2];
 }
 
 // Rows of 16 bytes of one staged plane.
 std::int64_t stage_rows(const ConvRollConstants& constants, const ConvSum& conv) {
-  if (constants.cells) {
-    const CellRows rows = cell_rows(conv, element_bytes_of(constants));
-    return rows.whole * cell_positions(constants, conv) + rows.left * strip_of(constants);
-  }
+  if (constants.taps) return conv.in_channels * ((span_of(constants, conv) + 15) / 32 * 32 + 16) / 4;
   const Chunks chunks = chunks_of(conv, constants.pack);
   const std::int64_t of_chunk =
       strip_of(constants) +
@@ -88,10 +82,10 @@ struct Fetches {
 };
 
 Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
-  if (constants.cells)
-    return {ceil_div(ceil_div(cell_positions(constants, work.conv), 32) * 32 + strip_of(constants),
+  if (constants.taps)
+    return {ceil_div(work.conv.in_channels * ceil_div(span_of(constants, work.conv), constants.vector),
                      constants.threads),
-            8, 30};
+            constants.vector * 2, 8 + 3 * constants.vector};
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
             (constants.rounds > 1 ? 30 : 12) + 2 * 16 / work.element_bytes};
@@ -134,7 +128,10 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
     const double all = std::max(products, instructions) + kOverlap * std::min(products, instructions);
     return constants.rounds * std::max(all, (tensor + issue) / warpgroups + kRoundLatency) + strip + kLatency;
   }
-  const double issue = warpgroups * (kPlaneInstructions + strip / planes +
+  const double reads = constants.taps ? 4.0 * constants.rows * static_cast<double>(steps_of(constants, work.conv)) *
+                                            (work.mode == ConvMode::kStrict ? 2 : 1)
+                                      : 0;
+  const double issue = warpgroups * (kPlaneInstructions + reads + strip / planes +
                                      static_cast<double>(fetches.number) * fetches.instructions +
                                      elements * (work.over_channels ? 30 : 10));
   return std::max({constants.blocks * tensor, constants.blocks * issue * (warps + kHalf) / warps,
@@ -146,8 +143,11 @@ int registers_of(const ConvRollConstants& constants, const ConvWork& work) {
   const int sums = columns_of(work.conv) / 2 * constants.rows * (apart ? 2 : 1);
   const Fetches fetches = fetches_of(constants, work);
   const auto columns = static_cast<int>(ceil_div(work.conv.channels, 8)) * 2;
+  const int factors = constants.taps ? static_cast<int>(steps_of(constants, work.conv)) * 4 *
+                                           (work.mode == ConvMode::kStrict ? 2 : 1)
+                                     : 0;
   const int reducing = constants.rounds == 1 ? kReducing : kReducing - 5;  // there a lane ends one position
-  return sums + static_cast<int>(fetches.number) * fetches.registers / 2 +
+  return sums + factors + static_cast<int>(fetches.number) * fetches.registers / 2 +
          (work.over_channels ? columns + reducing : columns * (work.channel_numbers + 1)) + kOtherRegisters;
 }
 
@@ -182,13 +182,12 @@ ConvSum form_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return constants.folded ? folded(conv) : conv;
 }
 
-// Whether rows without gaps make fewer steps of products: of few taps, since each thread has all of a
-// position.
-bool has_cells(const ConvSum& form, const ConvWork& work, const std::array<int, 3>& pack) {
-  if (form.geometry.filter[0] == 1) return false;
-  const CellRows rows = cell_rows(form, work.element_bytes);
-  if (rows.whole < 1 || rows.whole > 2 || rows.left != 1) return false;
-  return ceil_div(rows.whole * form.geometry.filter[1] + rows.left, 2) < chunks_of(form, pack).steps();
+// Whether products can have the input in registers.
+bool has_taps(const ConvSum& form, const ConvWork& work) {
+  const ConvGeometry& geometry = form.geometry;
+  if (!work.moments || work.mode == ConvMode::k16Bits || geometry.filter[0] == 1) return false;
+  const std::int64_t rows = form.in_channels * geometry.filter[1], slots = conv_roll_slots(form);
+  return geometry.filter[2] == 4 || (geometry.filter[2] == 3 && (rows - slots) * 3 <= slots);
 }
 
 // Whether the smallest strip fits: its stages beside the weights and what the program keeps, its sums in
@@ -256,18 +255,20 @@ class Divider {
     trial.folded = fold;
     trial.pack = conv_roll_pack(work.conv, work.element_bytes).value();
     trial.dense = work.dense;
-    trial.cells = !fold && work.wishes.cells.value_or(1) != 0 && has_cells(work.conv, work, trial.pack);
+    trial.taps = !fold && work.wishes.taps_in_registers.value_or(1) != 0 && has_taps(work.conv, work);
     const bool quads =
-        !trial.cells && trial.pack[2] == 4 && geometry.filter[2] <= 4 && geometry.dilation[2] == 1 && !work.stores;
+        !trial.taps && trial.pack[2] == 4 && geometry.filter[2] <= 4 && geometry.dilation[2] == 1 && !work.stores;
     bool found = false;
     for (std::int64_t bands = ceil_div(work.conv.out[2], kMostWidth); !found && bands <= work.conv.out[2];
          bands *= 2) {
       trial.width = static_cast<int>(ceil_div(work.conv.out[2], bands));
       if (trial.width != work.wishes.width.value_or(trial.width)) continue;
       trial.windows = quads && trial.width >= 4 && (bands == 1 || trial.width % 4 == 0);
-      trial.one_band = bands == 1;
       trial.vector =
           trial.windows && work.dense && work.conv.in[2] % 4 == 0 && geometry.pad[2] % 4 == 0 ? 4 : 1;
+      // A plane without padding is one run of memory.
+      if (trial.taps && work.dense && bands == 1 && work.conv.in[2] % 4 == 0 && geometry.pad == Spatial{0, 0, 0})
+        trial.vector = 4;
       for (const int threads : kThreads)
         for (const int rows : kRows)
           for (const int rounds : kRounds)

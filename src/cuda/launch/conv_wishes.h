@@ -25,11 +25,11 @@ struct ConvWishes {
   std::optional<int> groups;
   std::optional<int> ring;
   std::optional<int> images;
-  // `conv_roll`: columns of a band, depths of a segment, rounds of products in a strip; 0: rows with gaps.
+  // `conv_roll`: columns of a band, depths of a segment, rounds of products in a strip; 0: both factors of products in shared memory.
   std::optional<int> width;
   std::optional<int> depths;
   std::optional<int> rounds;
-  std::optional<int> cells;
+  std::optional<int> taps_in_registers;
   // `conv_wide`: products beside each other in a warp, warps beside each other, taps of a stage; `conv_deep`
   // too: steps of a chunk, columns of a strip.
   std::optional<int> products;

@@ -1,0 +1,236 @@
+// Strips of the kernel `conv_roll` whose products have the positions' elements in registers: which positions
+// they have, their input in shared memory, and how a lane reads it. It stands in place of
+// device/conv_roll_tile.cuh and of a file that stages the input, for filters of three or four columns.
+//
+// The result's columns are cut into bands of kTileW. The positions of a plane of a band are numbered row by
+// row, kPitch a row, of which the last kPitch - kTileW are not there. A strip is kStrip of them, one behind
+// the other, with a segment of the depths. The input of one plane of a strip lies in shared memory as it is,
+// channel by channel, kPitch columns a row: so a tap of the filter is one offset for all positions, and each
+// element is rounded and put once. Lane t of the four that have a position's elements reads column t of a row
+// of the filter, in each slot another row or channel; where filters are three columns wide the fourth lane
+// has the taps of rows that have no slot, and where there are no more of these an element of the position's
+// own that meets weights of 0. An infinity there makes a NaN of a sum that is not finite either way.
+//
+// Before this stand the constants, Arguments and input_data, input_offset and input_steps, the tensor that is
+// convolved.
+
+constexpr int kRowBytes = 16;
+constexpr int kTf32 = 0, kStrict = 1, k16Bits = 2;
+constexpr int kParts = kMode == kStrict ? 2 : 1;  // that a number is taken as the sum of
+constexpr int kPitch = kTileW + (kFilterW - 1) * kDilationW;
+constexpr int kStrip = kThreads / 2 * kTiles;
+// Elements of a strip's plane, of one channel. Channels are half of all banks of shared memory apart.
+constexpr int kSpan = kStrip + (kFilterH - 1) * kDilationH * kPitch + (kFilterW - 1) * kDilationW;
+constexpr int kChannelStep = (kSpan + 15) / 32 * 32 + 16;
+constexpr int kPartStep = kInChannels * kChannelStep;
+constexpr int kStageFloats = kParts * kPartStep;
+
+// Rows of the filter, of one channel each, and how many of them have slots.
+constexpr int kFilterRows = kInChannels * kFilterH;
+constexpr int kSlots = ((kFilterW == 4 ? kFilterRows : (3 * kFilterRows + 3) / 4) + 1) / 2 * 2;
+constexpr int kOwnSlots = kFilterRows < kSlots ? kFilterRows : kSlots;
+constexpr int kLeftTaps = (kFilterRows - kOwnSlots) * kFilterW;  // which the fourth lane has
+static_assert(kFilterW == 4 ? kLeftTaps == 0 : kFilterW == 3 && kLeftTaps <= kOwnSlots, "taps have slots");
+
+// A position of the tensor, a tap of the filter.
+__device__ inline Position position_at(int d, int h, int w) { return Position{d, h, w}; }
+
+// The column, in its band, of a place in a row of positions.
+__device__ inline int column_at(int place) { return place; }
+
+// Where products look for a tap: rows of the filter by channels, of which the first comes last.
+struct Tap {
+  int slot, element;
+};
+__device__ inline Tap tap_of(int c, int h, int w) {
+  const int row = (c + kInChannels - 1) % kInChannels * kFilterH + h;
+  return row < kOwnSlots ? Tap{row, w} : Tap{(row - kOwnSlots) * kFilterW + w, 3};
+}
+// How far behind a position's first element the first of a row of the filter lies.
+__device__ constexpr int row_offset(int row) {
+  return (row / kFilterH + 1) % kInChannels * kChannelStep + row % kFilterH * kDilationH * kPitch;
+}
+
+// A strip by its first position, its band's first column, and its first depth; so many planes of the input
+// are met.
+struct Strip {
+  int first, column, depth, planes;
+};
+__device__ inline Strip strip_of(const Arguments& a, int tile) {
+  const int strip = tile / (int)a.segments, band = strip / (int)a.strips;
+  const int depth = (tile - strip * (int)a.segments) * (int)a.depths;
+  const int depths = min((int)a.depths, (int)a.out_d - depth);
+  return {(strip - band * (int)a.strips) * kStrip, band * kTileW, depth, depths + kFilterD - 1};
+}
+
+// The elements that a thread stages, kVector neighbours each time, the same in all planes: where they lie in
+// a plane of the tensor, and a bit for each time that they are there.
+constexpr int kVector4 = kLinear != 0 ? 4 : 1;
+constexpr int kVectors = (kSpan + kVector4 - 1) / kVector4;  // of a channel
+constexpr int kFetches = (kInChannels * kVectors + kThreads - 1) / kThreads;
+struct Rows {
+  Offset at[kFetches];
+  unsigned int inside;
+};
+
+__device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
+  const InputSteps steps = input_steps(a);
+  Rows rows;
+  rows.inside = 0;
+#pragma unroll
+  for (int i = 0; i < kFetches; ++i) {
+    const int number = (int)threadIdx.x + i * kThreads, c = number / kVectors;
+    const int p = strip.first + (number - c * kVectors) * kVector4;
+    const int y = p / kPitch - kPadH, x = strip.column + p % kPitch - kPadW;
+    rows.at[i] = c * steps.c + y * steps.h + x * steps.w;
+    if (c < kInChannels && y >= 0 && y < (int)a.in_h && x >= 0 && x < (int)a.in_w) rows.inside |= 1u << i;
+  }
+  return rows;
+}
+
+struct Fetched {
+  float values[kFetches][kVector4];
+};
+
+// Reads a thread's elements of the plane that begins at `data`; none where it is not `there`.
+__device__ inline Fetched fetch(const Element* data, bool there, const Rows& rows) {
+  Fetched fetched;
+#pragma unroll
+  for (int i = 0; i < kFetches; ++i) {
+#pragma unroll
+    for (int e = 0; e < kVector4; ++e) fetched.values[i][e] = 0;
+    if (!(there && (rows.inside >> i & 1))) continue;
+    if constexpr (kVector4 == 4) {
+      const float4 found = *reinterpret_cast<const float4*>(data + rows.at[i]);
+      fetched.values[i][0] = found.x, fetched.values[i][1] = found.y;
+      fetched.values[i][2] = found.z, fetched.values[i][3] = found.w;
+    } else {
+      fetched.values[i][0] = data[rows.at[i]];
+    }
+  }
+  return fetched;
+}
+
+// What products take of a number: the nearest tf32, and in strict mode the rest. They ignore lower bits.
+__device__ inline void take_apart(float x, float& large, float& small) {
+  if (kMode == kTf32) {
+    unsigned int bits = __float_as_uint(x);
+    if (fabsf(x) < __int_as_float(0x7f800000)) bits += 0x1000;
+    large = __uint_as_float(bits);
+    return;
+  }
+  large = to_tf32(x);
+  small = __uint_as_float(rest_of(x, large));
+}
+
+__device__ inline void put(const Fetched& fetched, float* stage) {
+#pragma unroll
+  for (int i = 0; i < kFetches; ++i) {
+    const int number = (int)threadIdx.x + i * kThreads, c = number / kVectors;
+    if (kInChannels * kVectors % kThreads != 0 && i == kFetches - 1 && c >= kInChannels) continue;
+    float* to = stage + c * kChannelStep + (number - c * kVectors) * kVector4;
+    float large[kVector4], small[kVector4];
+#pragma unroll
+    for (int e = 0; e < kVector4; ++e) take_apart(fetched.values[i][e], large[e], small[e]);
+    if constexpr (kVector4 == 4) {
+      *reinterpret_cast<float4*>(to) = make_float4(large[0], large[1], large[2], large[3]);
+      if (kMode == kStrict)
+        *reinterpret_cast<float4*>(to + kPartStep) = make_float4(small[0], small[1], small[2], small[3]);
+    } else {
+      to[0] = large[0];
+      if (kMode == kStrict) to[kPartStep] = small[0];
+    }
+  }
+}
+
+// Where a lane's taps lie, of its first position.
+struct Taps {
+  int at[kSlots];
+};
+__device__ inline Taps taps_of_lane() {
+  const int thread = (int)threadIdx.x, t = thread % 4;
+  const int position = thread / 128 * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
+  const int column = position + (t < kFilterW ? t : 0) * kDilationW;
+  Taps taps;
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot) {
+    taps.at[slot] = column + row_offset(slot < kOwnSlots ? slot : 0);
+    if (slot < kLeftTaps && t >= kFilterW)
+      taps.at[slot] =
+          position + row_offset(kOwnSlots + slot / kFilterW) + slot % kFilterW * kDilationW;
+  }
+  return taps;
+}
+
+// A lane's elements of product m: of positions g and g + 8 of its warp's 16, in each slot.
+struct Factors {
+  float values[kSlots][2];
+};
+__device__ inline Factors factors_of(const float* stage, const Taps& taps, int m) {
+  Factors factors;
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) factors.values[slot][i] = stage[taps.at[slot] + m * (kThreads / 2) + i * 8];
+  return factors;
+}
+
+constexpr int kBlockSums = kNTiles * 4;       // of a lane, for one depth
+constexpr int kSums = kFilterD * kBlockSums;  // in one product
+constexpr int kWeightBlock = kNTiles * 8;     // rows of weights of one depth of the filter
+constexpr int kWeightRows = (2 * kFilterD - 1) * kWeightBlock;
+
+// What a thread block prepares once: weights as [part][slot][depth of the filter, channel][lane]. Depths
+// stand as K - 1, ..., 0, K - 1, ..., 1, so that each rotation of them is K neighbours.
+struct Prepared {
+  alignas(128) float weights[kParts][kSlots][kWeightRows][4];
+};
+
+// Puts a weight where products look for it. Those of all depths but the first stand there twice.
+__device__ inline void put_weight(Prepared& prepared, const Tap& tap, int row, float weight) {
+  const float large = to_tf32(weight);
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const float value = part == 0 ? large : to_tf32(weight - large);
+    prepared.weights[part][tap.slot][row][tap.element] = value;
+    if (row < (kFilterD - 1) * kWeightBlock)
+      prepared.weights[part][tap.slot][row + kFilterD * kWeightBlock][tap.element] = value;
+  }
+}
+
+// A thread has some taps of the filter, of one input channel each, and goes through output channels: their
+// neighbours in memory are its neighbours'.
+__device__ inline void prepare(const Arguments& a, Prepared& prepared) {
+  constexpr int kTaps = kInChannels * kFilterD * kFilterH * kFilterW;
+  constexpr int kTogether = kThreads < kTaps ? 1 : kThreads / kTaps;  // output channels at a time
+  for (int i = (int)threadIdx.x; i < (int)(sizeof(Prepared) / kRowBytes); i += kThreads)
+    reinterpret_cast<uint4*>(&prepared)[i] = make_uint4(0, 0, 0, 0);
+  __syncthreads();
+  if ((int)threadIdx.x < kTogether * kTaps) {
+#pragma unroll 1
+    for (int tap = kTogether == 1 ? (int)threadIdx.x : (int)threadIdx.x % kTaps; tap < kTaps;
+         tap += kTogether == 1 ? kThreads : kTaps) {
+      const int w = tap % kFilterW, h = tap / kFilterW % kFilterH;
+      const int depth = tap / (kFilterW * kFilterH) % kFilterD, c = tap / (kFilterW * kFilterH * kFilterD);
+      const Tap to = tap_of(c, h, w);
+      const int row = (kFilterD - 1 - depth) * kWeightBlock;
+#pragma unroll 8
+      for (int k = kTogether == 1 ? 0 : (int)threadIdx.x / kTaps; k < kChannels; k += kTogether)
+        put_weight(prepared, to, row + k, weight_at(a, k, c, position_at(depth, h, w)));
+    }
+  }
+  block::publish_rows();
+}
+
+// Adds products of one plane to a warpgroup's sums, which begin at 0 where they are `fresh`. `weights` is a
+// place in shared memory.
+__device__ inline void multiply(const Factors& factors, unsigned int weights, int rotation, bool fresh,
+                                float (&sums)[kSums]) {
+#pragma unroll
+  for (int slot = 0; slot < kSlots; slot += 2)
+    warpgroup::multiply_taken(
+        sums, factors.values[slot][0], factors.values[slot][1], factors.values[slot + 1][0],
+        factors.values[slot + 1][1],
+        matrix_at(weights + slot * kWeightRows + (kFilterD - 1 - rotation) * kWeightBlock, kWeightRows),
+        fresh && slot == 0 ? 0 : 1);
+}

@@ -12,11 +12,24 @@
 // device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
 // what is here; last the kernel, device/conv_roll.cu.
 
-// Moves sums by their mean in the first product of warp 0, of the depth that is done first. The mean is added
+// Two neighbours in shared memory. Each time they are read anew: a load for both is less than a move for each.
+__device__ inline void read_pair(const float* from, float& first, float& second) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(first), "=f"(second)
+               : "r"((unsigned int)__cvta_generic_to_shared(from)));
+}
+
+// What sums begin at, by channels.
+struct Starts {
+  alignas(8) float of[kNTiles * 8];
+};
+
+// Moves sums by their mean in the first product of warp 0, of the depth that is done first. Behind the first
+// product those of the last depth are yet to begin. The mean is added
 // to the channels' bias, which comes to the means behind all planes, and depths that begin later begin with
 // it.
 template <class Sweep>
-__device__ inline void move_sums(typename Sweep::Channel* channels, float (&starts)[kChannels],
+__device__ inline void move_sums(typename Sweep::Channel* channels, Starts& starts,
                                  unsigned int inside, float (&sums)[kTiles][kSums]) {
   if (threadIdx.x < 32) {
     float count = __popc(inside);
@@ -32,7 +45,7 @@ __device__ inline void move_sums(typename Sweep::Channel* channels, float (&star
       for (int distance = 4; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
       const float mean = count == 0 ? 0 : sum / count;
       if (threadIdx.x < 4 && channel_of(e) < kChannels) {
-        starts[channel_of(e)] = -mean;
+        starts.of[channel_of(e)] = -mean;
         channels[channel_of(e)].bias += mean;
       }
     }
@@ -41,7 +54,8 @@ __device__ inline void move_sums(typename Sweep::Channel* channels, float (&star
 #pragma unroll
   for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-    for (int i = 0; i < kSums; ++i) sums[m][i] += starts[within(channel_of(i % kBlockSums / 4 * 2 + i % 2))];
+    for (int i = 0; i < (m == 0 ? kSums : kSums - kBlockSums); ++i)
+      sums[m][i] += starts.of[channel_of(i % kBlockSums / 4 * 2 + i % 2)];
 }
 
 // Before the first elements are added.
@@ -69,10 +83,10 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   static_assert(Sweep::kStatistics && kOverPositions != 0, "statistics of each channel");
   float* stages = reinterpret_cast<float*>(memory);
   typename Sweep::Channel* channels = unit.values->channels0;
-  __shared__ float starts[kChannels];
-  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) {
-    Sweep::read_channel(a, unit, c, channels[c]);
-    starts[c] = Sweep::kBiasLater ? 0 : Sweep::bias(channels[c]);
+  __shared__ Starts starts;
+  for (int c = (int)threadIdx.x; c < kNTiles * 8; c += kThreads) {
+    if (c < kChannels) Sweep::read_channel(a, unit, c, channels[c]);
+    starts.of[c] = Sweep::kBiasLater || c >= kChannels ? 0 : Sweep::bias(channels[c]);
   }
   typename Sweep::Kept kept[kColumns];
   int count = 0;
@@ -80,7 +94,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) kept[e].clear();
   const unsigned int weights = place_of(shared.prepared.weights);
-  const Taps taps = taps_of_lane();
+  const Taps taps = taps_of_lane(stages);
 
   // Planes are fetched two ahead: this one is in shared memory, the next in registers, on its way there.
   int next_tile = first, next_plane = 0;
@@ -109,30 +123,26 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   for (int tile = first; tile < end; ++tile) {
     const Strip strip = strip_of(a, tile);
     unsigned int inside[kTiles];
-    bool whole[kTiles];
+    bool whole[kTiles], first_whole[kTiles];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
       inside[m] = sites_of(a, strip, m).inside;
       whole[m] = __all_sync(0xffffffffu, inside[m] == kAllRows);
+      first_whole[m] = __all_sync(0xffffffffu, (inside[m] & 1) != 0);
     }
     float sums[kTiles][kSums];
     auto step = [&](int plane, int rotation) {
       float some[kTiles][kSums];
       float(&taken)[kTiles][kSums] = kMode == kStrict ? some : sums;
       __syncthreads();
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m)
-#pragma unroll
-        for (int i = 0; i < kSums; ++i) {
-          if (i / kBlockSums == rotation)
-            sums[m][i] = starts[within(channel_of(i % kBlockSums / 4 * 2 + i % 2))];
-        }
       auto begin = [&](int m) {
-        const float* stage = stages + slot * kStageFloats;
-        const Factors factors = factors_of(stage, taps, m);
+#pragma unroll
+        for (int i = rotation * kBlockSums; i < (rotation + 1) * kBlockSums; i += 2)
+          read_pair(starts.of + i % kBlockSums / 4 * 8 + threadIdx.x % 4 * 2, sums[m][i], sums[m][i + 1]);
+        const Factors factors = factors_of(taps, slot * kStageFloats, m);
         warpgroup::hold(taken[m]);
         if constexpr (kMode == kStrict) {
-          const Factors small = factors_of(stage + kPartStep, taps, m);
+          const Factors small = factors_of(taps, slot * kStageFloats + kPartStep, m);
           warpgroup::begin();
           multiply(small, weights, rotation, true, taken[m]);
           multiply(factors, weights + kSlots * kWeightRows, rotation, false, taken[m]);
@@ -159,6 +169,8 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
         }
         if (whole[m])
           take_channels<Sweep, true>(a, channels, places, kAllRows, products, kept);
+        else if (first_whole[m])
+          take_channels<Sweep, false>(a, channels, places, inside[m] | 1u, products, kept);
         else
           take_channels<Sweep, false>(a, channels, places, inside[m], products, kept);
       };

@@ -145,33 +145,33 @@ __device__ inline void put(const Fetched& fetched, float* stage) {
 
 // Where a lane's taps lie, of its first position.
 struct Taps {
-  int at[kSlots];
+  const float* at[kSlots];
 };
-__device__ inline Taps taps_of_lane() {
+__device__ inline Taps taps_of_lane(const float* stages) {
   const int thread = (int)threadIdx.x, t = thread % 4;
   const int position = thread / 128 * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
   const int column = position + (t < kFilterW ? t : 0) * kDilationW;
   Taps taps;
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot) {
-    taps.at[slot] = column + row_offset(slot < kOwnSlots ? slot : 0);
+    taps.at[slot] = stages + column + row_offset(slot < kOwnSlots ? slot : 0);
     if (slot < kLeftTaps && t >= kFilterW)
       taps.at[slot] =
-          position + row_offset(kOwnSlots + slot / kFilterW) + slot % kFilterW * kDilationW;
+          stages + position + row_offset(kOwnSlots + slot / kFilterW) + slot % kFilterW * kDilationW;
   }
   return taps;
 }
 
-// A lane's elements of product m: of positions g and g + 8 of its warp's 16, in each slot.
+// A lane's elements of product m in the stage that begins `offset` behind the first: of positions g and g + 8 of its warp's 16, in each slot.
 struct Factors {
   float values[kSlots][2];
 };
-__device__ inline Factors factors_of(const float* stage, const Taps& taps, int m) {
+__device__ inline Factors factors_of(const Taps& taps, int offset, int m) {
   Factors factors;
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot)
 #pragma unroll
-    for (int i = 0; i < 2; ++i) factors.values[slot][i] = stage[taps.at[slot] + m * (kThreads / 2) + i * 8];
+    for (int i = 0; i < 2; ++i) factors.values[slot][i] = taps.at[slot][offset + (m * (kThreads / 2) + i * 8)];
   return factors;
 }
 

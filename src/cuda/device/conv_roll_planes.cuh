@@ -3,8 +3,8 @@
 //
 // It goes as device/conv_roll.cuh does, with the same sums and rotations of weights; the input of a plane lies
 // in shared memory as it is (device/conv_roll_taps.cuh), and lanes read what a product takes of it. Where what
-// is taken are moments of the convolution itself, sums begin at how far 0 is from a value near to their mean,
-// the same for a channel in all of the block: so nothing is subtracted from an element.
+// is taken are moments of the convolution itself, sums are moved by a value near to their mean, the same for a
+// channel in all of a squad, before they begin: so nothing is subtracted from an element.
 //
 // In strict mode the products of a plane are summed by themselves, the small ones first, and added rounded.
 //
@@ -19,19 +19,11 @@ __device__ inline void read_pair(const float* from, float& first, float& second)
                : "r"((unsigned int)__cvta_generic_to_shared(from)));
 }
 
-// What sums begin at, by channels.
-struct Starts {
-  alignas(8) float of[kNTiles * 8];
-};
-
-// Moves sums by their mean in the first product of warp 0, of the depth that is done first. Behind the first
-// product those of the last depth are yet to begin. The mean is added
-// to the channels' bias, which comes to the means behind all planes, and depths that begin later begin with
-// it.
+// Moves sums by their mean in the first product of the squad's first warp, of the depth that is done first.
+// Behind the first product those of the last depth are yet to begin; they and all others begin with it.
 template <class Sweep>
-__device__ inline void move_sums(typename Sweep::Channel* channels, Starts& starts,
-                                 unsigned int inside, float (&sums)[kTiles][kSums]) {
-  if (threadIdx.x < 32) {
+__device__ inline void move_sums(Starts& starts, unsigned int inside, float (&sums)[kTiles][kSums]) {
+  if (squad::thread() < 32) {
     float count = __popc(inside);
 #pragma unroll
     for (int distance = 4; distance < 32; distance *= 2) count += __shfl_xor_sync(0xffffffffu, count, distance);
@@ -43,19 +35,18 @@ __device__ inline void move_sums(typename Sweep::Channel* channels, Starts& star
         if (inside >> i & 1) sum += sums[0][e / 2 * 4 + i * 2 + e % 2];
 #pragma unroll
       for (int distance = 4; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-      const float mean = count == 0 ? 0 : sum / count;
-      if (threadIdx.x < 4 && channel_of(e) < kChannels) {
-        starts.of[channel_of(e)] = -mean;
-        channels[channel_of(e)].bias += mean;
+      if (squad::thread() < 4) {
+        starts.moved[channel_of(e)] = count == 0 ? 0 : sum / count;
+        starts.of[channel_of(e)] -= starts.moved[channel_of(e)];
       }
     }
   }
-  __syncthreads();
+  squad::sync();
 #pragma unroll
   for (int m = 0; m < kTiles; ++m)
 #pragma unroll
     for (int i = 0; i < (m == 0 ? kSums : kSums - kBlockSums); ++i)
-      sums[m][i] += starts.of[channel_of(i % kBlockSums / 4 * 2 + i % 2)];
+      sums[m][i] -= starts.moved[channel_of(i % kBlockSums / 4 * 2 + i % 2)];
 }
 
 // Before the first elements are added.
@@ -78,15 +69,17 @@ __device__ inline void begin_kept(const Arguments& a, const typename Sweep::Chan
 
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>
-__device__ inline void sweep_item(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
-                                  char* memory, typename Sweep::Sums* totals) {
+__device__ inline void sweep_item(const Arguments& a, const Unit& unit, int item_first, int item_end,
+                                  Shared& shared, char* memory, typename Sweep::Sums* totals) {
   static_assert(Sweep::kStatistics && kOverPositions != 0, "statistics of each channel");
-  float* stages = reinterpret_cast<float*>(memory);
+  float* stages = reinterpret_cast<float*>(memory) + squad::number() * (2 * kStageFloats);
   typename Sweep::Channel* channels = unit.values->channels0;
-  __shared__ Starts starts;
-  for (int c = (int)threadIdx.x; c < kNTiles * 8; c += kThreads) {
-    if (c < kChannels) Sweep::read_channel(a, unit, c, channels[c]);
-    starts.of[c] = Sweep::kBiasLater || c >= kChannels ? 0 : Sweep::bias(channels[c]);
+  Starts& starts = shared.starts[squad::number()];
+  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) Sweep::read_channel(a, unit, c, channels[c]);
+  __syncthreads();
+  for (int c = squad::thread(); c < kNTiles * 8; c += kSquadThreads) {
+    starts.of[c] = c < kChannels ? Sweep::bias(channels[c]) : 0;
+    starts.moved[c] = 0;
   }
   typename Sweep::Kept kept[kColumns];
   int count = 0;
@@ -95,6 +88,11 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   for (int e = 0; e < kColumns; ++e) kept[e].clear();
   const unsigned int weights = place_of(shared.prepared.weights);
   const Taps taps = taps_of_lane(stages);
+
+  // The squad's own strips, of which there may be none.
+  const int strips = item_end - item_first;
+  const int first = item_first + strips * squad::number() / kSquads;
+  const int end = item_first + strips * (squad::number() + 1) / kSquads;
 
   // Planes are fetched two ahead: this one is in shared memory, the next in registers, on its way there.
   int next_tile = first, next_plane = 0;
@@ -115,9 +113,11 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
     fetched = fetch(next_data, kPadD == 0 || (plane >= 0 && plane < (int)a.in_d), rows);
     next_data += input_steps(a).d;
   };
-  fetch_next();
-  put(fetched, stages);
-  fetch_next();
+  if (first < end) {
+    fetch_next();
+    put(fetched, stages);
+    fetch_next();
+  }
   int slot = 0;
 #pragma unroll 1
   for (int tile = first; tile < end; ++tile) {
@@ -126,7 +126,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
     bool whole[kTiles], first_whole[kTiles];
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
-      inside[m] = sites_of(a, strip, m).inside;
+      inside[m] = inside_of(a, strip, m);
       whole[m] = __all_sync(0xffffffffu, inside[m] == kAllRows);
       first_whole[m] = __all_sync(0xffffffffu, (inside[m] & 1) != 0);
     }
@@ -134,7 +134,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
     auto step = [&](int plane, int rotation) {
       float some[kTiles][kSums];
       float(&taken)[kTiles][kSums] = kMode == kStrict ? some : sums;
-      __syncthreads();
+      squad::sync();
       auto begin = [&](int m) {
 #pragma unroll
         for (int i = rotation * kBlockSums; i < (rotation + 1) * kBlockSums; i += 2)
@@ -161,7 +161,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
 #pragma unroll
         for (int i = 0; i < kBlockSums; ++i)
           products[0][i / 4][i % 4] = sums[m][(rotation + 1) % kFilterD * kBlockSums + i];
-        if constexpr (!Sweep::kBiasLater) {
+        if constexpr (!Sweep::kMoves) {
           if (rotation == kFilterD - 1 && plane == rotation && __any_sync(0xffffffffu, !begun)) {
             begin_kept<Sweep>(a, channels, places, products, begun ? 0 : inside[m], kept);
             begun = begun || inside[m] != 0;
@@ -186,9 +186,9 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
 #pragma unroll
           for (int i = 0; i < kSums; ++i) sums[m][i] += some[m][i];
         }
-        if constexpr (Sweep::kBiasLater)
+        if constexpr (Sweep::kMoves)
           if (m == 0 && rotation == kFilterD - 1 && plane == rotation && tile == first)
-            move_sums<Sweep>(channels, starts, inside[0], sums);
+            move_sums<Sweep>(starts, inside[0], sums);
         if (m + 1 < kTiles) begin(m + 1);
         if (plane >= kFilterD - 1) take(m);
       }
@@ -202,6 +202,10 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
     }
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) count += __popc(inside[m]) * (strip.planes - (kFilterD - 1));
+  }
+  if constexpr (Sweep::kMoves) {
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) kept[e].move(starts.moved[channel_of(e)]);
   }
   merge_kept<Sweep>(kept, count, shared, totals);
 }

@@ -2,6 +2,8 @@
 // they have, their input in shared memory, and how a lane reads it. It stands in place of
 // device/conv_roll_tile.cuh and of a file that stages the input, for filters of three or four columns.
 //
+// A block has kSquads squads of threads, which take strips by themselves, each with stages of its own.
+//
 // The result's columns are cut into bands of kTileW. The positions of a plane of a band are numbered row by
 // row, kPitch a row, of which the last kPitch - kTileW are not there. A strip is kStrip of them, one behind
 // the other, with a segment of the depths. The input of one plane of a strip lies in shared memory as it is,
@@ -18,7 +20,8 @@ constexpr int kRowBytes = 16;
 constexpr int kTf32 = 0, kStrict = 1, k16Bits = 2;
 constexpr int kParts = kMode == kStrict ? 2 : 1;  // that a number is taken as the sum of
 constexpr int kPitch = kTileW + (kFilterW - 1) * kDilationW;
-constexpr int kStrip = kThreads / 2 * kTiles;
+constexpr int kSquadThreads = kThreads / kSquads;
+constexpr int kStrip = kSquadThreads / 2 * kTiles;
 // Elements of a strip's plane, of one channel. Channels are half of all banks of shared memory apart.
 constexpr int kSpan = kStrip + (kFilterH - 1) * kDilationH * kPitch + (kFilterW - 1) * kDilationW;
 constexpr int kChannelStep = (kSpan + 15) / 32 * 32 + 16;
@@ -32,11 +35,24 @@ constexpr int kOwnSlots = kFilterRows < kSlots ? kFilterRows : kSlots;
 constexpr int kLeftTaps = (kFilterRows - kOwnSlots) * kFilterW;  // which the fourth lane has
 static_assert(kFilterW == 4 ? kLeftTaps == 0 : kFilterW == 3 && kLeftTaps <= kOwnSlots, "taps have slots");
 
+namespace squad {
+
+__device__ inline int number() { return kSquads == 1 ? 0 : (int)threadIdx.x / kSquadThreads; }
+__device__ inline int thread() {
+  return kSquads == 1 ? (int)threadIdx.x : (int)threadIdx.x % kSquadThreads;
+}
+// Until all threads of the squad are here. Barrier 0 is the block's.
+__device__ inline void sync() {
+  if (kSquads == 1)
+    __syncthreads();
+  else
+    asm volatile("bar.sync %0, %1;" ::"r"(number() + 1), "r"(kSquadThreads) : "memory");
+}
+
+}  // namespace squad
+
 // A position of the tensor, a tap of the filter.
 __device__ inline Position position_at(int d, int h, int w) { return Position{d, h, w}; }
-
-// The column, in its band, of a place in a row of positions.
-__device__ inline int column_at(int place) { return place; }
 
 // Where products look for a tap: rows of the filter by channels, of which the first comes last.
 struct Tap {
@@ -67,7 +83,7 @@ __device__ inline Strip strip_of(const Arguments& a, int tile) {
 // a plane of the tensor, and a bit for each time that they are there.
 constexpr int kVector4 = kLinear != 0 ? 4 : 1;
 constexpr int kVectors = (kSpan + kVector4 - 1) / kVector4;  // of a channel
-constexpr int kFetches = (kInChannels * kVectors + kThreads - 1) / kThreads;
+constexpr int kFetches = (kInChannels * kVectors + kSquadThreads - 1) / kSquadThreads;
 struct Rows {
   Offset at[kFetches];
   unsigned int inside;
@@ -79,7 +95,7 @@ __device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
   rows.inside = 0;
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
-    const int number = (int)threadIdx.x + i * kThreads, c = number / kVectors;
+    const int number = squad::thread() + i * kSquadThreads, c = number / kVectors;
     const int p = strip.first + (number - c * kVectors) * kVector4;
     const int y = p / kPitch - kPadH, x = strip.column + p % kPitch - kPadW;
     rows.at[i] = c * steps.c + y * steps.h + x * steps.w;
@@ -126,8 +142,8 @@ __device__ inline void take_apart(float x, float& large, float& small) {
 __device__ inline void put(const Fetched& fetched, float* stage) {
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
-    const int number = (int)threadIdx.x + i * kThreads, c = number / kVectors;
-    if (kInChannels * kVectors % kThreads != 0 && i == kFetches - 1 && c >= kInChannels) continue;
+    const int number = squad::thread() + i * kSquadThreads, c = number / kVectors;
+    if (kInChannels * kVectors % kSquadThreads != 0 && i == kFetches - 1 && c >= kInChannels) continue;
     float* to = stage + c * kChannelStep + (number - c * kVectors) * kVector4;
     float large[kVector4], small[kVector4];
 #pragma unroll
@@ -143,12 +159,26 @@ __device__ inline void put(const Fetched& fetched, float* stage) {
   }
 }
 
+// Which of a lane's positions of product m are there, a bit for each: rows g and g + 8 of a warp's 16.
+__device__ inline unsigned int inside_of(const Arguments& a, const Strip& strip, int m) {
+  const int thread = squad::thread();
+  unsigned int inside = 0;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int p = strip.first + m * (kSquadThreads / 2) + thread / 128 * 64 + thread / 32 % 4 * 16 + i * 8 +
+                  thread % 32 / 4;
+    const int h = p / kPitch, place = p % kPitch;
+    if (place < kTileW && strip.column + place < (int)a.out_w && h < (int)a.out_h) inside |= 1u << i;
+  }
+  return inside;
+}
+
 // Where a lane's taps lie, of its first position.
 struct Taps {
   const float* at[kSlots];
 };
 __device__ inline Taps taps_of_lane(const float* stages) {
-  const int thread = (int)threadIdx.x, t = thread % 4;
+  const int thread = squad::thread(), t = thread % 4;
   const int position = thread / 128 * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
   const int column = position + (t < kFilterW ? t : 0) * kDilationW;
   Taps taps;
@@ -171,7 +201,7 @@ __device__ inline Factors factors_of(const Taps& taps, int offset, int m) {
 #pragma unroll
   for (int slot = 0; slot < kSlots; ++slot)
 #pragma unroll
-    for (int i = 0; i < 2; ++i) factors.values[slot][i] = taps.at[slot][offset + (m * (kThreads / 2) + i * 8)];
+    for (int i = 0; i < 2; ++i) factors.values[slot][i] = taps.at[slot][offset + (m * (kSquadThreads / 2) + i * 8)];
   return factors;
 }
 
@@ -186,6 +216,12 @@ struct Prepared {
   alignas(128) float weights[kParts][kSlots][kWeightRows][4];
 };
 
+// What sums begin at, by channels, and how far they are moved; each squad's own.
+struct Starts {
+  alignas(8) float of[kNTiles * 8];
+  float moved[kNTiles * 8];
+};
+
 // Puts a weight where products look for it. Those of all depths but the first stand there twice.
 __device__ inline void put_weight(Prepared& prepared, const Tap& tap, int row, float weight) {
   const float large = to_tf32(weight);
@@ -198,27 +234,44 @@ __device__ inline void put_weight(Prepared& prepared, const Tap& tap, int row, f
   }
 }
 
-// A thread has some taps of the filter, of one input channel each, and goes through output channels: their
-// neighbours in memory are its neighbours'.
+// What a thread block does once. A thread has some taps of the filter, of one input channel each, and goes
+// through output channels: their neighbours in memory are its neighbours'. The first weights are on their way
+// while shared memory is cleared.
 __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
   constexpr int kTaps = kInChannels * kFilterD * kFilterH * kFilterW;
   constexpr int kTogether = kThreads < kTaps ? 1 : kThreads / kTaps;  // output channels at a time
-  for (int i = (int)threadIdx.x; i < (int)(sizeof(Prepared) / kRowBytes); i += kThreads)
-    reinterpret_cast<uint4*>(&prepared)[i] = make_uint4(0, 0, 0, 0);
-  __syncthreads();
-  if ((int)threadIdx.x < kTogether * kTaps) {
+  constexpr int kSome = 8, kRounds = (kChannels + kSome * kTogether - 1) / (kSome * kTogether);
+  const bool has_taps = kTogether == 1 || (int)threadIdx.x < kTogether * kTaps;
+  const int first = kTogether == 1 ? 0 : (int)threadIdx.x / kTaps;
+  int tap = kTogether == 1 ? (int)threadIdx.x : (int)threadIdx.x % kTaps;
+  bool cleared = false;
 #pragma unroll 1
-    for (int tap = kTogether == 1 ? (int)threadIdx.x : (int)threadIdx.x % kTaps; tap < kTaps;
-         tap += kTogether == 1 ? kThreads : kTaps) {
-      const int w = tap % kFilterW, h = tap / kFilterW % kFilterH;
-      const int depth = tap / (kFilterW * kFilterH) % kFilterD, c = tap / (kFilterW * kFilterH * kFilterD);
-      const Tap to = tap_of(c, h, w);
-      const int row = (kFilterD - 1 - depth) * kWeightBlock;
-#pragma unroll 8
-      for (int k = kTogether == 1 ? 0 : (int)threadIdx.x / kTaps; k < kChannels; k += kTogether)
-        put_weight(prepared, to, row + k, weight_at(a, k, c, position_at(depth, h, w)));
+  do {
+    const bool there = has_taps && tap < kTaps;
+    const int w = tap % kFilterW, h = tap / kFilterW % kFilterH;
+    const int depth = tap / (kFilterW * kFilterH) % kFilterD, c = tap / (kFilterW * kFilterH * kFilterD);
+    const Tap to = tap_of(c, h, w);
+    const int row = (kFilterD - 1 - depth) * kWeightBlock;
+#pragma unroll 1
+    for (int round = 0; round < kRounds; ++round) {
+      const int k = first + round * kSome * kTogether;
+      float some[kSome];
+#pragma unroll
+      for (int i = 0; i < kSome; ++i)
+        if (there && k + i * kTogether < kChannels)
+          some[i] = weight_at(a, k + i * kTogether, c, position_at(depth, h, w));
+      if (!cleared) {
+        for (int i = (int)threadIdx.x; i < (int)(sizeof(Prepared) / kRowBytes); i += kThreads)
+          reinterpret_cast<uint4*>(&prepared)[i] = make_uint4(0, 0, 0, 0);
+        __syncthreads();
+        cleared = true;
+      }
+#pragma unroll
+      for (int i = 0; i < kSome; ++i)
+        if (there && k + i * kTogether < kChannels) put_weight(prepared, to, row + k + i * kTogether, some[i]);
     }
-  }
+    tap += kThreads;
+  } while (kTogether == 1 && tap < kTaps);
   block::publish_rows();
 }
 

@@ -17,8 +17,8 @@ class ConvRollWriter : ConvSweepWriter {
         columns_(static_cast<int>((conv_.channels + 7) / 8)),
         sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {
     apart_ = true;
-    late_bias_ = constants.rounds > 1 || constants.taps;
-    moved_ = constants.taps;
+    late_bias_ = constants.rounds > 1;
+    moves_sums_ = constants.taps;
   }
 
   ConvText run() {
@@ -48,9 +48,11 @@ class ConvRollWriter : ConvSweepWriter {
       text += "\n" + device_file(file);
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
             "\n" + rows_text() + "\n" + values.str();
-    for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh",
-                             "conv_roll_channels.cuh", "conv_take.cuh", "conv_join.cuh"})
-      text += "\n" + device_file(file);
+    text += "\n" + device_file("conv_sums.cuh");
+    if (!constants_.taps) text += "\n" + device_file("conv_roll_sites.cuh");
+    text += "\n" + device_file("conv_program.cuh") + "\n" + device_file("conv_roll_channels.cuh");
+    if (!constants_.taps) text += "\n" + device_file("conv_take.cuh");
+    text += "\n" + device_file("conv_join.cuh");
     if (constants_.rounds > 1) text += "\n" + device_file("conv_roll_positions.cuh");
     text += "\n" + device_file(sweep_file());
     text += "\n" + programs.str() + "\n" + device_file("conv_roll.cu");
@@ -110,7 +112,10 @@ class ConvRollWriter : ConvSweepWriter {
         {"kTail", tail ? "1" : "0"},
         {"k16Bit", functions_text(constants_.mode)}};
     if (c.rounds > 1) result.emplace_back("kRounds", number_text(c.rounds));
-    if (c.taps) result.emplace_back("kLinear", c.vector == 4 ? "1" : "0");
+    if (c.taps) {
+      result.emplace_back("kLinear", c.vector == 4 ? "1" : "0");
+      result.emplace_back("kSquads", number_text(c.squads));
+    }
     add_window(result, form_.geometry);
     return result;
   }
@@ -149,6 +154,10 @@ class ConvRollWriter : ConvSweepWriter {
     text.line("Prepared prepared;");
     text.line("UnitValues values;");
     text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
+    if (constants_.taps) {
+      text.line("Starts starts[kSquads];");
+      shared_bytes_ += constants_.squads * 2 * columns_ * 8 * 4 + 8;
+    }
     text.close("};");
     shared_bytes_ += totals() ? 4 * channels * numbers_ * constants_.threads / 32 : 4 * numbers_;
     auto chunks = [](std::int64_t extent, int pack) { return (extent + pack - 1) / pack; };

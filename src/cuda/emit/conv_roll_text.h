@@ -17,12 +17,14 @@ struct ConvRollConstants {
   int width = 1;                        // columns of a band
   std::array<int, 3> pack = {1, 1, 4};  // elements of a row of 16 bytes, by channels, rows and columns
   bool taps = false;                    // products have the input in registers, device/conv_roll_taps.cuh
+  int squads = 1;                       // that take strips by themselves, with `taps`
   bool windows = false;                 // rows are staged four at a time, device/conv_roll_windows.cuh
   bool dense = true;                    // samples of the input are contiguous
   int vector = 1;                       // of which so many are read at once
   int depths = 1;                       // of a segment
   int stage_bytes = 0;                  // of two planes
 
+  int squad_threads() const { return threads / squads; }
   int products() const { return rows * rounds; }  // of a warpgroup in a strip
 };
 

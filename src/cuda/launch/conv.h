@@ -38,11 +38,12 @@ std::vector<Division> conv_divisions(const Gpu& gpu, const ConvWork& work, int s
 // Tiles by d, h, w.
 std::array<std::int64_t, 3> conv_tiles(const ConvConstants& constants, const ConvSum& conv);
 // Items of a sample, and what the block with most of them takes, in tiles, for the blocks that run at once.
-// An item takes `of_item` tiles by itself.
+// An item takes `of_item` tiles by itself; a block has so many tiles at once.
 struct ConvItems {
   std::int64_t of_sample = 1;
   double longest = 0;
 };
-ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks, double of_item = 4);
+ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks, double of_item = 4,
+                     std::int64_t at_once = 1);
 
 }  // namespace fuseblock::cuda

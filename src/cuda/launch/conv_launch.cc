@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "cuda/launch/conv.h"
 #include "cuda/launch/conv_problem.h"
@@ -26,6 +27,7 @@ struct Variant {
   std::int64_t tiles = 1;
   std::string division;                         // in words, what a tile is
   double of_item = 4;                           // tiles that an item takes by itself
+  std::int64_t at_once = 1;                     // tiles that a block has
   std::map<std::string, std::int64_t> numbers;  // scalars that depend on the division
   std::int64_t sample_items = 1;
   std::optional<LoadedKernel> kernel;
@@ -61,9 +63,9 @@ std::unique_ptr<Variant> conv_variant(const Schedule& schedule, const KernelCut&
 
 // What shared memory holds beside the stages depends on the form and the threads alone.
 ConvRollBytes roll_bytes(const Schedule& schedule, const KernelCut& cut) {
-  auto known = std::make_shared<std::map<std::pair<bool, int>, int>>();
+  auto known = std::make_shared<std::map<std::tuple<bool, int, int>, int>>();
   return [&schedule, &cut, known](const ConvRollConstants& trial) {
-    const auto [found, is_new] = known->try_emplace({trial.folded, trial.threads}, 0);
+    const auto [found, is_new] = known->try_emplace({trial.folded, trial.threads, trial.squads}, 0);
     if (is_new) found->second = conv_roll_text(schedule, cut, trial).shared_bytes;
     return found->second;
   };
@@ -80,9 +82,10 @@ std::unique_ptr<Variant> conv_roll_variant(const Schedule& schedule, const Kerne
   variant->blocks = constants.blocks;
   variant->vector = constants.vector;
   variant->tiles = tiles[0] * tiles[1] * tiles[2];
-  variant->division = "strips of " + std::to_string(constants.threads / 2 * constants.products()) +
+  variant->division = "strips of " + std::to_string(constants.squad_threads() / 2 * constants.products()) +
                       " positions and " + counted(constants.depths, constants.folded ? "row" : "depth");
   variant->of_item = conv_roll_item(constants, work.conv);
+  variant->at_once = constants.squads;
   variant->numbers = extents_of(constants.folded ? folded(work.conv) : work.conv);
   variant->numbers.insert({{"strips", tiles[0]}, {"segments", tiles[2]}, {"depths", constants.depths}});
   variant->kernel.emplace(source_of(variant->text.kernel, schedule),
@@ -256,7 +259,9 @@ class ConvLaunch : public KernelLaunch {
       variant->chosen = work_.wishes.any() ? "asked for" : "by the cost model";
     }
     variant->sample_items =
-        conv_items(sweep().domain[0], variant->tiles, blocks_of(*variant), variant->of_item).of_sample;
+        conv_items(sweep().domain[0], variant->tiles, blocks_of(*variant), variant->of_item,
+                   variant->at_once)
+            .of_sample;
     return variant;
   }
 

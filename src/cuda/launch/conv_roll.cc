@@ -54,7 +54,7 @@ std::int64_t pitch_of(const ConvRollConstants& constants, const ConvSum& conv) {
 }
 
 std::int64_t strip_of(const ConvRollConstants& constants) {
-  return std::int64_t{constants.threads} / kWarpgroup * constants.products() * kProductRows;
+  return std::int64_t{constants.squad_threads()} / kWarpgroup * constants.products() * kProductRows;
 }
 
 // Elements of one staged plane, of a channel, where it lies in shared memory as it is.
@@ -84,7 +84,7 @@ struct Fetches {
 Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
   if (constants.taps)
     return {ceil_div(work.conv.in_channels * ceil_div(span_of(constants, work.conv), constants.vector),
-                     constants.threads),
+                     constants.squad_threads()),
             constants.vector * 2, 8 + 3 * constants.vector};
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
@@ -106,13 +106,14 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
   // Warps of a scheduler that give half of the instructions there could be.
   constexpr double kHalf = 2;
   const double columns = columns_of(work.conv);
-  const double warpgroups = constants.threads / static_cast<double>(kWarpgroup);
+  const double warpgroups = constants.squad_threads() / static_cast<double>(kWarpgroup);
+  const int squads = constants.blocks * constants.squads;  // of a multiprocessor
   const double step = std::max(columns / 2, 16 + columns / 4) * (work.mode == ConvMode::kStrict ? 3 : 1);
   const double tensor =
       warpgroups * constants.rows * static_cast<double>(steps_of(constants, work.conv)) * step;
   const Fetches fetches = fetches_of(constants, work);
   const double elements = constants.rows * 4 * static_cast<double>(ceil_div(work.conv.channels, 8));
-  const double warps = warpgroups * constants.blocks;
+  const double warps = warpgroups * squads;
   const auto planes = static_cast<double>(constants.depths + work.conv.geometry.filter[0] - 1);
   const double strip = kStripInstructions + kStripFetch * static_cast<double>(fetches.number);
   if (constants.rounds > 1) {
@@ -134,7 +135,7 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
   const double issue = warpgroups * (kPlaneInstructions + reads + strip / planes +
                                      static_cast<double>(fetches.number) * fetches.instructions +
                                      elements * (work.over_channels ? 30 : 10));
-  return std::max({constants.blocks * tensor, constants.blocks * issue * (warps + kHalf) / warps,
+  return std::max({squads * tensor, squads * issue * (warps + kHalf) / warps,
                    tensor + issue + kLatency});
 }
 
@@ -278,7 +279,12 @@ class Divider {
               trial.rows = rows;
               trial.rounds = rounds;
               trial.blocks = blocks;
-              found = try_blocks(work, trial) || found;
+              trial.squads = 1;
+              if (!work.wishes.squads || *work.wishes.squads == 1) found = try_blocks(work, trial) || found;
+              // Threads that share the weights and a sample, but do not wait for each other.
+              trial.squads = threads / kWarpgroup;
+              if (trial.taps && trial.squads > 1 && work.wishes.squads.value_or(trial.squads) == trial.squads)
+                found = try_blocks(work, trial) || found;
             }
     }
   }
@@ -300,8 +306,9 @@ class Divider {
     const int registers = std::min(kMostRegisters, kRegisters / (trial.threads * trial.blocks) / 8 * 8);
     if (registers_of(trial, work) > slack_ * registers) return false;
     const std::int64_t stages =
-        ceil_div(2 * stage_rows(trial, work.conv) * (work.mode == ConvMode::kStrict ? 2 : 1), 8) * 8 *
-        kRowBytes;
+        ceil_div(2 * stage_rows(trial, work.conv) * trial.squads * (work.mode == ConvMode::kStrict ? 2 : 1),
+                 8) *
+        8 * kRowBytes;
     if (stages + shared_bytes_(trial) + kStaticBytes >
         std::min(limits.shared_bytes_block,
                  limits.shared_bytes_multiprocessor / trial.blocks - limits.shared_bytes_reserved))
@@ -316,7 +323,7 @@ class Divider {
       if (trial.depths != wishes.depths.value_or(trial.depths)) continue;
       const auto tiles = conv_roll_tiles(trial, work_.conv);
       const double longest = conv_items(work.conv.geometry.batch, tiles[0] * tiles[1] * tiles[2], blocks,
-                                        conv_roll_item(trial, work_.conv))
+                                        conv_roll_item(trial, work_.conv), trial.squads)
                                  .longest;
       const double cost = longest * static_cast<double>(trial.depths + work.conv.geometry.filter[0] - 1) *
                           plane_clocks(trial, work);
@@ -365,7 +372,7 @@ ConvRollConstants divide_conv_roll(const Gpu& gpu, const ConvWork& work, const C
   // Who asks for blocks may have spilled registers.
   const Cheapest<ConvRollConstants> found = Divider(gpu, work, shared_bytes, wishes.blocks ? 2 : 1, 1).run();
   if (!found.empty()) return found.best();
-  if (wishes.threads || wishes.blocks || wishes.rows || wishes.rounds || wishes.fold || wishes.width ||
+  if (wishes.threads || wishes.blocks || wishes.squads || wishes.rows || wishes.rounds || wishes.fold || wishes.width ||
       wishes.depths)
     throw NotSupportedError("FUSEBLOCK_CONV: a convolution has no division like that");
   throw InternalError("a convolution whose smallest strip does not fit a multiprocessor");

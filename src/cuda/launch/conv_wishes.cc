@@ -28,6 +28,7 @@ constexpr auto kFields = std::to_array<Field>({
     {"chunk", &ConvWishes::chunk, 1},       {"ring", &ConvWishes::ring, 1},
     {"images", &ConvWishes::images, 1},     {"taps", &ConvWishes::taps, 1},
     {"strip", &ConvWishes::strip, 1},       {"taken", &ConvWishes::taps_in_registers, 0},
+    {"squads", &ConvWishes::squads, 1},
 });
 
 int number_of(const std::string& text, const std::string& whole, const std::string& where) {

@@ -30,6 +30,7 @@ struct ConvWishes {
   std::optional<int> depths;
   std::optional<int> rounds;
   std::optional<int> taps_in_registers;
+  std::optional<int> squads;  // with them, threads that take strips by themselves
   // `conv_wide`: products beside each other in a warp, warps beside each other, taps of a stage; `conv_deep`
   // too: steps of a chunk, columns of a strip.
   std::optional<int> products;

@@ -12,17 +12,20 @@
 // device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
 // what is here; last the kernel, device/conv_roll.cu.
 
-// Two neighbours in shared memory. Each time they are read anew: a load for both is less than a move for each.
-__device__ inline void read_pair(const float* from, float& first, float& second) {
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-               : "=f"(first), "=f"(second)
-               : "r"((unsigned int)__cvta_generic_to_shared(from)));
+// Sums of a depth that begins.
+template <int kFirst, int kEnd>
+__device__ inline void begin_sums(unsigned int starts, float (&sums)[kSums]) {
+  if constexpr (kFirst < kEnd) {
+    read_pair<kFirst % kBlockSums / 4 * 32>(starts, sums[kFirst], sums[kFirst + 1]);
+    begin_sums<kFirst + 2, kEnd>(starts, sums);
+  }
 }
 
 // Moves sums by their mean in the first product of the squad's first warp, of the depth that is done first.
 // Behind the first product those of the last depth are yet to begin; they and all others begin with it.
-template <class Sweep>
-__device__ inline void move_sums(Starts& starts, unsigned int inside, float (&sums)[kTiles][kSums]) {
+template <int kProducts>
+__device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
+                                 float (&sums)[kProducts][kSums]) {
   if (squad::thread() < 32) {
     float count = __popc(inside);
 #pragma unroll
@@ -41,9 +44,9 @@ __device__ inline void move_sums(Starts& starts, unsigned int inside, float (&su
       }
     }
   }
-  squad::sync();
+  squad::sync(squad);
 #pragma unroll
-  for (int m = 0; m < kTiles; ++m)
+  for (int m = 0; m < kProducts; ++m)
 #pragma unroll
     for (int i = 0; i < (m == 0 ? kSums : kSums - kBlockSums); ++i)
       sums[m][i] -= starts.moved[channel_of(i % kBlockSums / 4 * 2 + i % 2)];
@@ -67,145 +70,207 @@ __device__ inline void begin_kept(const Arguments& a, const typename Sweep::Chan
   }
 }
 
+// The planes of a squad's strips, one after the other: fetched two ahead, this one is in shared memory, the
+// next in registers, on its way there.
+struct Planes {
+  int tile, end, plane;
+  Strip strip;
+  Rows rows;
+  const Element* data;
+  Fetched fetched;
+  bool exists;  // what was fetched
+
+  __device__ Planes(const Arguments& a, int n, int first, int last) : tile(first), end(last) {
+    begin_strip(a, n);
+    fetch_next(a, n);
+  }
+  __device__ void begin_strip(const Arguments& a, int n) {
+    plane = 0;
+    strip = strip_of(a, tile);
+    rows = rows_of(a, strip);
+    data = input_data(a) + input_offset(a, n, strip.depth - kPadD);
+  }
+  __device__ void fetch_next(const Arguments& a, int n) {
+    exists = plane < strip.planes || tile + 1 < end;
+    if (!exists) return;
+    if (plane == strip.planes) {
+      ++tile;
+      begin_strip(a, n);
+    }
+    // Planes of padding lie beyond the tensor.
+    const int depth = strip.depth + plane++ - kPadD;
+    fetched = fetch(data, kPadD == 0 || (depth >= 0 && depth < (int)a.in_d), rows);
+    data += input_steps(a).d;
+  }
+};
+
+// A squad at its strips: what it keeps of all of them, and where it is.
+template <class Sweep>
+struct Walk {
+  const Arguments& a;
+  const Unit& unit;
+  const typename Sweep::Channel* channels;
+  Starts& starts;
+  float* stages;
+  int squad;
+  unsigned int weights, starts_place;
+  Planes next;
+  Taps taps;  // in the stage of this plane
+  int slot;   // its number
+  typename Sweep::Kept kept[kColumns];
+  int count;
+  bool begun;  // moments are around an element
+};
+
+// Bits of what is there of a product: a lane's positions, then whether all of the warp are, and all first ones.
+constexpr unsigned int kWholeBit = 1u << kRows, kFirstWholeBit = 2u << kRows;
+__device__ inline unsigned int there_of(const Arguments& a, const Strip& strip, int m) {
+  const unsigned int inside = inside_of(a, strip, m);
+  return inside | (__all_sync(0xffffffffu, inside == kAllRows) ? kWholeBit : 0) |
+         (__all_sync(0xffffffffu, (inside & 1) != 0) ? kFirstWholeBit : 0);
+}
+
+// Begins product kProduct of a plane.
+template <int kRotation, int kProduct, class Sweep>
+__device__ inline void begin_product(const Walk<Sweep>& walk, float (&sums)[kSums], float (&taken)[kSums]) {
+  begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, sums);
+  Factors factors;
+  read_factors<0, kProduct, 0>(walk.taps, factors);
+  warpgroup::hold(taken);
+  if constexpr (kMode == kStrict) {
+    Factors small;
+    read_factors<0, kProduct, 1>(walk.taps, small);
+    warpgroup::begin();
+    multiply(small, walk.weights, kRotation, true, taken);
+    multiply(factors, walk.weights + kSlots * kWeightRows, kRotation, false, taken);
+  } else {
+    warpgroup::begin();
+  }
+  multiply(factors, walk.weights, kRotation, false, taken);
+  warpgroup::commit();
+}
+
+// The program and the statistics of a depth that is done, of one product; statistics begin where `begins`.
+template <class Sweep>
+__device__ inline void take(Walk<Sweep>& walk, const float* done, unsigned int there, bool begins) {
+  typename Sweep::Places places[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(walk.a, walk.unit, position_at(0, 0, 0));
+  float products[1][kNTiles][4];
+#pragma unroll
+  for (int i = 0; i < kBlockSums; ++i) products[0][i / 4][i % 4] = done[i];
+  const unsigned int inside = there & kAllRows;
+  if constexpr (!Sweep::kMoves) {
+    if (begins && __any_sync(0xffffffffu, !walk.begun)) {
+      begin_kept<Sweep>(walk.a, walk.channels, places, products, walk.begun ? 0 : inside, walk.kept);
+      walk.begun = walk.begun || inside != 0;
+    }
+  }
+  if (there & kWholeBit)
+    take_channels<Sweep, true>(walk.a, walk.channels, places, kAllRows, products, walk.kept);
+  else if (there & kFirstWholeBit)
+    take_channels<Sweep, false>(walk.a, walk.channels, places, inside | 1u, products, walk.kept);
+  else
+    take_channels<Sweep, false>(walk.a, walk.channels, places, inside, products, walk.kept);
+}
+
+// Ends the products of a plane from kProduct on: the program runs on one's sums beside the next.
+template <int kRotation, int kProduct, int kProducts, class Sweep>
+__device__ inline void end_products(Walk<Sweep>& walk, int plane, bool is_first,
+                                    const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums],
+                                    float (&taken)[kProducts][kSums]) {
+  if constexpr (kProduct < kProducts) {
+    warpgroup::wait(0);
+    warpgroup::hold(taken[kProduct]);
+    if constexpr (kMode == kStrict) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums[kProduct][i] += taken[kProduct][i];
+    }
+    const bool begins = kRotation == kFilterD - 1 && plane == kRotation;
+    if constexpr (Sweep::kMoves && kProduct == 0)
+      if (begins && is_first) move_sums<kProducts>(walk.squad, walk.starts, there[0] & kAllRows, sums);
+    if constexpr (kProduct + 1 < kProducts)
+      begin_product<kRotation, kProduct + 1>(walk, sums[kProduct + 1], taken[kProduct + 1]);
+    if (plane >= kFilterD - 1)
+      take(walk, sums[kProduct] + (kRotation + 1) % kFilterD * kBlockSums, there[kProduct], begins);
+    end_products<kRotation, kProduct + 1, kProducts>(walk, plane, is_first, there, sums, taken);
+  }
+}
+
+template <int kRotation, int kProducts, class Sweep>
+__device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int turn, bool is_first,
+                                   const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums]) {
+  if constexpr (kRotation < kFilterD) {
+    const int plane = turn + kRotation;
+    if (plane >= strip.planes) return;
+    float some[kProducts][kSums];
+    squad::sync(walk.squad);
+    if (walk.next.exists) put(walk.next.fetched, walk.stages + (1 - walk.slot) * kStageFloats);
+    walk.next.fetch_next(walk.a, walk.unit.n);
+    float(&taken)[kProducts][kSums] = kMode == kStrict ? some : sums;
+    begin_product<kRotation, 0>(walk, sums[0], taken[0]);
+    end_products<kRotation, 0, kProducts>(walk, plane, is_first, there, sums, taken);
+    walk.taps.move(walk.slot == 0 ? 4 * kStageFloats : -4 * kStageFloats);
+    walk.slot = 1 - walk.slot;
+    walk_planes<kRotation + 1, kProducts>(walk, strip, turn, is_first, there, sums);
+  }
+}
+
+// All planes of a strip, of which `kProducts` products have positions.
+template <int kProducts, class Sweep>
+__device__ inline void walk_strip(Walk<Sweep>& walk, const Strip& strip, bool is_first) {
+  unsigned int there[kProducts];
+#pragma unroll
+  for (int m = 0; m < kProducts; ++m) there[m] = there_of(walk.a, strip, m);
+  float sums[kProducts][kSums];
+#pragma unroll 1
+  for (int turn = 0; turn < strip.planes; turn += kFilterD)
+    walk_planes<0, kProducts>(walk, strip, turn, is_first, there, sums);
+#pragma unroll
+  for (int m = 0; m < kProducts; ++m)
+    walk.count += __popc(there[m] & kAllRows) * (strip.planes - (kFilterD - 1));
+}
+
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>
 __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int item_first, int item_end,
                                   Shared& shared, char* memory, typename Sweep::Sums* totals) {
   static_assert(Sweep::kStatistics && kOverPositions != 0, "statistics of each channel");
-  float* stages = reinterpret_cast<float*>(memory) + squad::number() * (2 * kStageFloats);
+  // The squad's own strips, of which there may be none.
+  const int squad = squad::number(), strips = item_end - item_first;
+  const int first = item_first + strips * squad / kSquads;
+  const int end = item_first + strips * (squad + 1) / kSquads;
+  float* stages = reinterpret_cast<float*>(memory) + squad * (2 * kStageFloats);
+  Starts& starts = shared.starts[squad];
   typename Sweep::Channel* channels = unit.values->channels0;
-  Starts& starts = shared.starts[squad::number()];
+  Walk<Sweep> walk = {a,
+                      unit,
+                      channels,
+                      starts,
+                      stages,
+                      squad,
+                      place_of(shared.prepared.weights),
+                      (unsigned int)__cvta_generic_to_shared(starts.of + threadIdx.x % 4 * 2),
+                      Planes(a, unit.n, min(first, (int)a.tiles - 1), end),
+                      taps_of_lane(stages)};
+  walk.slot = walk.count = 0;
+  walk.begun = false;
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) walk.kept[e].clear();
+
   for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) Sweep::read_channel(a, unit, c, channels[c]);
   __syncthreads();
   for (int c = squad::thread(); c < kNTiles * 8; c += kSquadThreads) {
     starts.of[c] = c < kChannels ? Sweep::bias(channels[c]) : 0;
     starts.moved[c] = 0;
   }
-  typename Sweep::Kept kept[kColumns];
-  int count = 0;
-  bool begun = false;
-#pragma unroll
-  for (int e = 0; e < kColumns; ++e) kept[e].clear();
-  const unsigned int weights = place_of(shared.prepared.weights);
-  const Taps taps = taps_of_lane(stages);
-
-  // The squad's own strips, of which there may be none.
-  const int strips = item_end - item_first;
-  const int first = item_first + strips * squad::number() / kSquads;
-  const int end = item_first + strips * (squad::number() + 1) / kSquads;
-
-  // Planes are fetched two ahead: this one is in shared memory, the next in registers, on its way there.
-  int next_tile = first, next_plane = 0;
-  Strip next_strip = strip_of(a, first);
-  Rows rows = rows_of(a, next_strip);
-  const Element* next_data = input_data(a) + input_offset(a, unit.n, next_strip.depth - kPadD);
-  Fetched fetched;
-  auto fetch_next = [&] {
-    if (next_plane == next_strip.planes) {
-      if (next_tile + 1 == end) return;
-      next_plane = 0;
-      next_strip = strip_of(a, ++next_tile);
-      rows = rows_of(a, next_strip);
-      next_data = input_data(a) + input_offset(a, unit.n, next_strip.depth - kPadD);
-    }
-    // Planes of padding lie beyond the tensor.
-    const int plane = next_strip.depth + next_plane++ - kPadD;
-    fetched = fetch(next_data, kPadD == 0 || (plane >= 0 && plane < (int)a.in_d), rows);
-    next_data += input_steps(a).d;
-  };
-  if (first < end) {
-    fetch_next();
-    put(fetched, stages);
-    fetch_next();
-  }
-  int slot = 0;
+  put(walk.next.fetched, stages);
+  if (first < end) walk.next.fetch_next(a, unit.n);
 #pragma unroll 1
-  for (int tile = first; tile < end; ++tile) {
-    const Strip strip = strip_of(a, tile);
-    unsigned int inside[kTiles];
-    bool whole[kTiles], first_whole[kTiles];
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
-      inside[m] = inside_of(a, strip, m);
-      whole[m] = __all_sync(0xffffffffu, inside[m] == kAllRows);
-      first_whole[m] = __all_sync(0xffffffffu, (inside[m] & 1) != 0);
-    }
-    float sums[kTiles][kSums];
-    auto step = [&](int plane, int rotation) {
-      float some[kTiles][kSums];
-      float(&taken)[kTiles][kSums] = kMode == kStrict ? some : sums;
-      squad::sync();
-      auto begin = [&](int m) {
-#pragma unroll
-        for (int i = rotation * kBlockSums; i < (rotation + 1) * kBlockSums; i += 2)
-          read_pair(starts.of + i % kBlockSums / 4 * 8 + threadIdx.x % 4 * 2, sums[m][i], sums[m][i + 1]);
-        const Factors factors = factors_of(taps, slot * kStageFloats, m);
-        warpgroup::hold(taken[m]);
-        if constexpr (kMode == kStrict) {
-          const Factors small = factors_of(taps, slot * kStageFloats + kPartStep, m);
-          warpgroup::begin();
-          multiply(small, weights, rotation, true, taken[m]);
-          multiply(factors, weights + kSlots * kWeightRows, rotation, false, taken[m]);
-        } else {
-          warpgroup::begin();
-        }
-        multiply(factors, weights, rotation, false, taken[m]);
-        warpgroup::commit();
-      };
-      // Of a depth that is done; the first of an item and of a strip are where statistics begin.
-      auto take = [&](int m) {
-        typename Sweep::Places places[kRows];
-#pragma unroll
-        for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(a, unit, position_at(0, 0, 0));
-        float products[1][kNTiles][4];
-#pragma unroll
-        for (int i = 0; i < kBlockSums; ++i)
-          products[0][i / 4][i % 4] = sums[m][(rotation + 1) % kFilterD * kBlockSums + i];
-        if constexpr (!Sweep::kMoves) {
-          if (rotation == kFilterD - 1 && plane == rotation && __any_sync(0xffffffffu, !begun)) {
-            begin_kept<Sweep>(a, channels, places, products, begun ? 0 : inside[m], kept);
-            begun = begun || inside[m] != 0;
-          }
-        }
-        if (whole[m])
-          take_channels<Sweep, true>(a, channels, places, kAllRows, products, kept);
-        else if (first_whole[m])
-          take_channels<Sweep, false>(a, channels, places, inside[m] | 1u, products, kept);
-        else
-          take_channels<Sweep, false>(a, channels, places, inside[m], products, kept);
-      };
-      begin(0);
-      if (plane + 1 < strip.planes || tile + 1 < end) put(fetched, stages + (1 - slot) * kStageFloats);
-      fetch_next();
-      // The program runs on a product's sums beside the products behind it.
-#pragma unroll
-      for (int m = 0; m < kTiles; ++m) {
-        warpgroup::wait(0);
-        warpgroup::hold(taken[m]);
-        if constexpr (kMode == kStrict) {
-#pragma unroll
-          for (int i = 0; i < kSums; ++i) sums[m][i] += some[m][i];
-        }
-        if constexpr (Sweep::kMoves)
-          if (m == 0 && rotation == kFilterD - 1 && plane == rotation && tile == first)
-            move_sums<Sweep>(starts, inside[0], sums);
-        if (m + 1 < kTiles) begin(m + 1);
-        if (plane >= kFilterD - 1) take(m);
-      }
-      slot = 1 - slot;
-    };
-#pragma unroll 1
-    for (int turn = 0; turn < strip.planes; turn += kFilterD) {
-#pragma unroll
-      for (int rotation = 0; rotation < kFilterD; ++rotation)
-        if (turn + rotation < strip.planes) step(turn + rotation, rotation);
-    }
-#pragma unroll
-    for (int m = 0; m < kTiles; ++m) count += __popc(inside[m]) * (strip.planes - (kFilterD - 1));
-  }
+  for (int tile = first; tile < end; ++tile) walk_strip<kTiles>(walk, strip_of(a, tile), tile == first);
   if constexpr (Sweep::kMoves) {
 #pragma unroll
-    for (int e = 0; e < kColumns; ++e) kept[e].move(starts.moved[channel_of(e)]);
+    for (int e = 0; e < kColumns; ++e) walk.kept[e].move(starts.moved[channel_of(e)]);
   }
-  merge_kept<Sweep>(kept, count, shared, totals);
+  merge_kept<Sweep>(walk.kept, walk.count, shared, totals);
 }

@@ -37,16 +37,19 @@ static_assert(kFilterW == 4 ? kLeftTaps == 0 : kFilterW == 3 && kLeftTaps <= kOw
 
 namespace squad {
 
-__device__ inline int number() { return kSquads == 1 ? 0 : (int)threadIdx.x / kSquadThreads; }
+// The same in all lanes, so that the compiler knows it.
+__device__ inline int number() {
+  return kSquads == 1 ? 0 : __shfl_sync(0xffffffffu, (int)threadIdx.x / kSquadThreads, 0);
+}
 __device__ inline int thread() {
   return kSquads == 1 ? (int)threadIdx.x : (int)threadIdx.x % kSquadThreads;
 }
 // Until all threads of the squad are here. Barrier 0 is the block's.
-__device__ inline void sync() {
+__device__ inline void sync(int squad) {
   if (kSquads == 1)
     __syncthreads();
   else
-    asm volatile("bar.sync %0, %1;" ::"r"(number() + 1), "r"(kSquadThreads) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(squad + 1), "r"(kSquadThreads) : "memory");
 }
 
 }  // namespace squad
@@ -88,6 +91,11 @@ struct Rows {
   Offset at[kFetches];
   unsigned int inside;
 };
+// Where a thread's elements go in a stage.
+__device__ inline int place_in_stage(int i) {
+  const int number = squad::thread() + i * kSquadThreads, c = number / kVectors;
+  return c * kChannelStep + (number - c * kVectors) * kVector4;
+}
 
 __device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
   const InputSteps steps = input_steps(a);
@@ -142,9 +150,10 @@ __device__ inline void take_apart(float x, float& large, float& small) {
 __device__ inline void put(const Fetched& fetched, float* stage) {
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
-    const int number = squad::thread() + i * kSquadThreads, c = number / kVectors;
-    if (kInChannels * kVectors % kSquadThreads != 0 && i == kFetches - 1 && c >= kInChannels) continue;
-    float* to = stage + c * kChannelStep + (number - c * kVectors) * kVector4;
+    if (kInChannels * kVectors % kSquadThreads != 0 && i == kFetches - 1 &&
+        squad::thread() + i * kSquadThreads >= kInChannels * kVectors)
+      continue;
+    float* to = stage + place_in_stage(i);
     float large[kVector4], small[kVector4];
 #pragma unroll
     for (int e = 0; e < kVector4; ++e) take_apart(fetched.values[i][e], large[e], small[e]);
@@ -173,36 +182,65 @@ __device__ inline unsigned int inside_of(const Arguments& a, const Strip& strip,
   return inside;
 }
 
-// Where a lane's taps lie, of its first position.
+// Shared memory by addresses, the same every time a plane comes by: with numbers added to them that are part
+// of the instruction.
+template <int kBytes>
+__device__ inline float read_at(unsigned int address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1 + %2];" : "=f"(value) : "r"(address), "n"(kBytes) : "memory");
+  return value;
+}
+// Two neighbours. A load for both is less than a move for each.
+template <int kBytes>
+__device__ inline void read_pair(unsigned int address, float& first, float& second) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2 + %3];"
+               : "=f"(first), "=f"(second)
+               : "r"(address), "n"(kBytes)
+               : "memory");
+}
+
+// Where a lane's taps of its first position lie in a stage: those of columns of its own, the first slot's, and
+// those of rows that have no slot.
 struct Taps {
-  const float* at[kSlots];
-};
-__device__ inline Taps taps_of_lane(const float* stages) {
-  const int thread = squad::thread(), t = thread % 4;
-  const int position = thread / 128 * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
-  const int column = position + (t < kFilterW ? t : 0) * kDilationW;
-  Taps taps;
+  unsigned int column;
+  unsigned int left[kLeftTaps + 1];
+
+  __device__ void move(int bytes) {
+    column += bytes;
 #pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot) {
-    taps.at[slot] = stages + column + row_offset(slot < kOwnSlots ? slot : 0);
-    if (slot < kLeftTaps && t >= kFilterW)
-      taps.at[slot] =
-          stages + position + row_offset(kOwnSlots + slot / kFilterW) + slot % kFilterW * kDilationW;
+    for (int slot = 0; slot < kLeftTaps; ++slot) left[slot] += bytes;
   }
+};
+__device__ inline Taps taps_of_lane(const float* stage) {
+  const int thread = squad::thread(), t = thread % 4;
+  const float* first = stage + thread / 128 * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
+  auto address_of = [](const float* place) { return (unsigned int)__cvta_generic_to_shared(place); };
+  Taps taps;
+  taps.column = address_of(first + (t < kFilterW ? t : 0) * kDilationW);
+#pragma unroll
+  for (int slot = 0; slot < kLeftTaps; ++slot)
+    taps.left[slot] =
+        t < kFilterW
+            ? taps.column + row_offset(slot) * 4
+            : address_of(first + row_offset(kOwnSlots + slot / kFilterW) + slot % kFilterW * kDilationW);
   return taps;
 }
 
-// A lane's elements of product m in the stage that begins `offset` behind the first: of positions g and g + 8 of its warp's 16, in each slot.
+// A lane's elements of product m: of positions g and g + 8 of its warp's 16, in each slot.
 struct Factors {
   float values[kSlots][2];
 };
-__device__ inline Factors factors_of(const Taps& taps, int offset, int m) {
-  Factors factors;
-#pragma unroll
-  for (int slot = 0; slot < kSlots; ++slot)
-#pragma unroll
-    for (int i = 0; i < 2; ++i) factors.values[slot][i] = taps.at[slot][offset + (m * (kSquadThreads / 2) + i * 8)];
-  return factors;
+template <int kFirstSlot, int kProduct, int kPart>
+__device__ inline void read_factors(const Taps& taps, Factors& factors) {
+  if constexpr (kFirstSlot < kSlots) {
+    constexpr int kBytes = 4 * (kPart * kPartStep + kProduct * (kSquadThreads / 2));
+    constexpr int kRow = 4 * row_offset(kFirstSlot < kOwnSlots ? kFirstSlot : 0);
+    constexpr bool kIsLeft = kFirstSlot < kLeftTaps;
+    const unsigned int from = kIsLeft ? taps.left[kIsLeft ? kFirstSlot : 0] : taps.column;
+    factors.values[kFirstSlot][0] = read_at<kBytes + (kIsLeft ? 0 : kRow)>(from);
+    factors.values[kFirstSlot][1] = read_at<kBytes + (kIsLeft ? 0 : kRow) + 32>(from);
+    read_factors<kFirstSlot + 1, kProduct, kPart>(taps, factors);
+  }
 }
 
 constexpr int kBlockSums = kNTiles * 4;       // of a lane, for one depth

@@ -279,12 +279,13 @@ class Divider {
               trial.rows = rows;
               trial.rounds = rounds;
               trial.blocks = blocks;
-              trial.squads = 1;
-              if (!work.wishes.squads || *work.wishes.squads == 1) found = try_blocks(work, trial) || found;
-              // Threads that share the weights and a sample, but do not wait for each other.
-              trial.squads = threads / kWarpgroup;
-              if (trial.taps && trial.squads > 1 && work.wishes.squads.value_or(trial.squads) == trial.squads)
+              // Squads share the weights and a sample, but do not wait for each other.
+              for (int squads = 1; squads <= (trial.taps ? threads / kWarpgroup : 1); ++squads) {
+                trial.squads = squads;
+                if (threads / kWarpgroup % squads != 0 || work.wishes.squads.value_or(squads) != squads)
+                  continue;
                 found = try_blocks(work, trial) || found;
+              }
             }
     }
   }

@@ -205,10 +205,10 @@ __device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int tu
     if (plane >= strip.planes) return;
     float some[kProducts][kSums];
     squad::sync(walk.squad);
-    if (walk.next.exists) put(walk.next.fetched, walk.stages + (1 - walk.slot) * kStageFloats);
-    walk.next.fetch_next(walk.a, walk.unit.n);
     float(&taken)[kProducts][kSums] = kMode == kStrict ? some : sums;
     begin_product<kRotation, 0>(walk, sums[0], taken[0]);
+    if (walk.next.exists) put(walk.next.fetched, walk.stages + (1 - walk.slot) * kStageFloats);
+    walk.next.fetch_next(walk.a, walk.unit.n);
     end_products<kRotation, 0, kProducts>(walk, plane, is_first, there, sums, taken);
     walk.taps.move(walk.slot == 0 ? 4 * kStageFloats : -4 * kStageFloats);
     walk.slot = 1 - walk.slot;

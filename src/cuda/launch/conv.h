@@ -22,6 +22,7 @@ struct ConvWork {
       false;            // reductions over channels: the program's results of a position are held at once
   bool stores = false;  // tensors are read or written at each position
   bool moments = false;  // of each channel are all that is taken, of the convolution and numbers of channels
+  bool itself = false;   // of the convolution itself
   bool dense = true;    // rows of the input can be copied in vectors where they are long enough
   ConvWishes wishes;
 };

@@ -108,6 +108,10 @@ class ConvLaunch : public KernelLaunch {
     work_.stores =
         std::ranges::any_of(sweep().sinks, [](const Sink& sink) { return sink.kind == SinkKind::kStore; });
     work_.moments = takes_moments();
+    work_.itself = work_.moments && std::ranges::all_of(sweep().sinks, [&](const Sink& sink) {
+                     const Formula::Step& step = sweep().steps[at(sink.step)];
+                     return step.primitive == Primitive::kInput && sweep().inputs[at(step.input)] < 0;
+                   });
     const Slot& slot = schedule.slots[at(input_)];
     const Layout layout =
         slot.kind == SlotKind::kArgument ? schedule.inputs[at(slot.number)].type.layout : slot.layout;

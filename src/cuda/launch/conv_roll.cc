@@ -85,7 +85,7 @@ Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
   if (constants.taps)
     return {ceil_div(work.conv.in_channels * ceil_div(span_of(constants, work.conv), constants.vector),
                      constants.squad_threads()),
-            constants.vector * 2, 8 + 3 * constants.vector};
+            constants.vector, 8 + 3 * constants.vector};
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
             (constants.rounds > 1 ? 30 : 12) + 2 * 16 / work.element_bytes};
@@ -109,8 +109,9 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
   const double warpgroups = constants.squad_threads() / static_cast<double>(kWarpgroup);
   const int squads = constants.blocks * constants.squads;  // of a multiprocessor
   const double step = std::max(columns / 2, 16 + columns / 4) * (work.mode == ConvMode::kStrict ? 3 : 1);
-  const double tensor =
-      warpgroups * constants.rows * static_cast<double>(steps_of(constants, work.conv)) * step;
+  const std::int64_t steps = steps_of(constants, work.conv);
+  const int parts = work.mode == ConvMode::kStrict ? 2 : 1;
+  const double tensor = warpgroups * constants.rows * static_cast<double>(steps) * step;
   const Fetches fetches = fetches_of(constants, work);
   const double elements = constants.rows * 4 * static_cast<double>(ceil_div(work.conv.channels, 8));
   const double warps = warpgroups * squads;
@@ -129,14 +130,17 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
     const double all = std::max(products, instructions) + kOverlap * std::min(products, instructions);
     return constants.rounds * std::max(all, (tensor + issue) / warpgroups + kRoundLatency) + strip + kLatency;
   }
-  const double reads = constants.taps ? 4.0 * constants.rows * static_cast<double>(steps_of(constants, work.conv)) *
-                                            (work.mode == ConvMode::kStrict ? 2 : 1)
-                                      : 0;
-  const double issue = warpgroups * (kPlaneInstructions + reads + strip / planes +
-                                     static_cast<double>(fetches.number) * fetches.instructions +
+  const double fetch = static_cast<double>(fetches.number) * fetches.instructions;
+  if (constants.taps) {
+    // Clocks of products and of instructions add up on an H200.
+    const double program = elements * (work.itself ? 3 : 10);
+    const double reads = constants.rows * (4.0 * static_cast<double>(steps) + 12) * parts;
+    const double issue = warpgroups * (kPlaneInstructions + strip / planes + fetch + reads + program);
+    return std::max(squads * (tensor + issue * (warps + kHalf) / warps), tensor + issue + kLatency);
+  }
+  const double issue = warpgroups * (kPlaneInstructions + strip / planes + fetch +
                                      elements * (work.over_channels ? 30 : 10));
-  return std::max({squads * tensor, squads * issue * (warps + kHalf) / warps,
-                   tensor + issue + kLatency});
+  return std::max({squads * tensor, squads * issue * (warps + kHalf) / warps, tensor + issue + kLatency});
 }
 
 int registers_of(const ConvRollConstants& constants, const ConvWork& work) {
@@ -144,11 +148,15 @@ int registers_of(const ConvRollConstants& constants, const ConvWork& work) {
   const int sums = columns_of(work.conv) / 2 * constants.rows * (apart ? 2 : 1);
   const Fetches fetches = fetches_of(constants, work);
   const auto columns = static_cast<int>(ceil_div(work.conv.channels, 8)) * 2;
-  const int factors = constants.taps ? static_cast<int>(steps_of(constants, work.conv)) * 4 *
-                                           (work.mode == ConvMode::kStrict ? 2 : 1)
-                                     : 0;
+  if (constants.taps) {
+    constexpr int kOthers = 24;
+    const int factors =
+        static_cast<int>(steps_of(constants, work.conv)) * 4 * (work.mode == ConvMode::kStrict ? 2 : 1);
+    return sums + factors + static_cast<int>(fetches.number) * constants.vector +
+           columns * (work.channel_numbers + (work.itself ? 0 : 1)) + kOthers;
+  }
   const int reducing = constants.rounds == 1 ? kReducing : kReducing - 5;  // there a lane ends one position
-  return sums + factors + static_cast<int>(fetches.number) * fetches.registers / 2 +
+  return sums + static_cast<int>(fetches.number) * fetches.registers / 2 +
          (work.over_channels ? columns + reducing : columns * (work.channel_numbers + 1)) + kOtherRegisters;
 }
 
@@ -323,14 +331,25 @@ class Divider {
       trial.depths = static_cast<int>(ceil_div(work.conv.out[0], segments));
       if (trial.depths != wishes.depths.value_or(trial.depths)) continue;
       const auto tiles = conv_roll_tiles(trial, work_.conv);
-      const double longest = conv_items(work.conv.geometry.batch, tiles[0] * tiles[1] * tiles[2], blocks,
-                                        conv_roll_item(trial, work_.conv), trial.squads)
-                                 .longest;
-      const double cost = longest * static_cast<double>(trial.depths + work.conv.geometry.filter[0] - 1) *
-                          plane_clocks(trial, work);
+      const ConvItems items =
+          conv_items(work.conv.geometry.batch, tiles[0] * tiles[1] * tiles[2], blocks,
+                     conv_roll_item(trial, work_.conv), trial.squads);
+      const double cost = items.longest *
+                              static_cast<double>(trial.depths + work.conv.geometry.filter[0] - 1) *
+                              plane_clocks(trial, work) +
+                          (trial.taps ? ends_clocks(trial, items, blocks) : 0);
       found_.add(cost, trial);
     }
     return true;
+  }
+
+  // What samples take where they end: blocks that share one are joined in memory, by counters that are
+  // cleared before the launch; squads end theirs together, while nobody else has products.
+  double ends_clocks(const ConvRollConstants& trial, const ConvItems& items, std::int64_t blocks) const {
+    constexpr double kJoined = 5000;
+    constexpr double kTogether = 4000;
+    const std::int64_t rounds = ceil_div(work_.conv.geometry.batch * items.of_sample, blocks);
+    return (items.of_sample > 1 ? kJoined : 0) + (trial.squads > 1 ? static_cast<double>(rounds) * kTogether : 0);
   }
 
   const Gpu& gpu_;

@@ -231,6 +231,40 @@ __device__ inline void walk_strip(Walk<Sweep>& walk, const Strip& strip, bool is
     walk.count += __popc(there[m] & kAllRows) * (strip.planes - (kFilterD - 1));
 }
 
+// How many neighbouring threads merge the warps' statistics of a channel: a power of two.
+__device__ constexpr int mergers() {
+  int number = 1;
+  while (number < 32 && number < kWarps && 2 * number * kChannels <= kThreads) number *= 2;
+  return number;
+}
+
+// Leaves the statistics of all lanes and warps in `totals`.
+template <class Sweep>
+__device__ inline void merge_warps(const typename Sweep::Kept (&kept)[kColumns], int count, Shared& shared,
+                                   typename Sweep::Sums* totals) {
+  const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) {
+    typename Sweep::Sums total = kept[e].whole(count);
+#pragma unroll
+    for (int distance = 4; distance < 32; distance *= 2) total.merge(from_lane_at(total, distance));
+    if (lane < 4 && channel_of(e) < kChannels) shared.list0[warp][channel_of(e)] = total;
+  }
+  __syncthreads();
+  constexpr int kMergers = mergers();
+  for (int first = 0; first < kChannels; first += kThreads / kMergers) {
+    const int c = first + (int)threadIdx.x / kMergers, list = (int)threadIdx.x % kMergers;
+    typename Sweep::Sums total;
+    total.clear();
+    if (c < kChannels)
+      for (int i = list; i < kWarps; i += kMergers) total.merge(shared.list0[i][c]);
+#pragma unroll
+    for (int distance = 1; distance < kMergers; distance *= 2) total.merge(from_lane_at(total, distance));
+    if (c < kChannels && list == 0) totals[c] = total;
+  }
+  __syncthreads();
+}
+
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>
 __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int item_first, int item_end,
@@ -272,5 +306,5 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int item
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) walk.kept[e].move(starts.moved[channel_of(e)]);
   }
-  merge_kept<Sweep>(walk.kept, walk.count, shared, totals);
+  merge_warps<Sweep>(walk.kept, walk.count, shared, totals);
 }

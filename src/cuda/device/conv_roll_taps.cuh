@@ -272,6 +272,23 @@ __device__ inline void put_weight(Prepared& prepared, const Tap& tap, int row, f
   }
 }
 
+// The first planes of a squad's first strip come from memory while weights are prepared.
+__device__ inline void ask_ahead(const Arguments& a) {
+  const int n = (int)(blockIdx.x / a.sample_items), run = (int)(blockIdx.x - n * a.sample_items);
+  const int first = (int)(run * a.tiles / a.sample_items), end = (int)((run + 1) * a.tiles / a.sample_items);
+  const Strip strip = strip_of(a, first + (end - first) * squad::number() / kSquads);
+  const Rows rows = rows_of(a, strip);
+#pragma unroll
+  for (int plane = 0; plane < 2; ++plane) {
+    const int depth = strip.depth + plane - kPadD;
+    const Element* data = input_data(a) + input_offset(a, n, depth);
+#pragma unroll
+    for (int i = 0; i < kFetches; ++i)
+      if ((rows.inside >> i & 1) && depth >= 0 && depth < (int)a.in_d)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(data + rows.at[i])));
+  }
+}
+
 // What a thread block does once. A thread has some taps of the filter, of one input channel each, and goes
 // through output channels: their neighbours in memory are its neighbours'. The first weights are on their way
 // while shared memory is cleared.
@@ -279,6 +296,7 @@ __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
   constexpr int kTaps = kInChannels * kFilterD * kFilterH * kFilterW;
   constexpr int kTogether = kThreads < kTaps ? 1 : kThreads / kTaps;  // output channels at a time
   constexpr int kSome = 8, kRounds = (kChannels + kSome * kTogether - 1) / (kSome * kTogether);
+  ask_ahead(a);
   const bool has_taps = kTogether == 1 || (int)threadIdx.x < kTogether * kTaps;
   const int first = kTogether == 1 ? 0 : (int)threadIdx.x / kTaps;
   int tap = kTogether == 1 ? (int)threadIdx.x : (int)threadIdx.x % kTaps;

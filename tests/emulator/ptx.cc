@@ -301,7 +301,8 @@ class Translator {
     return result + ");";
   }
 
-  // A product by a warpgroup: sums, the descriptors of both factors, or registers of the first, whether the sums are kept, and signs.
+  // A product by a warpgroup: sums, the descriptors of both factors or registers of the first, whether the
+  // sums are kept, and signs.
   std::string warpgroup_product() const {
     const std::size_t columns = name_.find("m64n");
     const std::size_t depth = name_.find('k', columns);

@@ -1,10 +1,11 @@
-// conv_roll for filters of several depths and few columns, where statistics of each channel are all that is
+// conv_roll for filters of several depths and few columns, where moments of each channel are all that is
 // taken: a sweep by `wgmma` whose products have the input in registers.
 //
-// It goes as device/conv_roll.cuh does, with the same sums and rotations of weights; the input of a plane lies
-// in shared memory as it is (device/conv_roll_taps.cuh), and lanes read what a product takes of it. Where what
-// is taken are moments of the convolution itself, sums are moved by a value near to their mean, the same for a
-// channel in all of a squad, before they begin: so nothing is subtracted from an element.
+// It goes as device/conv_roll.cuh does, with the same sums and rotations of weights. The input of a plane
+// lies in shared memory as it is (device/conv_roll_taps.cuh), and lanes read what a product takes of it. A
+// block has squads of threads, which take strips of a sample by themselves and share its weights. Where moments of
+// the convolution itself are taken, sums are moved before they begin, by a value near to their mean, the same
+// for a channel in all of a squad: so nothing is subtracted from an element.
 //
 // In strict mode the products of a plane are summed by themselves, the small ones first, and added rounded.
 //
@@ -29,7 +30,8 @@ __device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
   if (squad::thread() < 32) {
     float count = __popc(inside);
 #pragma unroll
-    for (int distance = 4; distance < 32; distance *= 2) count += __shfl_xor_sync(0xffffffffu, count, distance);
+    for (int distance = 4; distance < 32; distance *= 2)
+      count += __shfl_xor_sync(0xffffffffu, count, distance);
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) {
       float sum = 0;
@@ -122,7 +124,8 @@ struct Walk {
   bool begun;  // moments are around an element
 };
 
-// Bits of what is there of a product: a lane's positions, then whether all of the warp are, and all first ones.
+// What is there of a product: a bit for each of a lane's positions, then whether all of the warp's are there,
+// and all first ones.
 constexpr unsigned int kWholeBit = 1u << kRows, kFirstWholeBit = 2u << kRows;
 __device__ inline unsigned int there_of(const Arguments& a, const Strip& strip, int m) {
   const unsigned int inside = inside_of(a, strip, m);

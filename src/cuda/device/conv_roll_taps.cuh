@@ -41,9 +41,7 @@ namespace squad {
 __device__ inline int number() {
   return kSquads == 1 ? 0 : __shfl_sync(0xffffffffu, (int)threadIdx.x / kSquadThreads, 0);
 }
-__device__ inline int thread() {
-  return kSquads == 1 ? (int)threadIdx.x : (int)threadIdx.x % kSquadThreads;
-}
+__device__ inline int thread() { return kSquads == 1 ? (int)threadIdx.x : (int)threadIdx.x % kSquadThreads; }
 // Until all threads of the squad are here. Barrier 0 is the block's.
 __device__ inline void sync(int squad) {
   if (kSquads == 1)
@@ -199,8 +197,8 @@ __device__ inline void read_pair(unsigned int address, float& first, float& seco
                : "memory");
 }
 
-// Where a lane's taps of its first position lie in a stage: those of columns of its own, the first slot's, and
-// those of rows that have no slot.
+// Where a lane's taps of its first position lie in a stage: the first slot's of its own column, and those of
+// rows that have no slot.
 struct Taps {
   unsigned int column;
   unsigned int left[kLeftTaps + 1];
@@ -324,7 +322,8 @@ __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
       }
 #pragma unroll
       for (int i = 0; i < kSome; ++i)
-        if (there && k + i * kTogether < kChannels) put_weight(prepared, to, row + k + i * kTogether, some[i]);
+        if (there && k + i * kTogether < kChannels)
+          put_weight(prepared, to, row + k + i * kTogether, some[i]);
     }
     tap += kThreads;
   } while (kTogether == 1 && tap < kTaps);

@@ -266,10 +266,10 @@ bool ConvSweepWriter::bias_later() const {
 bool ConvSweepWriter::takes_convolution() const {
   const Sweep& which = sweep(0);
   return std::ranges::all_of(which.sinks, [&](const Sink& sink) {
-           const Formula::Step& step = which.steps[at(sink.step)];
-           return sink.kind == SinkKind::kStatistic && part(sink.part).statistic == Statistic::kMoments &&
-                  step.primitive == Primitive::kInput && which.inputs[at(step.input)] < 0;
-         });
+    const Formula::Step& step = which.steps[at(sink.step)];
+    return sink.kind == SinkKind::kStatistic && part(sink.part).statistic == Statistic::kMoments &&
+           step.primitive == Primitive::kInput && which.inputs[at(step.input)] < 0;
+  });
 }
 
 std::vector<int> ConvSweepWriter::placed_slots() const {

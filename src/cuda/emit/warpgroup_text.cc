@@ -28,11 +28,12 @@ void write_warpgroup_products_taken(Text& text, int sums) {
   text.line("asm volatile(\"{ .reg .pred p; setp.ne.b32 p, " + operand(5) +
             ", 0; wgmma.mma_async.sync.aligned.m64n" + number_text(2 * sums) + "k8.f32.tf32.tf32 \"");
   text.line("             \"{" + registers + "}, \"");
-  text.line("             \"{" + operand(0) + ", " + operand(1) + ", " + operand(2) + ", " + operand(3) + "}, " +
-            operand(4) + ", p, 1, 1; }\"");
+  text.line("             \"{" + operand(0) + ", " + operand(1) + ", " + operand(2) + ", " + operand(3) +
+            "}, " + operand(4) + ", p, 1, 1; }\"");
   text.line("             : " + numbers);
-  text.line("             : \"r\"(__float_as_uint(a0)), \"r\"(__float_as_uint(a1)), \"r\"(__float_as_uint(a2)), "
-            "\"r\"(__float_as_uint(a3)), \"l\"(b), \"r\"(keep));");
+  text.line(
+      "             : \"r\"(__float_as_uint(a0)), \"r\"(__float_as_uint(a1)), \"r\"(__float_as_uint(a2)), "
+      "\"r\"(__float_as_uint(a3)), \"l\"(b), \"r\"(keep));");
   text.close();
   text.close("}  // namespace warpgroup");
 }

@@ -19,11 +19,11 @@ struct ConvWork {
   int element_bytes = 4;
   int channel_numbers = 1;  // numbers that a thread keeps for each of its channels
   bool over_channels =
-      false;            // reductions over channels: the program's results of a position are held at once
-  bool stores = false;  // tensors are read or written at each position
+      false;             // reductions over channels: the program's results of a position are held at once
+  bool stores = false;   // tensors are read or written at each position
   bool moments = false;  // of each channel are all that is taken, of the convolution and numbers of channels
   bool itself = false;   // of the convolution itself
-  bool dense = true;    // rows of the input can be copied in vectors where they are long enough
+  bool dense = true;     // rows of the input can be copied in vectors where they are long enough
   ConvWishes wishes;
 };
 

@@ -263,8 +263,7 @@ class ConvLaunch : public KernelLaunch {
       variant->chosen = work_.wishes.any() ? "asked for" : "by the cost model";
     }
     variant->sample_items =
-        conv_items(sweep().domain[0], variant->tiles, blocks_of(*variant), variant->of_item,
-                   variant->at_once)
+        conv_items(sweep().domain[0], variant->tiles, blocks_of(*variant), variant->of_item, variant->at_once)
             .of_sample;
     return variant;
   }

@@ -138,8 +138,8 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
     const double issue = warpgroups * (kPlaneInstructions + strip / planes + fetch + reads + program);
     return std::max(squads * (tensor + issue * (warps + kHalf) / warps), tensor + issue + kLatency);
   }
-  const double issue = warpgroups * (kPlaneInstructions + strip / planes + fetch +
-                                     elements * (work.over_channels ? 30 : 10));
+  const double issue =
+      warpgroups * (kPlaneInstructions + strip / planes + fetch + elements * (work.over_channels ? 30 : 10));
   return std::max({squads * tensor, squads * issue * (warps + kHalf) / warps, tensor + issue + kLatency});
 }
 
@@ -191,9 +191,11 @@ ConvSum form_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return constants.folded ? folded(conv) : conv;
 }
 
-// Whether products can have the input in registers.
+// Whether products have the input in registers: nobody has measured more channels.
 bool has_taps(const ConvSum& form, const ConvWork& work) {
+  constexpr std::int64_t kMostChannels = 3;
   const ConvGeometry& geometry = form.geometry;
+  if (form.in_channels > kMostChannels) return false;
   if (!work.moments || work.mode == ConvMode::k16Bits || geometry.filter[0] == 1) return false;
   const std::int64_t rows = form.in_channels * geometry.filter[1], slots = conv_roll_slots(form);
   return geometry.filter[2] == 4 || (geometry.filter[2] == 3 && (rows - slots) * 3 <= slots);
@@ -264,9 +266,9 @@ class Divider {
     trial.folded = fold;
     trial.pack = conv_roll_pack(work.conv, work.element_bytes).value();
     trial.dense = work.dense;
-    trial.taps = !fold && work.wishes.taps_in_registers.value_or(1) != 0 && has_taps(work.conv, work);
-    const bool quads =
-        !trial.taps && trial.pack[2] == 4 && geometry.filter[2] <= 4 && geometry.dilation[2] == 1 && !work.stores;
+    trial.taps = !fold && work.wishes.taken.value_or(1) != 0 && has_taps(work.conv, work);
+    const bool quads = !trial.taps && trial.pack[2] == 4 && geometry.filter[2] <= 4 &&
+                       geometry.dilation[2] == 1 && !work.stores;
     bool found = false;
     for (std::int64_t bands = ceil_div(work.conv.out[2], kMostWidth); !found && bands <= work.conv.out[2];
          bands *= 2) {
@@ -276,7 +278,8 @@ class Divider {
       trial.vector =
           trial.windows && work.dense && work.conv.in[2] % 4 == 0 && geometry.pad[2] % 4 == 0 ? 4 : 1;
       // A plane without padding is one run of memory.
-      if (trial.taps && work.dense && bands == 1 && work.conv.in[2] % 4 == 0 && geometry.pad == Spatial{0, 0, 0})
+      if (trial.taps && work.dense && bands == 1 && work.conv.in[2] % 4 == 0 &&
+          geometry.pad == Spatial{0, 0, 0})
         trial.vector = 4;
       for (const int threads : kThreads)
         for (const int rows : kRows)
@@ -331,9 +334,8 @@ class Divider {
       trial.depths = static_cast<int>(ceil_div(work.conv.out[0], segments));
       if (trial.depths != wishes.depths.value_or(trial.depths)) continue;
       const auto tiles = conv_roll_tiles(trial, work_.conv);
-      const ConvItems items =
-          conv_items(work.conv.geometry.batch, tiles[0] * tiles[1] * tiles[2], blocks,
-                     conv_roll_item(trial, work_.conv), trial.squads);
+      const ConvItems items = conv_items(work.conv.geometry.batch, tiles[0] * tiles[1] * tiles[2], blocks,
+                                         conv_roll_item(trial, work_.conv), trial.squads);
       const double cost = items.longest *
                               static_cast<double>(trial.depths + work.conv.geometry.filter[0] - 1) *
                               plane_clocks(trial, work) +
@@ -349,7 +351,8 @@ class Divider {
     constexpr double kJoined = 5000;
     constexpr double kTogether = 4000;
     const std::int64_t rounds = ceil_div(work_.conv.geometry.batch * items.of_sample, blocks);
-    return (items.of_sample > 1 ? kJoined : 0) + (trial.squads > 1 ? static_cast<double>(rounds) * kTogether : 0);
+    return (items.of_sample > 1 ? kJoined : 0) +
+           (trial.squads > 1 ? static_cast<double>(rounds) * kTogether : 0);
   }
 
   const Gpu& gpu_;
@@ -392,8 +395,8 @@ ConvRollConstants divide_conv_roll(const Gpu& gpu, const ConvWork& work, const C
   // Who asks for blocks may have spilled registers.
   const Cheapest<ConvRollConstants> found = Divider(gpu, work, shared_bytes, wishes.blocks ? 2 : 1, 1).run();
   if (!found.empty()) return found.best();
-  if (wishes.threads || wishes.blocks || wishes.squads || wishes.rows || wishes.rounds || wishes.fold || wishes.width ||
-      wishes.depths)
+  if (wishes.threads || wishes.blocks || wishes.squads || wishes.rows || wishes.rounds || wishes.fold ||
+      wishes.width || wishes.depths)
     throw NotSupportedError("FUSEBLOCK_CONV: a convolution has no division like that");
   throw InternalError("a convolution whose smallest strip does not fit a multiprocessor");
 }

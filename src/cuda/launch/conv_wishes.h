@@ -25,12 +25,13 @@ struct ConvWishes {
   std::optional<int> groups;
   std::optional<int> ring;
   std::optional<int> images;
-  // `conv_roll`: columns of a band, depths of a segment, rounds of products in a strip; 0: both factors of products in shared memory.
+  // `conv_roll`: columns of a band, depths of a segment, rounds of products in a strip.
   std::optional<int> width;
   std::optional<int> depths;
   std::optional<int> rounds;
-  std::optional<int> taps_in_registers;
-  std::optional<int> squads;  // with them, threads that take strips by themselves
+  // 0: both factors of its products lie in shared memory; where one does not, squads of threads in a block.
+  std::optional<int> taken;
+  std::optional<int> squads;
   // `conv_wide`: products beside each other in a warp, warps beside each other, taps of a stage; `conv_deep`
   // too: steps of a chunk, columns of a strip.
   std::optional<int> products;

@@ -3,9 +3,9 @@
 //
 // It goes as device/conv_roll.cuh does, with the same sums and rotations of weights. The input of a plane
 // lies in shared memory as it is (device/conv_roll_taps.cuh), and lanes read what a product takes of it. A
-// block has squads of threads, which take strips of a sample by themselves and share its weights. Where moments of
-// the convolution itself are taken, sums are moved before they begin, by a value near to their mean, the same
-// for a channel in all of a squad: so nothing is subtracted from an element.
+// block has squads of threads, which take strips of a sample by themselves and share its weights. Where
+// moments of the convolution itself are taken, sums are moved before they begin, by a value near to their
+// mean, the same for a channel in all of a squad: so nothing is subtracted from an element.
 //
 // In strict mode the products of a plane are summed by themselves, the small ones first, and added rounded.
 //

@@ -422,6 +422,7 @@ std::vector<Division> conv_roll_divisions(const Gpu& gpu, const ConvWork& work,
           for (const auto& [cost, constants] : found.kept()) {
             wishes.width = constants.width;
             wishes.depths = constants.depths;
+            if (constants.taps) wishes.squads = constants.squads;
             result.push_back({"conv_roll", shape, wishes.text(), cost});
           }
         }

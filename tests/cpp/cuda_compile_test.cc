@@ -28,6 +28,7 @@ struct Variant {
   std::string slices = {};  // FUSEBLOCK_SLICES
   std::string conv = {};    // FUSEBLOCK_CONV
   Precision precision = Precision::kStrict;
+  bool f32_alone = false;  // other types have another kernel
 };
 
 std::ostream& operator<<(std::ostream& out, const Variant& variant) { return out << variant.name; }
@@ -258,13 +259,30 @@ const std::vector<Variant>& variants() {
        .kernel = "conv_roll",
        .marks = {"kQuads", "kOverPositions = 1;", "kFolded = 0;"},
        .block = "conv3d(16, k=4) | hardswish | group_norm(4) | mean(d,h,w)",
-       .input = "[32,3,16,32,32]"},
+       .input = "[32,3,16,32,32]",
+       .conv = "taken=0"},
       {.name = "conv_roll_windows_tf32",
        .kernel = "conv_roll",
        .marks = {"kQuads", "kQuadVectors = 0;"},
        .block = "conv3d(16, k=4, pad=1) | hardswish | group_norm(4) | mean(d,h,w)",
        .input = "[8,3,16,32,32]",
+       .conv = "taken=0",
        .precision = Precision::kTf32},
+      {.name = "conv_roll_taps",
+       .kernel = "conv_roll",
+       .marks = {"multiply_taken(", "kLinear = 1;", "kMoves = false;"},
+       .block = "conv3d(16, k=4) | hardswish | group_norm(4) | mean(d,h,w)",
+       .input = "[32,3,16,32,32]",
+       .conv = "threads=128,blocks=2",
+       .f32_alone = true},
+      {.name = "conv_roll_taps_tf32",
+       .kernel = "conv_roll",
+       .marks = {"multiply_taken(", "kLinear = 0;", "kMoves = true;", "kSquads = 2;"},
+       .block = "conv3d(24, k=3, pad=1) | group_norm(8) | mean(c,d,h,w)",
+       .input = "[8,3,16,32,32]",
+       .conv = "threads=256,blocks=1,squads=2",
+       .precision = Precision::kTf32,
+       .f32_alone = true},
       {.name = "conv_roll_rows",
        .kernel = "conv_roll",
        .marks = {rows, "kOverPositions = 1;"},
@@ -426,6 +444,7 @@ class CudaCompile : public testing::TestWithParam<Variant> {};
 
 // Those that a variant's kernel takes: tensor cores take no f64.
 std::vector<std::string> types_of(const Variant& variant) {
+  if (variant.f32_alone) return {"f32"};
   const bool products = variant.kernel.starts_with("conv") && variant.kernel != "conv_direct";
   return {kTypes.begin(), kTypes.end() - (products ? 1 : 0)};
 }

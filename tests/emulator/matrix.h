@@ -132,6 +132,38 @@ inline void multiply_by_warpgroup(MatrixKind kind, int line, float* const (&sums
   }
 }
 
+// The same with the first factor in registers, tf32: a lane has of its warp's 16 rows what it has of a
+// product by mma.sync.
+template <int kSums>
+inline void multiply_taken_by_warpgroup(int line, float* const (&sums)[kSums], unsigned int a0,
+                                        unsigned int a1, unsigned int a2, unsigned int a3,
+                                        unsigned long long b, bool keep) {
+  constexpr unsigned int kAll = 0xffffffffu;
+  constexpr const char* kName = "wgmma";
+  const unsigned int lane = fuseblock_emulated_thread->lane;
+  const unsigned int mine[4] = {a0, a1, a2, a3};
+  unsigned int all[32][4];
+  auto* table =
+      (unsigned int(*)[4])fuseblock_emulated_runtime->exchange(kName, kAll, (unsigned long long)all, 0, line);
+  for (int i = 0; i < 4; ++i) table[lane][i] = mine[i];
+  fuseblock_emulated_runtime->exchange(kName, kAll, 0, 0, line);
+  const MatrixPlace columns(b);
+  for (int i = 0; i < kSums; ++i) {
+    const unsigned int row = lane / 4, second = (unsigned int)i / 2 % 2;
+    const int column = i / 4 * 8 + (int)lane % 4 * 2 + i % 2;
+    double sum = keep ? *sums[i] : 0;
+    for (unsigned int h = 0; h < 2; ++h) {
+      const char* factors = columns.row(column, (int)h, line);
+      for (unsigned int k = 0; k < 4; ++k)
+        sum +=
+            tf32_value(table[row * 4 + k][h * 2 + second]) * matrix_value(MatrixKind::kTf32, factors, (int)k);
+    }
+    *sums[i] = (float)sum;
+  }
+  // The first lane's table lives until all have read it.
+  fuseblock_emulated_runtime->exchange(kName, kAll, 0, 0, line);
+}
+
 // Eight rows of 16 bytes for each of four matrices, the address of one from each lane: word lane % 4 of row
 // lane / 4 of each.
 inline void read_matrices(int line, const unsigned int* row, unsigned int& d0, unsigned int& d1,

@@ -311,7 +311,8 @@ class Translator {
     return result + ");";
   }
 
-  // A product by a warpgroup: sums, the descriptors of both factors, whether the sums are kept, and signs.
+  // A product by a warpgroup: sums, the descriptors of both factors or registers of the first, whether the
+  // sums are kept, and signs.
   std::string warpgroup_product() const {
     const std::size_t columns = name_.find("m64n");
     const std::size_t depth = name_.find('k', columns);
@@ -325,6 +326,15 @@ class Translator {
     std::string sums;
     for (const std::string& name : split(operands_[0].substr(1, operands_[0].size() - 2), ','))
       sums += (sums.empty() ? "&" : ", &") + expression(name);
+    if (operands_[1].starts_with('{')) {
+      if (kind->second != "kTf32") unknown(", by its registers");
+      std::string factors;
+      for (const std::string& name : split(operands_[1].substr(1, operands_[1].size() - 2), ','))
+        factors += ", " + expression(name);
+      return "{ float* fuseblock_sums[] = {" + sums +
+             "}; fuseblock_emulated::multiply_taken_by_warpgroup(__LINE__, fuseblock_sums" + factors + ", " +
+             expression(operands_[2]) + ", " + expression(operands_[3]) + "); }";
+    }
     return "{ float* fuseblock_sums[] = {" + sums +
            "}; fuseblock_emulated::multiply_by_warpgroup(fuseblock_emulated::MatrixKind::" + kind->second +
            ", __LINE__, fuseblock_sums, " + expression(operands_[1]) + ", " + expression(operands_[2]) +

@@ -19,6 +19,7 @@ class ConvRollWriter : ConvSweepWriter {
     apart_ = true;
     late_bias_ = constants.rounds > 1;
     tangents_ = late_bias_ && functions_text(constants.mode) != "0";
+    moves_sums_ = constants.taps;
   }
 
   ConvText run() {
@@ -28,6 +29,7 @@ class ConvRollWriter : ConvSweepWriter {
     write_tensors(tensors);
     Text products;
     write_warpgroup_products(products, sums_, element_type(input_), true);
+    if (constants_.taps) write_warpgroup_products_taken(products, sums_);
     Text values;
     write_unit_values(values);
     Text programs;
@@ -46,14 +48,15 @@ class ConvRollWriter : ConvSweepWriter {
                              "mma.cuh", "warpgroup.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
-            "\n" + device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
-            device_file("conv_roll_weights.cuh") + "\n" + values.str();
-    for (const char* file : {"conv_sums.cuh", "conv_roll_sites.cuh", "conv_program.cuh",
-                             "conv_roll_channels.cuh", "conv_take.cuh", "conv_join.cuh"})
-      text += "\n" + device_file(file);
+            "\n" + rows_text() + "\n" + values.str();
+    text += "\n" + device_file("conv_sums.cuh");
+    if (!constants_.taps) text += "\n" + device_file("conv_roll_sites.cuh");
+    text += "\n" + device_file("conv_program.cuh") + "\n" + device_file("conv_roll_channels.cuh");
+    if (!constants_.taps) text += "\n" + device_file("conv_take.cuh");
+    text += "\n" + device_file("conv_join.cuh");
     if (constants_.rounds > 1)
       text += "\n" + device_file("conv_roll_round.cuh") + "\n" + device_file("conv_roll_positions.cuh");
-    text += "\n" + device_file(constants_.rounds > 1 ? "conv_roll_rounds.cuh" : "conv_roll.cuh");
+    text += "\n" + device_file(sweep_file());
     text += "\n" + programs.str() + "\n" + device_file("conv_roll.cu");
     ConvText result;
     result.kernel = finish("conv_roll", std::move(text));
@@ -64,6 +67,18 @@ class ConvRollWriter : ConvSweepWriter {
   }
 
  private:
+  const char* sweep_file() const {
+    if (constants_.rounds > 1) return "conv_roll_rounds.cuh";
+    return constants_.taps ? "conv_roll_planes.cuh" : "conv_roll.cuh";
+  }
+
+  // Rows in shared memory, how they are staged, and the weights they meet.
+  std::string rows_text() const {
+    if (constants_.taps) return device_file("conv_roll_taps.cuh");
+    return device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
+           device_file("conv_roll_weights.cuh");
+  }
+
   const char* staging_file() const {
     if (constants_.rounds > 1) return constants_.flat ? "conv_roll_flat.cuh" : "conv_roll_pieces.cuh";
     return constants_.windows ? "conv_roll_windows.cuh" : "conv_roll_rows.cuh";
@@ -99,6 +114,10 @@ class ConvRollWriter : ConvSweepWriter {
         {"kTail", tail ? "1" : "0"},
         {"k16Bit", functions_text(constants_.mode)}};
     if (c.rounds > 1) result.emplace_back("kRounds", number_text(c.rounds));
+    if (c.taps) {
+      result.emplace_back("kLinear", c.vector == 4 ? "1" : "0");
+      result.emplace_back("kSquads", number_text(c.squads));
+    }
     add_window(result, form_.geometry);
     return result;
   }
@@ -137,12 +156,17 @@ class ConvRollWriter : ConvSweepWriter {
     text.line("Prepared prepared;");
     text.line("UnitValues values;");
     text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
+    if (constants_.taps) {
+      text.line("Starts starts[kSquads];");
+      shared_bytes_ += constants_.squads * 2 * columns_ * 8 * 4 + 8;
+    }
     text.close("};");
     shared_bytes_ += totals() ? 4 * channels * numbers_ * constants_.threads / 32 : 4 * numbers_;
     auto chunks = [](std::int64_t extent, int pack) { return (extent + pack - 1) / pack; };
-    const std::int64_t all = chunks(conv_.in_channels, constants_.pack[0]) *
-                             chunks(geometry.filter[1], constants_.pack[1]) *
-                             chunks(geometry.filter[2], constants_.pack[2]);
+    const std::int64_t all = constants_.taps ? conv_roll_slots(form_)
+                                             : chunks(conv_.in_channels, constants_.pack[0]) *
+                                                   chunks(geometry.filter[1], constants_.pack[1]) *
+                                                   chunks(geometry.filter[2], constants_.pack[2]);
     const std::int64_t rows = (2 * geometry.filter[0] - 1) * columns_ * 8;
     const std::int64_t parts = constants_.mode == ConvMode::kStrict ? 2 : 1;
     shared_bytes_ += static_cast<int>(parts * 2 * ((all + 1) / 2) * rows * 16 + (all % 2 + 1) * 64 * 16);
@@ -159,6 +183,11 @@ class ConvRollWriter : ConvSweepWriter {
 };
 
 }  // namespace
+
+std::int64_t conv_roll_slots(const ConvSum& form) {
+  const std::int64_t rows = form.in_channels * form.geometry.filter[1];
+  return ((form.geometry.filter[2] == 4 ? rows : (3 * rows + 3) / 4) + 1) / 2 * 2;
+}
 
 ConvText conv_roll_text(const Schedule& schedule, const KernelCut& cut, const ConvRollConstants& constants) {
   return ConvRollWriter(schedule, cut, constants).run();

@@ -2,6 +2,7 @@
 // around the device files.
 #pragma once
 
+#include "cuda/conv_sum.h"
 #include "cuda/emit/conv_text.h"
 
 namespace fuseblock::cuda {
@@ -15,6 +16,8 @@ struct ConvRollConstants {
   bool folded = false;                  // rows of the image are depths
   int width = 1;                        // columns of a band
   std::array<int, 3> pack = {1, 1, 4};  // elements of a row of 16 bytes, by channels, rows and columns
+  bool taps = false;                    // products have the input in registers, device/conv_roll_taps.cuh
+  int squads = 1;                       // that take strips by themselves, with `taps`
   bool windows = false;                 // rows are staged four at a time, device/conv_roll_windows.cuh
   bool flat = false;                    // or as a plane's elements lie, device/conv_roll_flat.cuh
   bool dense = true;                    // samples of the input are contiguous
@@ -22,8 +25,12 @@ struct ConvRollConstants {
   int depths = 1;                       // of a segment
   int stage_bytes = 0;                  // of two planes
 
+  int squad_threads() const { return threads / squads; }
   int products() const { return rows * rounds; }  // of a warpgroup in a strip
 };
+
+// Of a kernel with `taps`: rows of the filter, of one channel each, that a lane reads in turn.
+std::int64_t conv_roll_slots(const ConvSum& form);
 
 // What `shared_bytes` counts here are the statistics and the weights.
 ConvText conv_roll_text(const Schedule& schedule, const KernelCut& cut, const ConvRollConstants& constants);

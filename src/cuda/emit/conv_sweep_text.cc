@@ -141,6 +141,13 @@ void ConvSweepWriter::write_kept(Text& text) const {
     }
   }
   text.close();
+  if (moves_sums_) {
+    text.line("// Elements were less than they are, by so much.");
+    text.open("__device__ void move(real by) {");
+    for (const Sink* sink : taken)
+      if (is_moments(sink)) text.line(name(sink) + "_pivot += by;");
+    text.close();
+  }
   text.open("__device__ Sums0 whole(int count) const {");
   text.line("Sums0 sums;");
   text.line("sums.clear();");
@@ -234,6 +241,8 @@ void ConvSweepWriter::write_sweep(Text& text) {
     text.line(std::string("static constexpr bool kBiasLater = ") + (bias_later() ? "true;" : "false;"));
     write_exponentials(text);
   }
+  if (moves_sums_)
+    text.line(std::string("static constexpr bool kMoves = ") + (takes_convolution() ? "true;" : "false;"));
   write_places(text);
   write_program(text);
   write_store(text);
@@ -289,12 +298,16 @@ void ConvSweepWriter::write_tangents(Text& text) const {
 }
 
 bool ConvSweepWriter::bias_later() const {
+  return late_bias_ && totals() && sweep(0).bias >= 0 && takes_convolution();
+}
+
+bool ConvSweepWriter::takes_convolution() const {
   const Sweep& which = sweep(0);
-  return late_bias_ && totals() && which.bias >= 0 && std::ranges::all_of(which.sinks, [&](const Sink& sink) {
-           const Formula::Step& step = which.steps[at(sink.step)];
-           return sink.kind == SinkKind::kStatistic && part(sink.part).statistic == Statistic::kMoments &&
-                  step.primitive == Primitive::kInput && which.inputs[at(step.input)] < 0;
-         });
+  return std::ranges::all_of(which.sinks, [&](const Sink& sink) {
+    const Formula::Step& step = which.steps[at(sink.step)];
+    return sink.kind == SinkKind::kStatistic && part(sink.part).statistic == Statistic::kMoments &&
+           step.primitive == Primitive::kInput && which.inputs[at(step.input)] < 0;
+  });
 }
 
 std::vector<int> ConvSweepWriter::placed_slots() const {

@@ -53,6 +53,7 @@ class ConvSweepWriter : public UnitWriter {
   bool apart_ = false;          // what statistics take of an element is a step of its own
   bool late_bias_ = false;      // sums of products begin at 0
   bool tangents_ = false;       // exponents may be taken in the form of tangent_form.h
+  bool moves_sums_ = false;     // sums of a channel are moved where moments of the convolution are taken
   std::string crew_ = "Block";  // who works the statistics of a sample out (device/crew.cuh)
   int numbers_ = 0;             // that the statistics of one channel are
   int kept_numbers_ = 0;        // without their count
@@ -65,6 +66,8 @@ class ConvSweepWriter : public UnitWriter {
   void write_exponentials(Text& text) const;
   // Whether all that is taken are moments of the convolution itself, whose means take the bias later.
   bool bias_later() const;
+  // Whether all that is taken are moments of the convolution itself.
+  bool takes_convolution() const;
   // Tensors that the sweep reads and writes at each position, and an element of one at channel `c`.
   std::vector<int> placed_slots() const;
   void write_places(Text& text);

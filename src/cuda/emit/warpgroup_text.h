@@ -11,4 +11,7 @@ namespace fuseblock::cuda {
 // begin at 0.
 void write_warpgroup_products(Text& text, int sums, DType dtype, bool keeps = false);
 
+// warpgroup::multiply_taken: the same of tf32 numbers, whose first factor is in registers.
+void write_warpgroup_products_taken(Text& text, int sums);
+
 }  // namespace fuseblock::cuda

@@ -118,11 +118,12 @@ std::array<std::int64_t, 3> conv_tiles(const ConvConstants& constants, const Con
   return tiles;
 }
 
-ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks, double of_item) {
+ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks, double of_item,
+                     std::int64_t at_once) {
   ConvItems best;
   for (std::int64_t items = 1; items <= std::min(tiles, 4 * blocks); ++items) {
     const std::int64_t rounds = (samples * items + blocks - 1) / blocks;
-    const std::int64_t of_one = (tiles + items - 1) / items;
+    const std::int64_t of_one = ((tiles + items - 1) / items + at_once - 1) / at_once;
     const double longest = static_cast<double>(rounds) * (static_cast<double>(of_one) + of_item);
     if (best.longest == 0 || longest < best.longest) best = {items, longest};
   }

@@ -19,9 +19,11 @@ struct ConvWork {
   int element_bytes = 4;
   int channel_numbers = 1;  // numbers that a thread keeps for each of its channels
   bool over_channels =
-      false;            // reductions over channels: the program's results of a position are held at once
-  bool stores = false;  // tensors are read or written at each position
-  bool dense = true;    // rows of the input can be copied in vectors where they are long enough
+      false;             // reductions over channels: the program's results of a position are held at once
+  bool stores = false;   // tensors are read or written at each position
+  bool moments = false;  // of each channel are all that is taken, of the convolution and numbers of channels
+  bool itself = false;   // of the convolution itself
+  bool dense = true;     // rows of the input can be copied in vectors where they are long enough
   ConvWishes wishes;
 };
 
@@ -37,11 +39,12 @@ std::vector<Division> conv_divisions(const Gpu& gpu, const ConvWork& work, int s
 // Tiles by d, h, w.
 std::array<std::int64_t, 3> conv_tiles(const ConvConstants& constants, const ConvSum& conv);
 // Items of a sample, and what the block with most of them takes, in tiles, for the blocks that run at once.
-// An item takes `of_item` tiles by itself.
+// An item takes `of_item` tiles by itself; a block has so many tiles at once.
 struct ConvItems {
   std::int64_t of_sample = 1;
   double longest = 0;
 };
-ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks, double of_item = 4);
+ConvItems conv_items(std::int64_t samples, std::int64_t tiles, std::int64_t blocks, double of_item = 4,
+                     std::int64_t at_once = 1);
 
 }  // namespace fuseblock::cuda

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "cuda/launch/conv.h"
 #include "cuda/launch/conv_problem.h"
@@ -26,6 +27,7 @@ struct Variant {
   std::int64_t tiles = 1;
   std::string division;                         // in words, what a tile is
   double of_item = 4;                           // tiles that an item takes by itself
+  std::int64_t at_once = 1;                     // tiles that a block has
   std::map<std::string, std::int64_t> numbers;  // scalars that depend on the division
   std::int64_t sample_items = 1;
   std::optional<LoadedKernel> kernel;
@@ -61,9 +63,9 @@ std::unique_ptr<Variant> conv_variant(const Schedule& schedule, const KernelCut&
 
 // What shared memory holds beside the stages depends on the form and the threads alone.
 ConvRollBytes roll_bytes(const Schedule& schedule, const KernelCut& cut) {
-  auto known = std::make_shared<std::map<std::pair<bool, int>, int>>();
+  auto known = std::make_shared<std::map<std::tuple<bool, int, int>, int>>();
   return [&schedule, &cut, known](const ConvRollConstants& trial) {
-    const auto [found, is_new] = known->try_emplace({trial.folded, trial.threads}, 0);
+    const auto [found, is_new] = known->try_emplace({trial.folded, trial.threads, trial.squads}, 0);
     if (is_new) found->second = conv_roll_text(schedule, cut, trial).shared_bytes;
     return found->second;
   };
@@ -80,9 +82,10 @@ std::unique_ptr<Variant> conv_roll_variant(const Schedule& schedule, const Kerne
   variant->blocks = constants.blocks;
   variant->vector = constants.vector;
   variant->tiles = tiles[0] * tiles[1] * tiles[2];
-  variant->division = "strips of " + std::to_string(constants.threads / 2 * constants.products()) +
+  variant->division = "strips of " + std::to_string(constants.squad_threads() / 2 * constants.products()) +
                       " positions and " + counted(constants.depths, constants.folded ? "row" : "depth");
   variant->of_item = conv_roll_item(constants, work.conv);
+  variant->at_once = constants.squads;
   variant->numbers = extents_of(constants.folded ? folded(work.conv) : work.conv);
   variant->numbers.insert({{"strips", tiles[0]}, {"segments", tiles[2]}, {"depths", constants.depths}});
   variant->kernel.emplace(source_of(variant->text.kernel, schedule),
@@ -104,6 +107,11 @@ class ConvLaunch : public KernelLaunch {
       if (sink.kind == SinkKind::kStatistic) add_statistic(schedule.graph[sink.part]);
     work_.stores =
         std::ranges::any_of(sweep().sinks, [](const Sink& sink) { return sink.kind == SinkKind::kStore; });
+    work_.moments = takes_moments();
+    work_.itself = work_.moments && std::ranges::all_of(sweep().sinks, [&](const Sink& sink) {
+                     const Formula::Step& step = sweep().steps[at(sink.step)];
+                     return step.primitive == Primitive::kInput && sweep().inputs[at(step.input)] < 0;
+                   });
     const Slot& slot = schedule.slots[at(input_)];
     const Layout layout =
         slot.kind == SlotKind::kArgument ? schedule.inputs[at(slot.number)].type.layout : slot.layout;
@@ -198,6 +206,18 @@ class ConvLaunch : public KernelLaunch {
     work_.channel_numbers += work_.over_channels ? 1 : component_count(part.statistic);
   }
 
+  bool takes_moments() const {
+    return std::ranges::all_of(sweep().sinks,
+                               [&](const Sink& sink) {
+                                 return sink.kind == SinkKind::kStatistic &&
+                                        schedule_.graph[sink.part].statistic == Statistic::kMoments &&
+                                        schedule_.graph[sink.part].axes != AxisSet{Axis::kC};
+                               }) &&
+           std::ranges::none_of(sweep().inputs, [&](int input) {
+             return input >= 0 && over_positions(schedule_.slots[at(input)].extents);
+           });
+  }
+
   const Sweep& sweep() const { return schedule_.steps[at(cut_.first)].sweep; }
   const Variant& first_variant() const { return dense_ ? *dense_ : *strided_; }
 
@@ -243,7 +263,8 @@ class ConvLaunch : public KernelLaunch {
       variant->chosen = work_.wishes.any() ? "asked for" : "by the cost model";
     }
     variant->sample_items =
-        conv_items(sweep().domain[0], variant->tiles, blocks_of(*variant), variant->of_item).of_sample;
+        conv_items(sweep().domain[0], variant->tiles, blocks_of(*variant), variant->of_item, variant->at_once)
+            .of_sample;
     return variant;
   }
 

@@ -42,17 +42,31 @@ int columns_of(const ConvSum& conv) {
   return static_cast<int>(conv.geometry.filter[0] * ceil_div(conv.channels, 8) * 8);
 }
 
+// Steps of products of a plane.
+std::int64_t steps_of(const ConvRollConstants& constants, const ConvSum& conv) {
+  return constants.taps ? conv_roll_slots(conv) / 2 : chunks_of(conv, constants.pack).steps();
+}
+
 std::int64_t pitch_of(const ConvRollConstants& constants, const ConvSum& conv) {
+  if (constants.taps) return constants.width + (conv.geometry.filter[2] - 1) * conv.geometry.dilation[2];
   return constants.width +
          (chunks_of(conv, constants.pack).w - 1) * constants.pack[2] * conv.geometry.dilation[2];
 }
 
 std::int64_t strip_of(const ConvRollConstants& constants) {
-  return std::int64_t{constants.threads} / kWarpgroup * constants.products() * kProductRows;
+  return std::int64_t{constants.squad_threads()} / kWarpgroup * constants.products() * kProductRows;
+}
+
+// Elements of one staged plane, of a channel, where it lies in shared memory as it is.
+std::int64_t span_of(const ConvRollConstants& constants, const ConvSum& conv) {
+  return strip_of(constants) +
+         (conv.geometry.filter[1] - 1) * conv.geometry.dilation[1] * pitch_of(constants, conv) +
+         (conv.geometry.filter[2] - 1) * conv.geometry.dilation[2];
 }
 
 // Rows of 16 bytes of one staged plane.
 std::int64_t stage_rows(const ConvRollConstants& constants, const ConvSum& conv) {
+  if (constants.taps) return conv.in_channels * ((span_of(constants, conv) + 15) / 32 * 32 + 16) / 4;
   const Chunks chunks = chunks_of(conv, constants.pack);
   const std::int64_t of_chunk =
       strip_of(constants) +
@@ -74,6 +88,10 @@ Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
         ceil_div(stage_rows(constants, work.conv) / chunks, constants.threads * constants.rounds) * chunks, 6,
         20 + 16 / work.element_bytes};
   }
+  if (constants.taps)
+    return {ceil_div(work.conv.in_channels * ceil_div(span_of(constants, work.conv), constants.vector),
+                     constants.squad_threads()),
+            constants.vector, 8 + 3 * constants.vector};
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
             (constants.rounds > 1 ? 30 : 12) + 2 * 16 / work.element_bytes};
@@ -94,13 +112,15 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
   // Warps of a scheduler that give half of the instructions there could be.
   constexpr double kHalf = 2;
   const double columns = columns_of(work.conv);
-  const double warpgroups = constants.threads / static_cast<double>(kWarpgroup);
+  const double warpgroups = constants.squad_threads() / static_cast<double>(kWarpgroup);
+  const int squads = constants.blocks * constants.squads;  // of a multiprocessor
   const double step = std::max(columns / 2, 16 + columns / 4) * (work.mode == ConvMode::kStrict ? 3 : 1);
-  const double tensor =
-      warpgroups * constants.rows * static_cast<double>(chunks_of(work.conv, constants.pack).steps()) * step;
+  const std::int64_t steps = steps_of(constants, work.conv);
+  const int parts = work.mode == ConvMode::kStrict ? 2 : 1;
+  const double tensor = warpgroups * constants.rows * static_cast<double>(steps) * step;
   const Fetches fetches = fetches_of(constants, work);
   const double elements = constants.rows * 4 * static_cast<double>(ceil_div(work.conv.channels, 8));
-  const double warps = warpgroups * constants.blocks;
+  const double warps = warpgroups * squads;
   const auto planes = static_cast<double>(constants.depths + work.conv.geometry.filter[0] - 1);
   const double strip = kStripInstructions + kStripFetch * static_cast<double>(fetches.number);
   if (constants.rounds > 1) {
@@ -116,11 +136,17 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
     const double all = std::max(products, instructions) + kOverlap * std::min(products, instructions);
     return constants.rounds * std::max(all, (tensor + issue) / warpgroups + kRoundLatency) + strip + kLatency;
   }
-  const double issue = warpgroups * (kPlaneInstructions + strip / planes +
-                                     static_cast<double>(fetches.number) * fetches.instructions +
-                                     elements * (work.over_channels ? 30 : 10));
-  return std::max({constants.blocks * tensor, constants.blocks * issue * (warps + kHalf) / warps,
-                   tensor + issue + kLatency});
+  const double fetch = static_cast<double>(fetches.number) * fetches.instructions;
+  if (constants.taps) {
+    // Clocks of products and of instructions add up on an H200.
+    const double program = elements * (work.itself ? 3 : 10);
+    const double reads = constants.rows * (4.0 * static_cast<double>(steps) + 12) * parts;
+    const double issue = warpgroups * (kPlaneInstructions + strip / planes + fetch + reads + program);
+    return std::max(squads * (tensor + issue * (warps + kHalf) / warps), tensor + issue + kLatency);
+  }
+  const double issue =
+      warpgroups * (kPlaneInstructions + strip / planes + fetch + elements * (work.over_channels ? 30 : 10));
+  return std::max({squads * tensor, squads * issue * (warps + kHalf) / warps, tensor + issue + kLatency});
 }
 
 int registers_of(const ConvRollConstants& constants, const ConvWork& work) {
@@ -128,6 +154,13 @@ int registers_of(const ConvRollConstants& constants, const ConvWork& work) {
   const int sums = columns_of(work.conv) / 2 * constants.rows * (apart ? 2 : 1);
   const Fetches fetches = fetches_of(constants, work);
   const auto columns = static_cast<int>(ceil_div(work.conv.channels, 8)) * 2;
+  if (constants.taps) {
+    constexpr int kOthers = 24;
+    const int factors =
+        static_cast<int>(steps_of(constants, work.conv)) * 4 * (work.mode == ConvMode::kStrict ? 2 : 1);
+    return sums + factors + static_cast<int>(fetches.number) * constants.vector +
+           columns * (work.channel_numbers + (work.itself ? 0 : 1)) + kOthers;
+  }
   const int reducing = constants.rounds == 1 ? kReducing : kReducing - 5;  // there a lane ends one position
   return sums + static_cast<int>(fetches.number) * fetches.registers / 2 +
          (work.over_channels ? columns + reducing : columns * (work.channel_numbers + 1)) + kOtherRegisters;
@@ -162,6 +195,16 @@ constexpr int kMostColumns = 256;
 // The form that a division takes.
 ConvSum form_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return constants.folded ? folded(conv) : conv;
+}
+
+// Whether products have the input in registers: nobody has measured more channels.
+bool has_taps(const ConvSum& form, const ConvWork& work) {
+  constexpr std::int64_t kMostChannels = 3;
+  const ConvGeometry& geometry = form.geometry;
+  if (form.in_channels > kMostChannels) return false;
+  if (!work.moments || work.mode == ConvMode::k16Bits || geometry.filter[0] == 1) return false;
+  const std::int64_t rows = form.in_channels * geometry.filter[1], slots = conv_roll_slots(form);
+  return geometry.filter[2] == 4 || (geometry.filter[2] == 3 && (rows - slots) * 3 <= slots);
 }
 
 // Whether the smallest strip fits: its stages beside the weights and what the program keeps, its sums in
@@ -229,8 +272,9 @@ class Divider {
     trial.folded = fold;
     trial.pack = conv_roll_pack(work.conv, work.element_bytes).value();
     trial.dense = work.dense;
-    const bool quads =
-        trial.pack[2] == 4 && geometry.filter[2] <= 4 && geometry.dilation[2] == 1 && !work.stores;
+    trial.taps = !fold && work.wishes.taken.value_or(1) != 0 && has_taps(work.conv, work);
+    const bool quads = !trial.taps && trial.pack[2] == 4 && geometry.filter[2] <= 4 &&
+                       geometry.dilation[2] == 1 && !work.stores;
     bool found = false;
     for (std::int64_t bands = ceil_div(work.conv.out[2], kMostWidth); !found && bands <= work.conv.out[2];
          bands *= 2) {
@@ -240,6 +284,10 @@ class Divider {
       trial.vector =
           trial.windows && work.dense && work.conv.in[2] % 4 == 0 && geometry.pad[2] % 4 == 0 ? 4 : 1;
       trial.flat = bands == 1 && lies_flat(work, trial);
+      // A plane without padding is one run of memory.
+      if (trial.taps && work.dense && bands == 1 && work.conv.in[2] % 4 == 0 &&
+          geometry.pad == Spatial{0, 0, 0})
+        trial.vector = 4;
       for (const int threads : kThreads)
         for (const int rows : kRows)
           for (const int rounds : kRounds)
@@ -249,7 +297,13 @@ class Divider {
               trial.rows = rows;
               trial.rounds = rounds;
               trial.blocks = blocks;
-              found = try_blocks(work, trial) || found;
+              // Squads share the weights and a sample, but do not wait for each other.
+              for (int squads = 1; squads <= (trial.taps ? threads / kWarpgroup : 1); ++squads) {
+                trial.squads = squads;
+                if (threads / kWarpgroup % squads != 0 || work.wishes.squads.value_or(squads) != squads)
+                  continue;
+                found = try_blocks(work, trial) || found;
+              }
             }
     }
   }
@@ -281,8 +335,9 @@ class Divider {
     const int registers = std::min(kMostRegisters, kRegisters / (trial.threads * trial.blocks) / 8 * 8);
     if (registers_of(trial, work) > slack_ * registers) return false;
     const std::int64_t stages =
-        ceil_div(2 * stage_rows(trial, work.conv) * (work.mode == ConvMode::kStrict ? 2 : 1), 8) * 8 *
-        kRowBytes;
+        ceil_div(2 * stage_rows(trial, work.conv) * trial.squads * (work.mode == ConvMode::kStrict ? 2 : 1),
+                 8) *
+        8 * kRowBytes;
     if (stages + shared_bytes_(trial) + kStaticBytes >
         std::min(limits.shared_bytes_block,
                  limits.shared_bytes_multiprocessor / trial.blocks - limits.shared_bytes_reserved))
@@ -296,14 +351,25 @@ class Divider {
       trial.depths = static_cast<int>(ceil_div(work.conv.out[0], segments));
       if (trial.depths != wishes.depths.value_or(trial.depths)) continue;
       const auto tiles = conv_roll_tiles(trial, work_.conv);
-      const double longest = conv_items(work.conv.geometry.batch, tiles[0] * tiles[1] * tiles[2], blocks,
-                                        conv_roll_item(trial, work_.conv))
-                                 .longest;
-      const double cost = longest * static_cast<double>(trial.depths + work.conv.geometry.filter[0] - 1) *
-                          plane_clocks(trial, work);
+      const ConvItems items = conv_items(work.conv.geometry.batch, tiles[0] * tiles[1] * tiles[2], blocks,
+                                         conv_roll_item(trial, work_.conv), trial.squads);
+      const double cost = items.longest *
+                              static_cast<double>(trial.depths + work.conv.geometry.filter[0] - 1) *
+                              plane_clocks(trial, work) +
+                          (trial.taps ? ends_clocks(trial, items, blocks) : 0);
       found_.add(cost, trial);
     }
     return true;
+  }
+
+  // What samples take where they end: blocks that share one are joined in memory, by counters that are
+  // cleared before the launch; squads end theirs together, while nobody else has products.
+  double ends_clocks(const ConvRollConstants& trial, const ConvItems& items, std::int64_t blocks) const {
+    constexpr double kJoined = 5000;
+    constexpr double kTogether = 4000;
+    const std::int64_t rounds = ceil_div(work_.conv.geometry.batch * items.of_sample, blocks);
+    return (items.of_sample > 1 ? kJoined : 0) +
+           (trial.squads > 1 ? static_cast<double>(rounds) * kTogether : 0);
   }
 
   const Gpu& gpu_;
@@ -346,8 +412,8 @@ ConvRollConstants divide_conv_roll(const Gpu& gpu, const ConvWork& work, const C
   // Who asks for blocks may have spilled registers.
   const Cheapest<ConvRollConstants> found = Divider(gpu, work, shared_bytes, wishes.blocks ? 2 : 1, 1).run();
   if (!found.empty()) return found.best();
-  if (wishes.threads || wishes.blocks || wishes.rows || wishes.rounds || wishes.fold || wishes.width ||
-      wishes.depths)
+  if (wishes.threads || wishes.blocks || wishes.squads || wishes.rows || wishes.rounds || wishes.fold ||
+      wishes.width || wishes.depths)
     throw NotSupportedError("FUSEBLOCK_CONV: a convolution has no division like that");
   throw InternalError("a convolution whose smallest strip does not fit a multiprocessor");
 }
@@ -373,6 +439,7 @@ std::vector<Division> conv_roll_divisions(const Gpu& gpu, const ConvWork& work,
           for (const auto& [cost, constants] : found.kept()) {
             wishes.width = constants.width;
             wishes.depths = constants.depths;
+            if (constants.taps) wishes.squads = constants.squads;
             result.push_back({"conv_roll", shape, wishes.text(), cost});
           }
         }

@@ -27,7 +27,8 @@ constexpr auto kFields = std::to_array<Field>({
     {"depths", &ConvWishes::depths, 1},     {"rounds", &ConvWishes::rounds, 1},
     {"chunk", &ConvWishes::chunk, 1},       {"ring", &ConvWishes::ring, 1},
     {"images", &ConvWishes::images, 1},     {"taps", &ConvWishes::taps, 1},
-    {"strip", &ConvWishes::strip, 1},
+    {"strip", &ConvWishes::strip, 1},       {"taken", &ConvWishes::taken, 0},
+    {"squads", &ConvWishes::squads, 1},
 });
 
 int number_of(const std::string& text, const std::string& whole, const std::string& where) {

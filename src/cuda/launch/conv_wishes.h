@@ -29,6 +29,9 @@ struct ConvWishes {
   std::optional<int> width;
   std::optional<int> depths;
   std::optional<int> rounds;
+  // 0: both factors of its products lie in shared memory; where one does not, squads of threads in a block.
+  std::optional<int> taken;
+  std::optional<int> squads;
   // `conv_wide`: products beside each other in a warp, warps beside each other, taps of a stage; `conv_deep`
   // too: steps of a chunk, columns of a strip.
   std::optional<int> products;

@@ -1,0 +1,313 @@
+// conv_roll for filters of several depths and few columns, where moments of each channel are all that is
+// taken: a sweep by `wgmma` whose products have the input in registers.
+//
+// It goes as device/conv_roll.cuh does, with the same sums and rotations of weights. The input of a plane
+// lies in shared memory as it is (device/conv_roll_taps.cuh), and lanes read what a product takes of it. A
+// block has squads of threads, which take strips of a sample by themselves and share its weights. Where
+// moments of the convolution itself are taken, sums are moved before they begin, by a value near to their
+// mean, the same for a channel in all of a squad: so nothing is subtracted from an element.
+//
+// In strict mode the products of a plane are summed by themselves, the small ones first, and added rounded.
+//
+// Before this stand what device/conv_roll_taps.cuh names, the products of warpgroups and
+// device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
+// what is here; last the kernel, device/conv_roll.cu.
+
+// Sums of a depth that begins.
+template <int kFirst, int kEnd>
+__device__ inline void begin_sums(unsigned int starts, float (&sums)[kSums]) {
+  if constexpr (kFirst < kEnd) {
+    read_pair<kFirst % kBlockSums / 4 * 32>(starts, sums[kFirst], sums[kFirst + 1]);
+    begin_sums<kFirst + 2, kEnd>(starts, sums);
+  }
+}
+
+// Moves sums by their mean in the first product of the squad's first warp, of the depth that is done first.
+// Behind the first product those of the last depth are yet to begin; they and all others begin with it.
+template <int kProducts>
+__device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
+                                 float (&sums)[kProducts][kSums]) {
+  if (squad::thread() < 32) {
+    float count = __popc(inside);
+#pragma unroll
+    for (int distance = 4; distance < 32; distance *= 2)
+      count += __shfl_xor_sync(0xffffffffu, count, distance);
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) {
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i)
+        if (inside >> i & 1) sum += sums[0][e / 2 * 4 + i * 2 + e % 2];
+#pragma unroll
+      for (int distance = 4; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+      if (squad::thread() < 4) {
+        starts.moved[channel_of(e)] = count == 0 ? 0 : sum / count;
+        starts.of[channel_of(e)] -= starts.moved[channel_of(e)];
+      }
+    }
+  }
+  squad::sync(squad);
+#pragma unroll
+  for (int m = 0; m < kProducts; ++m)
+#pragma unroll
+    for (int i = 0; i < (m == 0 ? kSums : kSums - kBlockSums); ++i)
+      sums[m][i] -= starts.moved[channel_of(i % kBlockSums / 4 * 2 + i % 2)];
+}
+
+// Before the first elements are added.
+template <class Sweep>
+__device__ inline void begin_kept(const Arguments& a, const typename Sweep::Channel* channels,
+                                  const typename Sweep::Places (&places)[kRows],
+                                  const float (&products)[1][kNTiles][4], unsigned int inside,
+                                  typename Sweep::Kept (&kept)[kColumns]) {
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) {
+    const int c = within(channel_of(e));
+    typename Sweep::Results results[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      results[i] =
+          Sweep::program(channels[c], places[i], Sweep::steps(a, c), products[0][e / 2][i * 2 + e % 2]);
+    kept[e].begin(results, inside);
+  }
+}
+
+// The planes of a squad's strips, one after the other: fetched two ahead, this one is in shared memory, the
+// next in registers, on its way there.
+struct Planes {
+  int tile, end, plane;
+  Strip strip;
+  Rows rows;
+  const Element* data;
+  Fetched fetched;
+  bool exists;  // what was fetched
+
+  __device__ Planes(const Arguments& a, int n, int first, int last) : tile(first), end(last) {
+    begin_strip(a, n);
+    fetch_next(a, n);
+  }
+  __device__ void begin_strip(const Arguments& a, int n) {
+    plane = 0;
+    strip = strip_of(a, tile);
+    rows = rows_of(a, strip);
+    data = input_data(a) + input_offset(a, n, strip.depth - kPadD);
+  }
+  __device__ void fetch_next(const Arguments& a, int n) {
+    exists = plane < strip.planes || tile + 1 < end;
+    if (!exists) return;
+    if (plane == strip.planes) {
+      ++tile;
+      begin_strip(a, n);
+    }
+    // Planes of padding lie beyond the tensor.
+    const int depth = strip.depth + plane++ - kPadD;
+    fetched = fetch(data, kPadD == 0 || (depth >= 0 && depth < (int)a.in_d), rows);
+    data += input_steps(a).d;
+  }
+};
+
+// A squad at its strips: what it keeps of all of them, and where it is.
+template <class Sweep>
+struct Walk {
+  const Arguments& a;
+  const Unit& unit;
+  const typename Sweep::Channel* channels;
+  Starts& starts;
+  float* stages;
+  int squad;
+  unsigned int weights, starts_place;
+  Planes next;
+  Taps taps;  // in the stage of this plane
+  int slot;   // its number
+  typename Sweep::Kept kept[kColumns];
+  int count;
+  bool begun;  // moments are around an element
+};
+
+// What is there of a product: a bit for each of a lane's positions, then whether all of the warp's are there,
+// and all first ones.
+constexpr unsigned int kWholeBit = 1u << kRows, kFirstWholeBit = 2u << kRows;
+__device__ inline unsigned int there_of(const Arguments& a, const Strip& strip, int m) {
+  const unsigned int inside = inside_of(a, strip, m);
+  return inside | (__all_sync(0xffffffffu, inside == kAllRows) ? kWholeBit : 0) |
+         (__all_sync(0xffffffffu, (inside & 1) != 0) ? kFirstWholeBit : 0);
+}
+
+// Begins product kProduct of a plane.
+template <int kRotation, int kProduct, class Sweep>
+__device__ inline void begin_product(const Walk<Sweep>& walk, float (&sums)[kSums], float (&taken)[kSums]) {
+  begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, sums);
+  Factors factors;
+  read_factors<0, kProduct, 0>(walk.taps, factors);
+  warpgroup::hold(taken);
+  if constexpr (kMode == kStrict) {
+    Factors small;
+    read_factors<0, kProduct, 1>(walk.taps, small);
+    warpgroup::begin();
+    multiply(small, walk.weights, kRotation, true, taken);
+    multiply(factors, walk.weights + kSlots * kWeightRows, kRotation, false, taken);
+  } else {
+    warpgroup::begin();
+  }
+  multiply(factors, walk.weights, kRotation, false, taken);
+  warpgroup::commit();
+}
+
+// The program and the statistics of a depth that is done, of one product; statistics begin where `begins`.
+template <class Sweep>
+__device__ inline void take(Walk<Sweep>& walk, const float* done, unsigned int there, bool begins) {
+  typename Sweep::Places places[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(walk.a, walk.unit, position_at(0, 0, 0));
+  float products[1][kNTiles][4];
+#pragma unroll
+  for (int i = 0; i < kBlockSums; ++i) products[0][i / 4][i % 4] = done[i];
+  const unsigned int inside = there & kAllRows;
+  if constexpr (!Sweep::kMoves) {
+    if (begins && __any_sync(0xffffffffu, !walk.begun)) {
+      begin_kept<Sweep>(walk.a, walk.channels, places, products, walk.begun ? 0 : inside, walk.kept);
+      walk.begun = walk.begun || inside != 0;
+    }
+  }
+  if (there & kWholeBit)
+    take_channels<Sweep, true>(walk.a, walk.channels, places, kAllRows, products, walk.kept);
+  else if (there & kFirstWholeBit)
+    take_channels<Sweep, false>(walk.a, walk.channels, places, inside | 1u, products, walk.kept);
+  else
+    take_channels<Sweep, false>(walk.a, walk.channels, places, inside, products, walk.kept);
+}
+
+// Ends the products of a plane from kProduct on: the program runs on one's sums beside the next.
+template <int kRotation, int kProduct, int kProducts, class Sweep>
+__device__ inline void end_products(Walk<Sweep>& walk, int plane, bool is_first,
+                                    const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums],
+                                    float (&taken)[kProducts][kSums]) {
+  if constexpr (kProduct < kProducts) {
+    warpgroup::wait(0);
+    warpgroup::hold(taken[kProduct]);
+    if constexpr (kMode == kStrict) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums[kProduct][i] += taken[kProduct][i];
+    }
+    const bool begins = kRotation == kFilterD - 1 && plane == kRotation;
+    if constexpr (Sweep::kMoves && kProduct == 0)
+      if (begins && is_first) move_sums<kProducts>(walk.squad, walk.starts, there[0] & kAllRows, sums);
+    if constexpr (kProduct + 1 < kProducts)
+      begin_product<kRotation, kProduct + 1>(walk, sums[kProduct + 1], taken[kProduct + 1]);
+    if (plane >= kFilterD - 1)
+      take(walk, sums[kProduct] + (kRotation + 1) % kFilterD * kBlockSums, there[kProduct], begins);
+    end_products<kRotation, kProduct + 1, kProducts>(walk, plane, is_first, there, sums, taken);
+  }
+}
+
+template <int kRotation, int kProducts, class Sweep>
+__device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int turn, bool is_first,
+                                   const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums]) {
+  if constexpr (kRotation < kFilterD) {
+    const int plane = turn + kRotation;
+    if (plane >= strip.planes) return;
+    float some[kProducts][kSums];
+    squad::sync(walk.squad);
+    float(&taken)[kProducts][kSums] = kMode == kStrict ? some : sums;
+    begin_product<kRotation, 0>(walk, sums[0], taken[0]);
+    if (walk.next.exists) put(walk.next.fetched, walk.stages + (1 - walk.slot) * kStageFloats);
+    walk.next.fetch_next(walk.a, walk.unit.n);
+    end_products<kRotation, 0, kProducts>(walk, plane, is_first, there, sums, taken);
+    walk.taps.move(walk.slot == 0 ? 4 * kStageFloats : -4 * kStageFloats);
+    walk.slot = 1 - walk.slot;
+    walk_planes<kRotation + 1, kProducts>(walk, strip, turn, is_first, there, sums);
+  }
+}
+
+// All planes of a strip, of which `kProducts` products have positions.
+template <int kProducts, class Sweep>
+__device__ inline void walk_strip(Walk<Sweep>& walk, const Strip& strip, bool is_first) {
+  unsigned int there[kProducts];
+#pragma unroll
+  for (int m = 0; m < kProducts; ++m) there[m] = there_of(walk.a, strip, m);
+  float sums[kProducts][kSums];
+#pragma unroll 1
+  for (int turn = 0; turn < strip.planes; turn += kFilterD)
+    walk_planes<0, kProducts>(walk, strip, turn, is_first, there, sums);
+#pragma unroll
+  for (int m = 0; m < kProducts; ++m)
+    walk.count += __popc(there[m] & kAllRows) * (strip.planes - (kFilterD - 1));
+}
+
+// How many neighbouring threads merge the warps' statistics of a channel: a power of two.
+__device__ constexpr int mergers() {
+  int number = 1;
+  while (number < 32 && number < kWarps && 2 * number * kChannels <= kThreads) number *= 2;
+  return number;
+}
+
+// Leaves the statistics of all lanes and warps in `totals`.
+template <class Sweep>
+__device__ inline void merge_warps(const typename Sweep::Kept (&kept)[kColumns], int count, Shared& shared,
+                                   typename Sweep::Sums* totals) {
+  const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) {
+    typename Sweep::Sums total = kept[e].whole(count);
+#pragma unroll
+    for (int distance = 4; distance < 32; distance *= 2) total.merge(from_lane_at(total, distance));
+    if (lane < 4 && channel_of(e) < kChannels) shared.list0[warp][channel_of(e)] = total;
+  }
+  __syncthreads();
+  constexpr int kMergers = mergers();
+  for (int first = 0; first < kChannels; first += kThreads / kMergers) {
+    const int c = first + (int)threadIdx.x / kMergers, list = (int)threadIdx.x % kMergers;
+    typename Sweep::Sums total;
+    total.clear();
+    if (c < kChannels)
+      for (int i = list; i < kWarps; i += kMergers) total.merge(shared.list0[i][c]);
+#pragma unroll
+    for (int distance = 1; distance < kMergers; distance *= 2) total.merge(from_lane_at(total, distance));
+    if (c < kChannels && list == 0) totals[c] = total;
+  }
+  __syncthreads();
+}
+
+// All strips of an item. Leaves the block's statistics of each channel in `totals`.
+template <class Sweep>
+__device__ inline void sweep_item(const Arguments& a, const Unit& unit, int item_first, int item_end,
+                                  Shared& shared, char* memory, typename Sweep::Sums* totals) {
+  static_assert(Sweep::kStatistics && kOverPositions != 0, "statistics of each channel");
+  // The squad's own strips, of which there may be none.
+  const int squad = squad::number(), strips = item_end - item_first;
+  const int first = item_first + strips * squad / kSquads;
+  const int end = item_first + strips * (squad + 1) / kSquads;
+  float* stages = reinterpret_cast<float*>(memory) + squad * (2 * kStageFloats);
+  Starts& starts = shared.starts[squad];
+  typename Sweep::Channel* channels = unit.values->channels0;
+  Walk<Sweep> walk = {a,
+                      unit,
+                      channels,
+                      starts,
+                      stages,
+                      squad,
+                      place_of(shared.prepared.weights),
+                      (unsigned int)__cvta_generic_to_shared(starts.of + threadIdx.x % 4 * 2),
+                      Planes(a, unit.n, min(first, (int)a.tiles - 1), end),
+                      taps_of_lane(stages)};
+  walk.slot = walk.count = 0;
+  walk.begun = false;
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) walk.kept[e].clear();
+
+  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) Sweep::read_channel(a, unit, c, channels[c]);
+  __syncthreads();
+  for (int c = squad::thread(); c < kNTiles * 8; c += kSquadThreads) {
+    starts.of[c] = c < kChannels ? Sweep::bias(channels[c]) : 0;
+    starts.moved[c] = 0;
+  }
+  put(walk.next.fetched, stages);
+  if (first < end) walk.next.fetch_next(a, unit.n);
+#pragma unroll 1
+  for (int tile = first; tile < end; ++tile) walk_strip<kTiles>(walk, strip_of(a, tile), tile == first);
+  if constexpr (Sweep::kMoves) {
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) walk.kept[e].move(starts.moved[channel_of(e)]);
+  }
+  merge_warps<Sweep>(walk.kept, walk.count, shared, totals);
+}

@@ -1,0 +1,344 @@
+// Strips of the kernel `conv_roll` whose products have the positions' elements in registers: which positions
+// they have, their input in shared memory, and how a lane reads it. It stands in place of
+// device/conv_roll_tile.cuh and of a file that stages the input, for filters of three or four columns.
+//
+// A block has kSquads squads of threads, which take strips by themselves, each with stages of its own.
+//
+// The result's columns are cut into bands of kTileW. The positions of a plane of a band are numbered row by
+// row, kPitch a row, of which the last kPitch - kTileW are not there. A strip is kStrip of them, one behind
+// the other, with a segment of the depths. The input of one plane of a strip lies in shared memory as it is,
+// channel by channel, kPitch columns a row: so a tap of the filter is one offset for all positions, and each
+// element is rounded and put once. Lane t of the four that have a position's elements reads column t of a row
+// of the filter, in each slot another row or channel; where filters are three columns wide the fourth lane
+// has the taps of rows that have no slot, and where there are no more of these an element of the position's
+// own that meets weights of 0. An infinity there makes a NaN of a sum that is not finite either way.
+//
+// Before this stand the constants, Arguments and input_data, input_offset and input_steps, the tensor that is
+// convolved.
+
+constexpr int kRowBytes = 16;
+constexpr int kTf32 = 0, kStrict = 1, k16Bits = 2;
+constexpr int kParts = kMode == kStrict ? 2 : 1;  // that a number is taken as the sum of
+constexpr int kPitch = kTileW + (kFilterW - 1) * kDilationW;
+constexpr int kSquadThreads = kThreads / kSquads;
+constexpr int kStrip = kSquadThreads / 2 * kTiles;
+// Elements of a strip's plane, of one channel. Channels are half of all banks of shared memory apart.
+constexpr int kSpan = kStrip + (kFilterH - 1) * kDilationH * kPitch + (kFilterW - 1) * kDilationW;
+constexpr int kChannelStep = (kSpan + 15) / 32 * 32 + 16;
+constexpr int kPartStep = kInChannels * kChannelStep;
+constexpr int kStageFloats = kParts * kPartStep;
+
+// Rows of the filter, of one channel each, and how many of them have slots.
+constexpr int kFilterRows = kInChannels * kFilterH;
+constexpr int kSlots = ((kFilterW == 4 ? kFilterRows : (3 * kFilterRows + 3) / 4) + 1) / 2 * 2;
+constexpr int kOwnSlots = kFilterRows < kSlots ? kFilterRows : kSlots;
+constexpr int kLeftTaps = (kFilterRows - kOwnSlots) * kFilterW;  // which the fourth lane has
+static_assert(kFilterW == 4 ? kLeftTaps == 0 : kFilterW == 3 && kLeftTaps <= kOwnSlots, "taps have slots");
+
+namespace squad {
+
+// The same in all lanes, so that the compiler knows it.
+__device__ inline int number() {
+  return kSquads == 1 ? 0 : __shfl_sync(0xffffffffu, (int)threadIdx.x / kSquadThreads, 0);
+}
+__device__ inline int thread() { return kSquads == 1 ? (int)threadIdx.x : (int)threadIdx.x % kSquadThreads; }
+// Until all threads of the squad are here. Barrier 0 is the block's.
+__device__ inline void sync(int squad) {
+  if (kSquads == 1)
+    __syncthreads();
+  else
+    asm volatile("bar.sync %0, %1;" ::"r"(squad + 1), "r"(kSquadThreads) : "memory");
+}
+
+}  // namespace squad
+
+// A position of the tensor, a tap of the filter.
+__device__ inline Position position_at(int d, int h, int w) { return Position{d, h, w}; }
+
+// Where products look for a tap: rows of the filter by channels, of which the first comes last.
+struct Tap {
+  int slot, element;
+};
+__device__ inline Tap tap_of(int c, int h, int w) {
+  const int row = (c + kInChannels - 1) % kInChannels * kFilterH + h;
+  return row < kOwnSlots ? Tap{row, w} : Tap{(row - kOwnSlots) * kFilterW + w, 3};
+}
+// How far behind a position's first element the first of a row of the filter lies.
+__device__ constexpr int row_offset(int row) {
+  return (row / kFilterH + 1) % kInChannels * kChannelStep + row % kFilterH * kDilationH * kPitch;
+}
+
+// A strip by its first position, its band's first column, and its first depth; so many planes of the input
+// are met.
+struct Strip {
+  int first, column, depth, planes;
+};
+__device__ inline Strip strip_of(const Arguments& a, int tile) {
+  const int strip = tile / (int)a.segments, band = strip / (int)a.strips;
+  const int depth = (tile - strip * (int)a.segments) * (int)a.depths;
+  const int depths = min((int)a.depths, (int)a.out_d - depth);
+  return {(strip - band * (int)a.strips) * kStrip, band * kTileW, depth, depths + kFilterD - 1};
+}
+
+// The elements that a thread stages, kVector neighbours each time, the same in all planes: where they lie in
+// a plane of the tensor, and a bit for each time that they are there.
+constexpr int kVector4 = kLinear != 0 ? 4 : 1;
+constexpr int kVectors = (kSpan + kVector4 - 1) / kVector4;  // of a channel
+constexpr int kFetches = (kInChannels * kVectors + kSquadThreads - 1) / kSquadThreads;
+struct Rows {
+  Offset at[kFetches];
+  unsigned int inside;
+};
+// Where a thread's elements go in a stage.
+__device__ inline int place_in_stage(int i) {
+  const int number = squad::thread() + i * kSquadThreads, c = number / kVectors;
+  return c * kChannelStep + (number - c * kVectors) * kVector4;
+}
+
+__device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
+  const InputSteps steps = input_steps(a);
+  Rows rows;
+  rows.inside = 0;
+#pragma unroll
+  for (int i = 0; i < kFetches; ++i) {
+    const int number = squad::thread() + i * kSquadThreads, c = number / kVectors;
+    const int p = strip.first + (number - c * kVectors) * kVector4;
+    const int y = p / kPitch - kPadH, x = strip.column + p % kPitch - kPadW;
+    rows.at[i] = c * steps.c + y * steps.h + x * steps.w;
+    if (c < kInChannels && y >= 0 && y < (int)a.in_h && x >= 0 && x < (int)a.in_w) rows.inside |= 1u << i;
+  }
+  return rows;
+}
+
+struct Fetched {
+  float values[kFetches][kVector4];
+};
+
+// Reads a thread's elements of the plane that begins at `data`; none where it is not `there`.
+__device__ inline Fetched fetch(const Element* data, bool there, const Rows& rows) {
+  Fetched fetched;
+#pragma unroll
+  for (int i = 0; i < kFetches; ++i) {
+#pragma unroll
+    for (int e = 0; e < kVector4; ++e) fetched.values[i][e] = 0;
+    if (!(there && (rows.inside >> i & 1))) continue;
+    if constexpr (kVector4 == 4) {
+      const float4 found = *reinterpret_cast<const float4*>(data + rows.at[i]);
+      fetched.values[i][0] = found.x, fetched.values[i][1] = found.y;
+      fetched.values[i][2] = found.z, fetched.values[i][3] = found.w;
+    } else {
+      fetched.values[i][0] = data[rows.at[i]];
+    }
+  }
+  return fetched;
+}
+
+// What products take of a number: the nearest tf32, and in strict mode the rest. They ignore lower bits.
+__device__ inline void take_apart(float x, float& large, float& small) {
+  if (kMode == kTf32) {
+    unsigned int bits = __float_as_uint(x);
+    if (fabsf(x) < __int_as_float(0x7f800000)) bits += 0x1000;
+    large = __uint_as_float(bits);
+    return;
+  }
+  large = to_tf32(x);
+  small = __uint_as_float(rest_of(x, large));
+}
+
+__device__ inline void put(const Fetched& fetched, float* stage) {
+#pragma unroll
+  for (int i = 0; i < kFetches; ++i) {
+    if (kInChannels * kVectors % kSquadThreads != 0 && i == kFetches - 1 &&
+        squad::thread() + i * kSquadThreads >= kInChannels * kVectors)
+      continue;
+    float* to = stage + place_in_stage(i);
+    float large[kVector4], small[kVector4];
+#pragma unroll
+    for (int e = 0; e < kVector4; ++e) take_apart(fetched.values[i][e], large[e], small[e]);
+    if constexpr (kVector4 == 4) {
+      *reinterpret_cast<float4*>(to) = make_float4(large[0], large[1], large[2], large[3]);
+      if (kMode == kStrict)
+        *reinterpret_cast<float4*>(to + kPartStep) = make_float4(small[0], small[1], small[2], small[3]);
+    } else {
+      to[0] = large[0];
+      if (kMode == kStrict) to[kPartStep] = small[0];
+    }
+  }
+}
+
+// Which of a lane's positions of product m are there, a bit for each: rows g and g + 8 of a warp's 16.
+__device__ inline unsigned int inside_of(const Arguments& a, const Strip& strip, int m) {
+  const int thread = squad::thread();
+  unsigned int inside = 0;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int p = strip.first + m * (kSquadThreads / 2) + thread / 128 * 64 + thread / 32 % 4 * 16 + i * 8 +
+                  thread % 32 / 4;
+    const int h = p / kPitch, place = p % kPitch;
+    if (place < kTileW && strip.column + place < (int)a.out_w && h < (int)a.out_h) inside |= 1u << i;
+  }
+  return inside;
+}
+
+// Shared memory by addresses, the same every time a plane comes by: with numbers added to them that are part
+// of the instruction.
+template <int kBytes>
+__device__ inline float read_at(unsigned int address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1 + %2];" : "=f"(value) : "r"(address), "n"(kBytes) : "memory");
+  return value;
+}
+// Two neighbours. A load for both is less than a move for each.
+template <int kBytes>
+__device__ inline void read_pair(unsigned int address, float& first, float& second) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2 + %3];"
+               : "=f"(first), "=f"(second)
+               : "r"(address), "n"(kBytes)
+               : "memory");
+}
+
+// Where a lane's taps of its first position lie in a stage: the first slot's of its own column, and those of
+// rows that have no slot.
+struct Taps {
+  unsigned int column;
+  unsigned int left[kLeftTaps + 1];
+
+  __device__ void move(int bytes) {
+    column += bytes;
+#pragma unroll
+    for (int slot = 0; slot < kLeftTaps; ++slot) left[slot] += bytes;
+  }
+};
+__device__ inline Taps taps_of_lane(const float* stage) {
+  const int thread = squad::thread(), t = thread % 4;
+  const float* first = stage + thread / 128 * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
+  auto address_of = [](const float* place) { return (unsigned int)__cvta_generic_to_shared(place); };
+  Taps taps;
+  taps.column = address_of(first + (t < kFilterW ? t : 0) * kDilationW);
+#pragma unroll
+  for (int slot = 0; slot < kLeftTaps; ++slot)
+    taps.left[slot] =
+        t < kFilterW
+            ? taps.column + row_offset(slot) * 4
+            : address_of(first + row_offset(kOwnSlots + slot / kFilterW) + slot % kFilterW * kDilationW);
+  return taps;
+}
+
+// A lane's elements of product m: of positions g and g + 8 of its warp's 16, in each slot.
+struct Factors {
+  float values[kSlots][2];
+};
+template <int kFirstSlot, int kProduct, int kPart>
+__device__ inline void read_factors(const Taps& taps, Factors& factors) {
+  if constexpr (kFirstSlot < kSlots) {
+    constexpr int kBytes = 4 * (kPart * kPartStep + kProduct * (kSquadThreads / 2));
+    constexpr int kRow = 4 * row_offset(kFirstSlot < kOwnSlots ? kFirstSlot : 0);
+    constexpr bool kIsLeft = kFirstSlot < kLeftTaps;
+    const unsigned int from = kIsLeft ? taps.left[kIsLeft ? kFirstSlot : 0] : taps.column;
+    factors.values[kFirstSlot][0] = read_at<kBytes + (kIsLeft ? 0 : kRow)>(from);
+    factors.values[kFirstSlot][1] = read_at<kBytes + (kIsLeft ? 0 : kRow) + 32>(from);
+    read_factors<kFirstSlot + 1, kProduct, kPart>(taps, factors);
+  }
+}
+
+constexpr int kBlockSums = kNTiles * 4;       // of a lane, for one depth
+constexpr int kSums = kFilterD * kBlockSums;  // in one product
+constexpr int kWeightBlock = kNTiles * 8;     // rows of weights of one depth of the filter
+constexpr int kWeightRows = (2 * kFilterD - 1) * kWeightBlock;
+
+// What a thread block prepares once: weights as [part][slot][depth of the filter, channel][lane]. Depths
+// stand as K - 1, ..., 0, K - 1, ..., 1, so that each rotation of them is K neighbours.
+struct Prepared {
+  alignas(128) float weights[kParts][kSlots][kWeightRows][4];
+};
+
+// What sums begin at, by channels, and how far they are moved; each squad's own.
+struct Starts {
+  alignas(8) float of[kNTiles * 8];
+  float moved[kNTiles * 8];
+};
+
+// Puts a weight where products look for it. Those of all depths but the first stand there twice.
+__device__ inline void put_weight(Prepared& prepared, const Tap& tap, int row, float weight) {
+  const float large = to_tf32(weight);
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+    const float value = part == 0 ? large : to_tf32(weight - large);
+    prepared.weights[part][tap.slot][row][tap.element] = value;
+    if (row < (kFilterD - 1) * kWeightBlock)
+      prepared.weights[part][tap.slot][row + kFilterD * kWeightBlock][tap.element] = value;
+  }
+}
+
+// The first planes of a squad's first strip come from memory while weights are prepared.
+__device__ inline void ask_ahead(const Arguments& a) {
+  const int n = (int)(blockIdx.x / a.sample_items), run = (int)(blockIdx.x - n * a.sample_items);
+  const int first = (int)(run * a.tiles / a.sample_items), end = (int)((run + 1) * a.tiles / a.sample_items);
+  const Strip strip = strip_of(a, first + (end - first) * squad::number() / kSquads);
+  const Rows rows = rows_of(a, strip);
+#pragma unroll
+  for (int plane = 0; plane < 2; ++plane) {
+    const int depth = strip.depth + plane - kPadD;
+    const Element* data = input_data(a) + input_offset(a, n, depth);
+#pragma unroll
+    for (int i = 0; i < kFetches; ++i)
+      if ((rows.inside >> i & 1) && depth >= 0 && depth < (int)a.in_d)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(data + rows.at[i])));
+  }
+}
+
+// What a thread block does once. A thread has some taps of the filter, of one input channel each, and goes
+// through output channels: their neighbours in memory are its neighbours'. The first weights are on their way
+// while shared memory is cleared.
+__device__ inline void prepare(const Arguments& a, Prepared& prepared) {
+  constexpr int kTaps = kInChannels * kFilterD * kFilterH * kFilterW;
+  constexpr int kTogether = kThreads < kTaps ? 1 : kThreads / kTaps;  // output channels at a time
+  constexpr int kSome = 8, kRounds = (kChannels + kSome * kTogether - 1) / (kSome * kTogether);
+  ask_ahead(a);
+  const bool has_taps = kTogether == 1 || (int)threadIdx.x < kTogether * kTaps;
+  const int first = kTogether == 1 ? 0 : (int)threadIdx.x / kTaps;
+  int tap = kTogether == 1 ? (int)threadIdx.x : (int)threadIdx.x % kTaps;
+  bool cleared = false;
+#pragma unroll 1
+  do {
+    const bool there = has_taps && tap < kTaps;
+    const int w = tap % kFilterW, h = tap / kFilterW % kFilterH;
+    const int depth = tap / (kFilterW * kFilterH) % kFilterD, c = tap / (kFilterW * kFilterH * kFilterD);
+    const Tap to = tap_of(c, h, w);
+    const int row = (kFilterD - 1 - depth) * kWeightBlock;
+#pragma unroll 1
+    for (int round = 0; round < kRounds; ++round) {
+      const int k = first + round * kSome * kTogether;
+      float some[kSome];
+#pragma unroll
+      for (int i = 0; i < kSome; ++i)
+        if (there && k + i * kTogether < kChannels)
+          some[i] = weight_at(a, k + i * kTogether, c, position_at(depth, h, w));
+      if (!cleared) {
+        for (int i = (int)threadIdx.x; i < (int)(sizeof(Prepared) / kRowBytes); i += kThreads)
+          reinterpret_cast<uint4*>(&prepared)[i] = make_uint4(0, 0, 0, 0);
+        __syncthreads();
+        cleared = true;
+      }
+#pragma unroll
+      for (int i = 0; i < kSome; ++i)
+        if (there && k + i * kTogether < kChannels)
+          put_weight(prepared, to, row + k + i * kTogether, some[i]);
+    }
+    tap += kThreads;
+  } while (kTogether == 1 && tap < kTaps);
+  block::publish_rows();
+}
+
+// Adds products of one plane to a warpgroup's sums, which begin at 0 where they are `fresh`. `weights` is a
+// place in shared memory.
+__device__ inline void multiply(const Factors& factors, unsigned int weights, int rotation, bool fresh,
+                                float (&sums)[kSums]) {
+#pragma unroll
+  for (int slot = 0; slot < kSlots; slot += 2)
+    warpgroup::multiply_taken(
+        sums, factors.values[slot][0], factors.values[slot][1], factors.values[slot + 1][0],
+        factors.values[slot + 1][1],
+        matrix_at(weights + slot * kWeightRows + (kFilterD - 1 - rotation) * kWeightBlock, kWeightRows),
+        fresh && slot == 0 ? 0 : 1);
+}

@@ -1,5 +1,6 @@
 // A kernel `rows` made ready: with a ring where tensors are dense, and for any views where a run brings others.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -18,6 +19,8 @@ class RowsLaunch : public KernelLaunch {
  public:
   RowsLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
       : schedule_(schedule), cut_(cut), gpu_(gpu), domain_(first_sweep().domain) {
+    const char* fixed = std::getenv("FUSEBLOCK_ROWS");
+    choice_ = RowsChoice::parse(fixed == nullptr ? "" : fixed);
     find_dense();
     const bool wide = arithmetic_type(schedule.inputs) == DType::kF64;
     strided_ = make_variant({.threads = 256, .blocks = wide ? 2 : 4, .vector = 1, .ring = 0});
@@ -34,6 +37,7 @@ class RowsLaunch : public KernelLaunch {
     // Of a multiprocessor: fewer have more registers each. Code for GPUs without clusters takes a few more.
     const int threads = wide ? 256 : large && (!whole || !gpu.architecture->clusters) ? 384 : 512;
     for (const int blocks : {1, 2, 4}) {
+      if (choice_.blocks.value_or(blocks) != blocks) continue;
       try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = pieces});
       if (!wide && !large && sweeps().count == 2)
         try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = kRowsLong});
@@ -79,9 +83,9 @@ class RowsLaunch : public KernelLaunch {
       list_bytes_.resize(variant->text.list_numbers.size());
       if (division.team == 1 || division.cluster) continue;
       for (std::size_t i = 0; i < list_bytes_.size(); ++i)
-        // Two lists in turn.
+        // Lists in turn.
         list_bytes_[i] =
-            std::max(list_bytes_[i], 2 * at(division.teams) *
+            std::max(list_bytes_[i], 2 * at(std::max(variant->constants.ahead, 1)) * at(division.teams) *
                                          (static_cast<std::size_t>(cut_.unit_channels) + at(division.team)) *
                                          list_word_bytes(variant->text, i));
     }
@@ -285,9 +289,14 @@ class RowsLaunch : public KernelLaunch {
   // With as deep a ring as fits; the cheapest division stays.
   void try_division(RowsConstants constants) {
     constants.ring = 1;
+    constants.threads = choice_.threads.value_or(constants.threads);
+    constants.pieces = choice_.pieces.value_or(constants.pieces);
+    const RowsText first_trial = rows_text(schedule_, cut_, constants);
+    constants.ahead = first_trial.without_barriers ? choice_.ahead.value_or(0) : 0;
     const RowsText trial = rows_text(schedule_, cut_, constants);
     constants.ring = rows_ring(gpu_, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
-    if (constants.ring <= 1 || trial.ring_inputs == 0) return;
+    constants.ring = std::min(constants.ring, choice_.ring.value_or(constants.ring));
+    if (constants.ring <= 1 + 3 * constants.ahead || trial.ring_inputs == 0) return;
     auto variant = make_variant(constants);
     if (dense_variant_ == nullptr || variant->division.cost < dense_variant_->division.cost)
       dense_variant_ = std::move(variant);
@@ -298,7 +307,9 @@ class RowsLaunch : public KernelLaunch {
     variant->constants = constants;
     RowsSweeps with = sweeps();
     with.bytes = constants.pieces * constants.vector * bytes_read_;
-    variant->division = divide_rows(gpu_, cut_, domain_, constants, with, schedule_.choices.team);
+    RowsChoice choice = constants.ring > 0 ? choice_ : RowsChoice{};
+    if (!choice.team) choice.team = schedule_.choices.team;
+    variant->division = divide_rows(gpu_, cut_, domain_, constants, with, choice);
     variant->constants.cluster = variant->division.cluster ? variant->division.team : 1;
     variant->constants.again = variant->division.again > 0;
     variant->text = rows_text(schedule_, cut_, variant->constants);
@@ -347,6 +358,7 @@ class RowsLaunch : public KernelLaunch {
   KernelCut cut_;
   Gpu gpu_;
   Extents domain_;
+  RowsChoice choice_;
   std::vector<Border> dense_;
   bool by_type_dense_ = true;
   int inputs_ = 0;          // of these, those that are read

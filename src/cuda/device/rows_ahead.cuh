@@ -1,0 +1,119 @@
+// Sweeps of a block whose warps wait for no barrier, where the ring holds kAhead units and a few chunks more.
+//
+// In round r a warp's last sweep over unit r goes on beside its first sweep over unit r + kAhead, so that a unit's
+// statistics have kAhead - 1 rounds to come from the other warps and blocks. The last warp that ends a unit's first sweep
+// gives the block's statistics to the team. The first that is in the middle of round r takes the team's of unit r + 1, while
+// the others go on; where kAhead is 1 these are not there yet, and the first one that begins round r + 1 takes them.
+//
+// What stands side by side in turn. A warp is in round r when the values of unit r are there, for which all warps of all blocks
+// have ended the first sweep of unit r, in round r - kAhead or before the first. So at the same time
+// - warps of a block end first sweeps of units r + 1 to r + kAhead: kAhead lists of warps;
+// - one takes the statistics of unit r + 1, which all have given in round r + 1 - kAhead, where some may still be: values
+//   of units r + 1 - kAhead to r + 1, kAhead + 1 of them;
+// - a block gives the statistics of unit r + kAhead, while others, which have begun round r - kAhead, may not yet have
+//   taken those of unit r + 1 - kAhead: 2 * kAhead lists of the team.
+
+constexpr int kValuesInTurn = kAhead + 1, kWarpListsInTurn = kAhead, kTeamListsInTurn = 2 * kAhead;
+
+// A count in shared memory that only grows: who finds it sees what was written before it grew.
+__device__ inline void publish(int* count, int value) {
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"((unsigned int)__cvta_generic_to_shared(count)),
+               "r"(value)
+               : "memory");
+}
+__device__ inline void wait_until(const int* count, int value) {
+  int found = 0;
+  do {
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+                 : "=r"(found)
+                 : "r"((unsigned int)__cvta_generic_to_shared(count))
+                 : "memory");
+  } while (found < value);
+}
+
+__device__ inline void begin_rounds(Shared& shared) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kWarpListsInTurn; ++i) shared.arrived[i] = 0;
+    shared.given = shared.asked = shared.ready = 0;
+  }
+  __syncthreads();
+}
+
+__device__ inline Unit unit_in_turn(const Shares& shares, const Team& team, int round, Shared& shared) {
+  Unit unit = unit_of_round(shares, team, round, shared);
+  unit.values = &shared.values[round % kValuesInTurn];
+  return unit;
+}
+
+template <class Sums>
+__device__ inline TeamList<Sums> list_in_turn(Sums* totals, uint2* lists, const Team& team, int round) {
+  const int number = team.number * kTeamListsInTurn + round % kTeamListsInTurn;
+  return {totals, lists + number * (Sums::kChannels + team.size) * team::kWordsOf<Sums>, round + 1u};
+}
+
+// A warp has ended the first sweep of a round's unit: the last one gives what all of the block's have found.
+template <class Sums>
+__device__ inline void give_by_last_warp(const Shares& shares, const Team& team, Shared& shared,
+                                         const Sums* list, const TeamList<Sums>& to, int round) {
+  int before = 0;
+  if (threadIdx.x % 32 == 0) {
+    int* arrived = &shared.arrived[round % kWarpListsInTurn];
+    __threadfence_block();
+    before = atomicAdd(arrived, 1);
+    // Nobody comes to this list again before the values of this round are there.
+    if (before == kWarps - 1) *arrived = 0;
+    __threadfence_block();
+  }
+  if (__shfl_sync(0xffffffffu, before, 0) != kWarps - 1) return;
+  give_statistics<Warp>(shares, team, list, to);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) publish(&shared.given, round + 1);
+}
+
+// Whether this warp is the first that asks for a round's values: it works them out, when its block's part is given.
+__device__ inline bool is_first_to_ask(Shared& shared, int round) {
+  int before = 0;
+  if (threadIdx.x % 32 == 0) before = atomicMax(&shared.asked, round + 1);
+  if (__shfl_sync(0xffffffffu, before, 0) > round) return false;
+  wait_until(&shared.given, round + 1);
+  __syncwarp();
+  return true;
+}
+
+// It has worked them out.
+__device__ inline void publish_values(Shared& shared, int round) {
+  __threadfence_block();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) publish(&shared.ready, round + 1);
+}
+
+// The last sweep of a round's unit, and beside it the first of a later one, as `sweep_last` has them. In the middle of both,
+// `Values` works the next round's out.
+template <class Values, class Last, class First>
+__device__ inline void sweep_round(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
+                                   Shared& shared, Walk<Last>& last, Walk<First>& next,
+                                   const TeamList<typename First::Sums>& next_list, int round, int rounds) {
+  const bool has_next = round + kAhead < rounds;
+  const int lead = has_next ? shares.lead : 0;
+  const unsigned int chunks = (unsigned int)shares.chunks;
+  const unsigned int next_chunks = has_next ? chunks : 0;
+  const int next_last = has_next ? shares.steps - 1 : -1;
+  const int begin = lead > 0 ? -lead : 0;
+  const int end = lead < 0 ? shares.steps - lead : shares.steps;
+  const int middle = begin + (end - begin) / 2;
+#pragma unroll 1
+  for (int i = begin; i < end; ++i) {
+    if (kAhead > 1 && i == middle && round + 1 < rounds) Values::work_out(a, shares, team, shared, round + 1);
+    if ((unsigned int)i < chunks) {
+      visit(a, shares, last,
+            kAgain && i < shares.again ? read_next(a, shares, last) : ring_inputs(ring.column + ring.kept));
+      if (!kAgain || i >= shares.again) release_kept(ring, a, shares, team);
+    }
+    const int step = i + lead;
+    if ((unsigned int)step < next_chunks)
+      visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
+    if (step != next_last || step < 0) continue;
+    if (shares.chunks > 0) flush(shares, next);
+    give_by_last_warp(shares, team, shared, next.list, next_list, round + kAhead);
+  }
+}

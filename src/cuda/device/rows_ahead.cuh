@@ -15,6 +15,79 @@
 
 constexpr int kValuesInTurn = kAhead + 1, kWarpListsInTurn = kAhead, kTeamListsInTurn = 2 * kAhead;
 
+// A warp's share of a unit: where kApart is 1, chunks as far apart as the team's warps have together, so that at any time the
+// team reads and writes one part of memory.
+struct SharesAhead : Shares {
+  Count first;     // element of this warp
+  Count distance;  // of its chunks
+};
+
+__device__ inline SharesAhead shares_ahead(const Arguments& a, const Team& team) {
+  SharesAhead shares;
+  static_cast<Shares&>(shares) = shares_of(a, team);
+  shares.first = shares.begin(shares.warp);
+  shares.distance = kChunk;
+  if (kApart) {
+    const int warps = team.size * kWarps, all = (int)((shares.elements + kChunk - 1) / kChunk);
+    shares.chunks = (all - 1 - shares.warp + warps) / warps;
+    shares.first = (Count)shares.warp * kChunk;
+    shares.distance = (Count)warps * kChunk;
+    shares.warp_channel = (int)(shares.first / shares.positions);
+  }
+  return shares;
+}
+
+// As `copy_next` and `ring_of_thread`, for such shares.
+__device__ inline void copy_ahead(Ring& ring, const Arguments& a, const SharesAhead& shares,
+                                  const Team& team) {
+  if (ring.units == 0) return;
+  copy_inputs(a, ring.offset, ring.copied, shares.elements, ring.column + ring.issued);
+  thread::copy_commit();
+  ring.issued = Ring::next(ring.issued);
+  ++ring.pending;
+  ring.copied += shares.distance;
+  ring.offset += shares.distance;
+  if (--ring.copies > 0) return;
+  ring.copies = shares.chunks - shares.again;
+  --ring.units;
+  const Count share = (Count)ring.copies * shares.distance;
+  ring.copied -= share;
+  ring.offset += team.count * (long long)shares.elements - share;
+}
+__device__ inline Ring ring_ahead(const Arguments& a, const SharesAhead& shares, const Team& team, int rounds,
+                                  const char* column) {
+  Ring ring = {};
+  // Held in a register: the compiler would work it out anew at each use.
+  asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
+  ring.copies = shares.chunks - shares.again;
+  ring.units = ring.copies > 0 ? rounds : 0;
+  ring.copied = shares.first + shares.again * shares.distance + (Count)(threadIdx.x % 32) * kVector;
+  ring.offset = team.number * (long long)shares.elements + ring.copied;
+#pragma unroll 1
+  for (int i = 0; i < kRing; ++i) copy_ahead(ring, a, shares, team);
+  return ring;
+}
+
+// As `begin_walk` and `visit`.
+template <class Sweep>
+__device__ inline Walk<Sweep> begin_ahead(const SharesAhead& shares, const Unit& unit,
+                                          const typename Sweep::Channel* channels,
+                                          typename Sweep::Sums* list) {
+  Walk<Sweep> walk = begin_walk<Sweep>(shares, unit, channels, list);
+  walk.element = shares.first;
+  walk.offset = unit.begin + shares.first + (Count)(threadIdx.x % 32) * kVector;
+  return walk;
+}
+template <class Sweep>
+__device__ inline void visit_ahead(const Arguments& a, const SharesAhead& shares, Walk<Sweep>& walk,
+                                   const Inputs& inputs) {
+  visit(a, shares, walk, inputs);
+  if (kApart) {
+    walk.element += shares.distance - kChunk;
+    walk.offset += shares.distance - kChunk;
+  }
+}
+
 // A count in shared memory that only grows: who finds it sees what was written before it grew.
 __device__ inline void publish(int* count, int value) {
   asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"((unsigned int)__cvta_generic_to_shared(count)),
@@ -53,8 +126,8 @@ __device__ inline TeamList<Sums> list_in_turn(Sums* totals, uint2* lists, const 
 
 // A warp has ended the first sweep of a round's unit: the last one gives what all of the block's have found.
 template <class Sums>
-__device__ inline void give_by_last_warp(const Shares& shares, const Team& team, Shared& shared,
-                                         const Sums* list, const TeamList<Sums>& to, int round) {
+__device__ inline void give_by_last_warp(const Team& team, Shared& shared, const Sums* list,
+                                         const TeamList<Sums>& to, int round) {
   int before = 0;
   if (threadIdx.x % 32 == 0) {
     int* arrived = &shared.arrived[round % kWarpListsInTurn];
@@ -65,9 +138,16 @@ __device__ inline void give_by_last_warp(const Shares& shares, const Team& team,
     __threadfence_block();
   }
   if (__shfl_sync(0xffffffffu, before, 0) != kWarps - 1) return;
-  give_statistics<Warp>(shares, team, list, to);
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) publish(&shared.given, round + 1);
+  Sums total;
+  total.clear();
+  if (threadIdx.x % 32 < kWarps) total.merge(list[threadIdx.x % 32]);
+  total.merge_lanes();
+  if (threadIdx.x % 32 != 0) return;
+  if (team.size == 1)
+    to.totals[0] = total;
+  else
+    team::give(to.words + team.member * team::kWordsOf<Sums>, total, to.tag);
+  publish(&shared.given, round + 1);
 }
 
 // Whether this warp is the first that asks for a round's values: it works them out, when its block's part is given.
@@ -87,11 +167,22 @@ __device__ inline void publish_values(Shared& shared, int round) {
   if (threadIdx.x % 32 == 0) publish(&shared.ready, round + 1);
 }
 
+// A unit's first sweep, by itself.
+template <class Sweep>
+__device__ inline void sweep_first_ahead(const Arguments& a, const SharesAhead& shares, Ring& ring,
+                                         Walk<Sweep>& walk) {
+#pragma unroll 1
+  for (int step = 0; step < shares.chunks; ++step)
+    visit_ahead(a, shares, walk,
+                kAgain && step < shares.again ? read_next(a, shares, walk) : take_visited(ring));
+  flush(shares, walk);
+}
+
 // The last sweep of a round's unit, and beside it the first of a later one, as `sweep_last` has them. In the middle of both,
 // `Values` works the next round's out.
 template <class Values, class Last, class First>
-__device__ inline void sweep_round(const Arguments& a, const Shares& shares, const Team& team, Ring& ring,
-                                   Shared& shared, Walk<Last>& last, Walk<First>& next,
+__device__ inline void sweep_round(const Arguments& a, const SharesAhead& shares, const Team& team,
+                                   Ring& ring, Shared& shared, Walk<Last>& last, Walk<First>& next,
                                    const TeamList<typename First::Sums>& next_list, int round, int rounds) {
   const bool has_next = round + kAhead < rounds;
   const int lead = has_next ? shares.lead : 0;
@@ -105,15 +196,20 @@ __device__ inline void sweep_round(const Arguments& a, const Shares& shares, con
   for (int i = begin; i < end; ++i) {
     if (kAhead > 1 && i == middle && round + 1 < rounds) Values::work_out(a, shares, team, shared, round + 1);
     if ((unsigned int)i < chunks) {
-      visit(a, shares, last,
-            kAgain && i < shares.again ? read_next(a, shares, last) : ring_inputs(ring.column + ring.kept));
-      if (!kAgain || i >= shares.again) release_kept(ring, a, shares, team);
+      visit_ahead(
+          a, shares, last,
+          kAgain && i < shares.again ? read_next(a, shares, last) : ring_inputs(ring.column + ring.kept));
+      if (!kAgain || i >= shares.again) {
+        ring.kept = Ring::next(ring.kept);
+        copy_ahead(ring, a, shares, team);
+      }
     }
     const int step = i + lead;
     if ((unsigned int)step < next_chunks)
-      visit(a, shares, next, kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
+      visit_ahead(a, shares, next,
+                  kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
     if (step != next_last || step < 0) continue;
-    if (shares.chunks > 0) flush(shares, next);
-    give_by_last_warp(shares, team, shared, next.list, next_list, round + kAhead);
+    flush(shares, next);
+    give_by_last_warp(team, shared, next.list, next_list, round + kAhead);
   }
 }

@@ -67,7 +67,9 @@ class RowsWriter : UnitWriter {
                              {"k16Bit", writes_16_bit() ? "1" : "0"},
                              {"kFirstDistance", "1"},
                              {"kEndDistance", "32"}});
-    if (is_ahead()) text += "constexpr int kAhead = " + number_text(constants_.ahead) + ";\n";
+    if (is_ahead())
+      text += "constexpr int kAhead = " + number_text(constants_.ahead) +
+              ";\nconstexpr int kApart = " + (constants_.apart ? "1" : "0") + ";\n";
     const double elements = static_cast<double>(cut_.unit_channels) * static_cast<double>(domain_[2]) *
                             static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
@@ -79,7 +81,8 @@ class RowsWriter : UnitWriter {
          {"rows.cuh", lanes_apart() ? "rows_lanes.cuh" : "rows_visit.cuh", "rows_sweeps.cuh"})
       text += "\n" + device_file(file);
     if (is_ahead()) text += "\n" + device_file("rows_ahead.cuh");
-    text += "\n" + with_functions(programs.str()) + "\n" + device_file("rows.cu");
+    text +=
+        "\n" + with_functions(programs.str()) + "\n" + device_file(is_ahead() ? "rows_ahead.cu" : "rows.cu");
     RowsText result;
     result.kernel = finish("rows", std::move(text));
     result.ring_inputs = static_cast<int>(ring_.size());
@@ -451,9 +454,9 @@ class RowsWriter : UnitWriter {
   void write_run_units(Text& text, bool tail) const {
     if (is_ahead()) write_values(text);
     text.line("// The plan's steps for the units that the team takes in turn.");
-    text.line(
-        "__device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& "
-        "ring,");
+    const std::string shares = is_ahead() ? "SharesAhead" : "Shares";
+    text.line("__device__ inline void run_units(const Arguments& a, const " + shares +
+              "& shares, const Team& team, Ring& ring,");
     text.open("                                 Shared& shared, int rounds) {");
     if (sweep_count() == 1)
       write_single_sweep(text);
@@ -544,7 +547,7 @@ class RowsWriter : UnitWriter {
     return "list_in_turn(" + unit + ".values->totals0, a.team_list0, team, " + round + ")";
   }
   static std::string first_walk_text(const std::string& unit, const std::string& round) {
-    return "begin_walk<Sweep0>(shares, " + unit + ", (NoChannel*)0, shared.list0[" + round +
+    return "begin_ahead<Sweep0>(shares, " + unit + ", (NoChannel*)0, shared.list0[" + round +
            " % kWarpListsInTurn])";
   }
 
@@ -554,8 +557,8 @@ class RowsWriter : UnitWriter {
     text.open("for (int round = 0; round < kAhead && round < rounds; ++round) {");
     text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
     text.line("Walk<Sweep0> walk = " + first_walk_text("unit", "round") + ";");
-    text.line("sweep_first<false>(a, shares, team, ring, walk);");
-    text.line("give_by_last_warp(shares, team, shared, walk.list, " + list_in_turn_text("unit", "round") +
+    text.line("sweep_first_ahead(a, shares, ring, walk);");
+    text.line("give_by_last_warp(team, shared, walk.list, " + list_in_turn_text("unit", "round") +
               ", round);");
     text.close();
     text.open("for (int round = 0; round < rounds; ++round) {");
@@ -564,7 +567,7 @@ class RowsWriter : UnitWriter {
     text.line("__syncwarp();");
     text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
     text.line("const Unit following = unit_in_turn(shares, team, round + kAhead, shared);");
-    text.line("Walk<Sweep1> walk = begin_walk<Sweep1>(shares, unit, " + channels_text(1, "unit") +
+    text.line("Walk<Sweep1> walk = begin_ahead<Sweep1>(shares, unit, " + channels_text(1, "unit") +
               ", (NoSums*)0);");
     text.line("Walk<Sweep0> next = " + first_walk_text("following", "(round + kAhead)") + ";");
     text.line("sweep_round<Values>(a, shares, team, ring, shared, walk, next, " +

@@ -16,6 +16,7 @@ struct RowsConstants {
   // Units by which a unit's first sweep is ahead of the last one, without barriers (device/rows_ahead.cuh); 0: the next
   // unit's is, with barriers.
   int ahead = 0;
+  bool apart = true;  // where it is above 0: a warp's chunks are not neighbours
 };
 
 struct RowsText {

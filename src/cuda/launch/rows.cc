@@ -59,7 +59,7 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 
 RowsChoice RowsChoice::parse(const std::string& text) {
   RowsChoice choice;
-  const std::array<std::pair<std::string_view, std::optional<int> RowsChoice::*>, 8> fields = {{
+  const std::array<std::pair<std::string_view, std::optional<int> RowsChoice::*>, 9> fields = {{
       {"team", &RowsChoice::team},
       {"threads", &RowsChoice::threads},
       {"blocks", &RowsChoice::blocks},
@@ -67,6 +67,7 @@ RowsChoice RowsChoice::parse(const std::string& text) {
       {"ring", &RowsChoice::ring},
       {"kept", &RowsChoice::kept},
       {"ahead", &RowsChoice::ahead},
+      {"apart", &RowsChoice::apart},
       {"lead", &RowsChoice::lead},
   }};
   std::string_view rest = text;
@@ -81,9 +82,9 @@ RowsChoice RowsChoice::parse(const std::string& text) {
     const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
     if (field == fields.end() || parsed.ec != std::errc() || parsed.ptr != value.data() + value.size() ||
         (number < 0 && name != "lead"))
-      throw UserError(
-          "FUSEBLOCK_ROWS: `" + std::string(word.substr(0, 40)) +
-          "` is none of team=, threads=, blocks=, pieces=, ring=, kept=, ahead= and lead= with a number");
+      throw UserError("FUSEBLOCK_ROWS: `" + std::string(word.substr(0, 40)) +
+                      "` is none of team=, threads=, blocks=, pieces=, ring=, kept=, ahead=, apart= and "
+                      "lead= with a number");
     choice.*(field->second) = number;
   }
   return choice;

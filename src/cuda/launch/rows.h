@@ -51,6 +51,7 @@ struct RowsChoice {
   std::optional<int> ring;
   std::optional<int> kept;
   std::optional<int> ahead;
+  std::optional<int> apart;
   std::optional<int> lead;
 
   // Throws UserError that names the word it does not know.

@@ -293,10 +293,13 @@ class RowsLaunch : public KernelLaunch {
     constants.pieces = choice_.pieces.value_or(constants.pieces);
     const RowsText first_trial = rows_text(schedule_, cut_, constants);
     constants.ahead = first_trial.without_barriers ? choice_.ahead.value_or(0) : 0;
+    constants.apart = choice_.apart.value_or(1) != 0;
     const RowsText trial = rows_text(schedule_, cut_, constants);
     constants.ring = rows_ring(gpu_, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
     constants.ring = std::min(constants.ring, choice_.ring.value_or(constants.ring));
-    if (constants.ring <= 1 + 3 * constants.ahead || trial.ring_inputs == 0) return;
+    if (constants.ring <= 1 || (constants.ahead > 0 && constants.ring < constants.ahead + kRowsDelay) ||
+        trial.ring_inputs == 0)
+      return;
     auto variant = make_variant(constants);
     if (dense_variant_ == nullptr || variant->division.cost < dense_variant_->division.cost)
       dense_variant_ = std::move(variant);

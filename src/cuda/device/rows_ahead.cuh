@@ -3,7 +3,7 @@
 // In round r a warp's last sweep over unit r goes on beside its first sweep over unit r + kAhead, so that a unit's
 // statistics have kAhead - 1 rounds to come from the other warps and blocks. The last warp that ends a unit's first sweep
 // gives the block's statistics to the team. The first that is in the middle of round r takes the team's of unit r + 1, while
-// the others go on; where kAhead is 1 these are not there yet, and the first one that begins round r + 1 takes them.
+// the others go on; where kAhead is 1, the first that is at its end, or begins the next.
 //
 // What stands side by side in turn. A warp is in round r when the values of unit r are there, for which all warps of all blocks
 // have ended the first sweep of unit r, in round r - kAhead or before the first. So at the same time
@@ -14,6 +14,8 @@
 //   taken those of unit r + 1 - kAhead: 2 * kAhead lists of the team.
 
 constexpr int kValuesInTurn = kAhead + 1, kWarpListsInTurn = kAhead, kTeamListsInTurn = 2 * kAhead;
+// Parts of a team's list that a lane asks for at once: of teams of up to 160 blocks.
+constexpr int kTakenAtOnce = 5;
 
 // A warp's share of a unit: where kApart is 1, chunks as far apart as the team's warps have together, so that at any time the
 // team reads and writes one part of memory.
@@ -88,6 +90,47 @@ __device__ inline void visit_ahead(const Arguments& a, const SharesAhead& shares
   }
 }
 
+// Statistics of a warp's lanes, of a block's warps and of a team's blocks: all of them wait for these, so that moments are
+// merged in few steps, as sums around the mean that the first part has. That is a mean of some of the elements, so where it is
+// far from the mean of all, so is the variance large of which it is a part.
+template <class Number>
+__device__ inline Moments<Number> around_first(Number pivot, Number sum, Number squares, Number count) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    squares += __shfl_xor_sync(0xffffffffu, squares, distance);
+    count += __shfl_xor_sync(0xffffffffu, count, distance);
+  }
+  if (count == 0) return {0, 0, 0};
+  const Number mean = quotient(sum, count), rest = squares - sum * mean;
+  return {pivot + mean, rest < 0 ? (Number)0 : rest, count};
+}
+template <class Statistic>
+__device__ inline Statistic of_lanes(Statistic part) {
+  part.merge_lanes();
+  return part;
+}
+template <class Number>
+__device__ inline Moments<Number> of_lanes(const Moments<Number>& part) {
+  const Number pivot = __shfl_sync(0xffffffffu, part.first, 0), distance = part.first - pivot;
+  const Number sum = part.count == 0 ? (Number)0 : part.count * distance;
+  return around_first(pivot, sum, part.second + sum * distance, part.count);
+}
+// The same of what lanes are taking.
+template <class Statistic>
+__device__ inline Statistic of_running(const Running<Statistic>& running) {
+  return of_lanes(running.settled());
+}
+template <class Number>
+__device__ inline Moments<Number> of_running(const Running<Moments<Number>>& running) {
+  const Number pivot = __shfl_sync(0xffffffffu, running.pivot, 0), distance = running.pivot - pivot;
+  const Number own = sum_of(running.sums), count = (Number)running.count;
+  const Number sum = running.count == 0 ? (Number)0 : own + count * distance;
+  // The squares of (element - own pivot) + distance.
+  const Number squares = running.count == 0 ? (Number)0 : sum_of(running.squares) + distance * (own + sum);
+  return around_first(pivot, sum, squares, count);
+}
+
 // A count in shared memory that only grows: who finds it sees what was written before it grew.
 __device__ inline void publish(int* count, int value) {
   asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"((unsigned int)__cvta_generic_to_shared(count)),
@@ -124,6 +167,13 @@ __device__ inline TeamList<Sums> list_in_turn(Sums* totals, uint2* lists, const 
   return {totals, lists + number * (Sums::kChannels + team.size) * team::kWordsOf<Sums>, round + 1u};
 }
 
+// Puts what a warp's first sweep has found into the block's list.
+template <class Sweep>
+__device__ inline void list_sums(const Walk<Sweep>& walk) {
+  const typename Sweep::Sums total = sums_of_running(walk.sums);
+  if (threadIdx.x % 32 == 0) walk.list[threadIdx.x / 32] = total;
+}
+
 // A warp has ended the first sweep of a round's unit: the last one gives what all of the block's have found.
 template <class Sums>
 __device__ inline void give_by_last_warp(const Team& team, Shared& shared, const Sums* list,
@@ -138,16 +188,38 @@ __device__ inline void give_by_last_warp(const Team& team, Shared& shared, const
     __threadfence_block();
   }
   if (__shfl_sync(0xffffffffu, before, 0) != kWarps - 1) return;
-  Sums total;
-  total.clear();
-  if (threadIdx.x % 32 < kWarps) total.merge(list[threadIdx.x % 32]);
-  total.merge_lanes();
+  Sums part;
+  part.clear();
+  if (threadIdx.x % 32 < kWarps) part = list[threadIdx.x % 32];
+  const Sums total = sums_of_lanes(part);
   if (threadIdx.x % 32 != 0) return;
   if (team.size == 1)
     to.totals[0] = total;
   else
     team::give(to.words + team.member * team::kWordsOf<Sums>, total, to.tag);
   publish(&shared.given, round + 1);
+}
+
+// The unit's totals out of the team's list, by a warp, as soon as the other blocks have given theirs.
+template <class Sums>
+__device__ inline void take_by_warp(const Team& team, const TeamList<Sums>& from) {
+  if (team.size > 1) {
+    const int lane = threadIdx.x % 32;
+    Sums part;
+    part.clear();
+    for (int member = lane; member < team.size; member += 32 * kTakenAtOnce) {
+      Sums parts[kTakenAtOnce];
+      team::take(from.words + member * team::kWordsOf<Sums>, 32 * team::kWordsOf<Sums>,
+                 (team.size - 1 - member) / 32 + 1, from.tag, parts);
+#pragma unroll
+      for (int i = 0; i < kTakenAtOnce; ++i)
+        if (member + 32 * i < team.size) part.merge(parts[i]);
+    }
+    __syncwarp();
+    const Sums total = sums_of_lanes(part);
+    if (lane == 0) from.totals[0] = total;
+  }
+  __syncwarp();
 }
 
 // Whether this warp is the first that asks for a round's values: it works them out, when its block's part is given.
@@ -175,7 +247,7 @@ __device__ inline void sweep_first_ahead(const Arguments& a, const SharesAhead& 
   for (int step = 0; step < shares.chunks; ++step)
     visit_ahead(a, shares, walk,
                 kAgain && step < shares.again ? read_next(a, shares, walk) : take_visited(ring));
-  flush(shares, walk);
+  list_sums(walk);
 }
 
 // The last sweep of a round's unit, and beside it the first of a later one, as `sweep_last` has them. In the middle of both,
@@ -191,10 +263,11 @@ __device__ inline void sweep_round(const Arguments& a, const SharesAhead& shares
   const int next_last = has_next ? shares.steps - 1 : -1;
   const int begin = lead > 0 ? -lead : 0;
   const int end = lead < 0 ? shares.steps - lead : shares.steps;
-  const int middle = begin + (end - begin) / 2;
+  // Behind the first sweep's end where that is what is asked for.
+  const int asks = kAhead > 1 ? begin + (end - begin) / 2 : lead > 0 ? end - 1 : end;
 #pragma unroll 1
   for (int i = begin; i < end; ++i) {
-    if (kAhead > 1 && i == middle && round + 1 < rounds) Values::work_out(a, shares, team, shared, round + 1);
+    if (i == asks && round + 1 < rounds) Values::work_out(a, shares, team, shared, round + 1);
     if ((unsigned int)i < chunks) {
       visit_ahead(
           a, shares, last,
@@ -209,7 +282,7 @@ __device__ inline void sweep_round(const Arguments& a, const SharesAhead& shares
       visit_ahead(a, shares, next,
                   kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
     if (step != next_last || step < 0) continue;
-    flush(shares, next);
+    list_sums(next);
     give_by_last_warp(team, shared, next.list, next_list, round + kAhead);
   }
 }

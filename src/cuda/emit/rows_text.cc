@@ -528,6 +528,16 @@ class RowsWriter : UnitWriter {
 
   // What a warp does that works a unit's values out.
   void write_values(Text& text) const {
+    for (const bool running : {false, true}) {
+      const std::string name = running ? "running" : "lanes";
+      std::string parts;
+      for (const Sink& sink : sweep(0).sinks)
+        if (sink.kind == SinkKind::kStatistic)
+          parts +=
+              (parts.empty() ? "" : ", ") + ("of_" + name + "(" + name + ".s" + number_text(sink.part)) + ")";
+      text.line(std::string("__device__ inline Sums0 sums_of_") + name + "(const " +
+                (running ? "Running0" : "Sums0") + "& " + name + ") { return {" + parts + "}; }");
+    }
     text.line("// What the last sweep takes of a round's unit, by the first warp that asks for it.");
     text.open("struct Values {");
     text.line("static __device__ void work_out(const Arguments& a, const Shares& shares, const Team& team,");
@@ -535,7 +545,7 @@ class RowsWriter : UnitWriter {
     text.line("if (!is_first_to_ask(shared, round)) return;");
     text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
     write_prepare(text, "parameters", "Warp", 1, "unit");
-    text.line("take_statistics<Warp>(shares, team, " + list_in_turn_text("unit", "round") + ");");
+    text.line("take_by_warp(team, " + list_in_turn_text("unit", "round") + ");");
     if (has_finalise(step_of(0))) text.line("finalise_" + number_text(step_of(0)) + "<Warp>(a, unit, team);");
     write_finalise_behind(text, 0, "Warp");
     write_prepare(text, "statistics", "Warp", 1, "unit");

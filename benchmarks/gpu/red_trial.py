@@ -5,20 +5,26 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT)]
 import torch
 from fuseblock._capi import Plan
 from benchmarks.gpu.gpu_timing import DEVICE, Timer, copy_rate
-TEAMS = {
-    ((1, 512, 256, 256), 32): (16, 32),
-    ((1, 128, 1024, 1024), 32): (32, 64, 128),
-    ((1, 128, 20, 256, 256), 32): (64, 128),
-    ((1, 512, 16, 180, 320), 32): (129, 132),
-    ((64, 256, 56, 56), 32): (1,),
-    ((2, 32, 128, 128, 128), 8): (64, 128),
+GS, IL, RG = "group_norm(G) | silu", "instance_norm(affine=true) | leaky_relu(0.01)", "relu | group_norm(G)"
+KEYS = {
+    ((1, 512, 256, 256), 32, GS, "bf16"): (16, 32),
+    ((1, 128, 1024, 1024), 32, GS, "bf16"): (43, 64, 128),
+    ((1, 128, 20, 256, 256), 32, GS, "bf16"): (64, 128),
+    ((1, 512, 16, 180, 320), 32, GS, "bf16"): (129, 132),
+    ((64, 256, 56, 56), 32, GS, "bf16"): (1,),
+    ((2, 32, 128, 128, 128), 8, GS, "bf16"): (64, 128),
+    ((1, 128, 20, 256, 256), 0, IL, "bf16"): (16, 32),
+    ((1, 512, 256, 256), 0, IL, "bf16"): (1, 2),
+    ((2, 320, 128, 128), 32, GS, "bf16"): (2, 4),
+    ((16, 128, 34, 34, 34), 8, RG, "f32"): (16, 22, 33),
+    ((1, 64, 256, 256), 32, GS, "f32"): (2, 4),
 }
 def make(cell):
-    (shape, groups), block, choice = cell
+    (shape, groups, block, dtype), choice = cell
     os.environ["FUSEBLOCK_ROWS"] = choice
-    names = ("group_norm.weight", "group_norm.bias")
-    types = dict.fromkeys(names, f"bf16[{shape[1]}]") if "norm" in block else {}
-    return Plan.make(block.replace("G", str(groups)), f"bf16[{','.join(map(str, shape))}]", types, DEVICE)
+    norm = "instance_norm" if "instance" in block else "group_norm"
+    types = dict.fromkeys((norm + ".weight", norm + ".bias"), f"{dtype}[{shape[1]}]")
+    return Plan.make(block.replace("G", str(groups)), f"{dtype}[{','.join(map(str, shape))}]", types, DEVICE)
 def prepare(cell):
     try:
         kernels = json.loads(make(cell).explain_json())["kernels"]
@@ -26,93 +32,65 @@ def prepare(cell):
         return f"team {d['team']} teams {d['teams']} steps {d['steps']} kept {d['kept_steps']}"
     except ValueError as e:
         return None
-def cells_for(mode):
-    gs = "group_norm(G) | silu"
+def cells_for():
     cells = []
-    if mode == "nowait":
-        for key, teams in TEAMS.items():
-            for ahead, team, apart in itertools.product((1, 2, 3), teams, (0, 1)):
-                cells.append((key, gs, f"ahead={ahead},team={team},blocks=1,pieces=2,apart={apart}"))
-        return cells
-    for key, teams in TEAMS.items():
-        cells.append((key, gs, ""))
-        for block in ("silu", "relu", "group_norm(G)", "group_norm(G) | relu"):
-            cells.append((key, block, ""))
-        for block in ("group_norm(G)",):
-            cells.append((key, block, f"ahead=2,team={teams[-1]},blocks=1,pieces=2"))
-        for ahead, team, pieces, apart, threads in itertools.product((1, 2, 3), teams, (2, 4), (0, 1), (512, 640, 768)):
-            if pieces == 4 and threads > 512: continue
-            if threads > 512 and apart == 0: continue
-            cells.append((key, gs, f"ahead={ahead},team={team},blocks=1,pieces={pieces},apart={apart},threads={threads}"))
-        for ahead, team, pieces in itertools.product((1, 2), teams, (2,)):
-            cells.append((key, gs, f"ahead={ahead},team={2*team},blocks=2,pieces={pieces},apart=1"))
-            if team <= 2: cells.append((key, gs, f"ahead={ahead},team=1,blocks=2,pieces={pieces},apart=1"))
-            if team <= 2: cells.append((key, gs, f"ahead={ahead},team=1,blocks=4,pieces={pieces},apart=1"))
-        for threads, pieces in itertools.product((640, 768), (1, 2)):
-            cells.append((key, gs, f"blocks=1,threads={threads},pieces={pieces}"))
+    for n, (key, teams) in enumerate(KEYS.items()):
+        cells.append((key, ""))
+        if n == 4:
+            for ahead, blocks, pieces, apart, more in itertools.product((1, 2), (2, 4), (1, 2), (0, 1), (0, 1, 2)):
+                cells.append((key, f"ahead={ahead},team=1,blocks={blocks},pieces={pieces},apart={apart},threads={(512 + 128 * more) // blocks}"))
+            for more in (1, 2):
+                cells.append((key, f"team=1,blocks=4,threads={128 + 32 * more}"))
+            continue
+        for ahead, team, pieces, apart in itertools.product((1, 2, 3) if n < 6 else (1, 2), teams, (2, 4) if n < 6 else (2,), (0, 1)):
+            cells.append((key, f"ahead={ahead},team={team},blocks=1,pieces={pieces},apart={apart}"))
+        for ahead, team in itertools.product((1, 2, 3) if n < 6 else (1, 2), teams):
+            cells.append((key, f"ahead={ahead},team={team},blocks=1,pieces=2,threads=640"))
+        if n >= 6: continue
+        for team, lead in itertools.product(teams, (-1, 0, 1, 2, 3)):
+            cells.append((key, f"ahead=1,team={team},blocks=1,pieces=2,lead={lead}"))
+        for team in teams:
+            cells.append((key, f"ahead=1,team={2 * team},blocks=2,pieces=2"))
     return cells
 def main():
     mode, seconds = sys.argv[1], float(sys.argv[2])
     end = time.monotonic() + seconds
-    cells = cells_for(mode)
+    cells = cells_for()
     with multiprocessing.get_context("spawn").Pool(16) as pool:
         words = pool.map(prepare, cells, chunksize=1)
     print(mode, len(cells), "cells", f"{end - time.monotonic():.0f} s left", flush=True)
     timer = Timer()
     rate = copy_rate(timer)
-    for key in TEAMS:
-        shape, groups = key
-        floor = 4 * torch.Size(shape).numel() / rate * 1e6
+    for key in KEYS:
+        shape, groups, block, dtype = key
+        kind = {"bf16": torch.bfloat16, "f32": torch.float32}[dtype]
+        floor = 2 * kind.itemsize * torch.Size(shape).numel() / rate * 1e6
         gen = torch.Generator(DEVICE).manual_seed(1)
-        rand = lambda *e: torch.randn(e, generator=gen, device=DEVICE, dtype=torch.bfloat16)
+        rand = lambda *e: torch.randn(e, generator=gen, device=DEVICE, dtype=kind)
         x, w, b = rand(*shape), rand(shape[1]), rand(shape[1])
-        expected = torch.nn.functional.silu(torch.nn.functional.group_norm(x.float(), groups, w.float(), b.float())).bfloat16()
+        f = torch.nn.functional
+        norm = f.group_norm((x.relu() if block == RG else x).float(), groups or shape[1], w.float(), b.float())
+        expected = (f.silu(norm) if block == GS else f.leaky_relu(norm, 0.01) if block == IL else norm).to(kind)
+        del norm
         rows = []
         for cell, word in zip(cells, words):
             if cell[0] != key or word is None or time.monotonic() > end: continue
             plan = make(cell)
-            inputs = {"x": x, "group_norm.weight": w, "group_norm.bias": b}
-            call = plan.bind({k: v for k, v in inputs.items() if any(i.name == k for i in plan.inputs)})
-            call(); torch.cuda.synchronize()
-            note = ""
+            name = "instance_norm" if block == IL else "group_norm"
+            call = plan.bind({"x": x, name + ".weight": w, name + ".bias": b})
+            call()
             out, = call.outputs.values()
-            if cell[1] == "group_norm(G) | silu" and mode != "nowait":
-                err = float((out - expected).abs().max()); first = out.clone(); call()
-                note = "" if err < 0.07 and torch.equal(first, out) else f" BAD {err}"
-            rows.append((timer(call, 8) * 1e3, cell[1], cell[2], word + note))
-        print(f"{shape}: floor {floor:.1f}", flush=True)
-        plain = [r for r in rows if r[1] != "group_norm(G) | silu" or r[2] == ""]
-        rest = sorted(r for r in rows if r not in plain)
-        for r in plain + rest[:14 if mode != "nowait" else 99]:
-            print(f"  {r[0]:7.1f} ({r[0] / floor:4.2f}) {r[1]:22} {r[2]:52} {r[3]}")
-        bad = [r for r in rows if "BAD" in r[3]]
+            err = float((out - expected).abs().max()); first = out.clone(); out.zero_()
+            us = timer(call, 8) * 1e3
+            note = "" if err < 0.07 and torch.equal(first, out) else f" BAD {err}"
+            rows.append((us, cell[1], word + note, err))
+        print(f"{shape} {block} {dtype}: floor {floor:.1f}, errors up to {max((r[3] for r in rows), default=0):.2g}")
+        for r in rows[:1] + sorted(rows[1:])[:10]:
+            print(f"  {r[0]:7.1f} ({r[0] / floor:4.2f}) {r[1] or 'chosen':58} {r[2]}")
+        bad = [r for r in rows if "BAD" in r[2]]
         if bad: print("BAD", bad[:5])
         sys.stdout.flush()
         with open(os.environ["OUT"] + f"/trial_{mode}.txt", "a") as f:
-            for r in rows: f.write(json.dumps([shape, floor, *r]) + "\n")
-TIMED = [
-    ((1, 128, 1024, 1024), 32, ""), ((1, 128, 1024, 1024), 32, "ahead=2,team=128,blocks=1,pieces=2"), ((1, 128, 1024, 1024), 32, "ahead=2,team=128,blocks=1,pieces=2,apart=0"),
-    ((1, 128, 1024, 1024), 32, "ahead=3,team=128,blocks=1,pieces=2"), ((1, 128, 20, 256, 256), 32, ""), ((1, 128, 20, 256, 256), 32, "ahead=1,team=64,blocks=1,pieces=2"),
-    ((1, 128, 20, 256, 256), 32, "ahead=2,team=128,blocks=1,pieces=2"), ((1, 512, 256, 256), 32, ""), ((1, 512, 256, 256), 32, "ahead=2,team=32,blocks=1,pieces=2"), ((64, 256, 56, 56), 32, ""),
-    ((64, 256, 56, 56), 32, "ahead=1,team=1,blocks=1,pieces=2"), ((1, 512, 16, 180, 320), 32, "")]
-def bound(shape, groups, choice):
-    plan = make(((shape, groups), "group_norm(G) | silu", choice))
-    x = torch.randn(shape, device=DEVICE, dtype=torch.bfloat16)
-    w = torch.ones(shape[1], device=DEVICE, dtype=torch.bfloat16)
-    return plan.bind({"x": x, "group_norm.weight": w, "group_norm.bias": w})
-def times():
-    with multiprocessing.get_context("spawn").Pool(12) as pool:
-        pool.map(prepare, [((s, g), "group_norm(G) | silu", c) for s, g, c in TIMED], chunksize=1)
-    flush = torch.empty(512 * 1024 * 1024, dtype=torch.uint8, device=DEVICE)
-    for shape, groups, choice in TIMED:
-        print(shape, choice or "chosen", flush=True)
-        call = bound(shape, groups, choice)
-        for _ in range(2):
-            flush.zero_(); torch.cuda.synchronize(); call(); torch.cuda.synchronize()
-        print(flush=True)
-def one():
-    shape, groups, choice = tuple(map(int, sys.argv[2].split(","))), int(sys.argv[3]), sys.argv[4]
-    bound(shape, groups, choice)()
-    torch.cuda.synchronize()
+            for r in rows: f.write(json.dumps([key, floor, *r]) + "\n")
 if __name__ == "__main__":
-    {"one": one, "times": times}.get(sys.argv[1], main)()
+    main()

@@ -121,8 +121,8 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     const std::int64_t teams = std::clamp<std::int64_t>(blocks / team, 1, std::max<std::int64_t>(units, 1));
     const auto rounds = static_cast<double>(ceil_div(units, teams));
     const std::int64_t steps = ceil_div(chunks, team * warps);
-    // Nobody would wait for a block without elements before its lists are used again.
-    if (team > 1 && !cluster && (team - 1) * warps * steps >= chunks) {
+    // With barriers nobody would wait for a block without elements before its lists are used again.
+    if (team > 1 && !cluster && constants.ahead == 0 && (team - 1) * warps * steps >= chunks) {
       if (wanted == 0) continue;
       throw UserError("team: expected blocks that all have elements of a unit, which has " +
                       std::to_string(chunks) + " chunks of a warp, " + std::to_string(warps) +

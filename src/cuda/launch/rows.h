@@ -12,6 +12,8 @@ namespace fuseblock::cuda {
 
 // Steps of a sweep in which a copy arrives.
 inline constexpr int kRowsDelay = 2;
+// Units by which a first sweep may be ahead of the last one.
+inline constexpr int kRowsMostAhead = 3;
 // Pieces of a long step.
 inline constexpr int kRowsLong = 4;
 

@@ -64,6 +64,11 @@ class RowsLaunch : public KernelLaunch {
                        " blocks" + (division.cluster ? ", clusters, " : ", ") +
                        std::to_string(division.teams) + " of them at work"};
     if (kernel.sweeps < 2) return {kernel};
+    if (variant.constants.ahead > 0) {
+      kernel.numbers.emplace_back("ahead", variant.constants.ahead);
+      kernel.division.push_back("no barriers: the first sweep over a unit is " +
+                                std::to_string(variant.constants.ahead) + " before the last");
+    }
     const int kept = division.steps - division.again;
     kernel.residency = kept > 0 ? "shared" : "memory";
     kernel.again_bytes = bytes_read_again(schedule_, cut_) * division.again / division.steps;
@@ -104,7 +109,7 @@ class RowsLaunch : public KernelLaunch {
 
   LaunchDescription describe(const KernelLaunch* like) const override {
     const auto* other = dynamic_cast<const RowsLaunch*>(like);
-    const RowsConstants constants = (other != nullptr ? *other : *this).first_variant().constants;
+    const RowsConstants constants = (other != nullptr ? *other : *this).described_constants();
     const RowsText text = rows_text(schedule_, cut_, constants);
     auto number = [](std::int64_t value) { return std::to_string(value); };
     const std::int64_t chunk = std::int64_t{32} * constants.vector * constants.pieces;
@@ -250,6 +255,13 @@ class RowsLaunch : public KernelLaunch {
   }
   const Variant& first_variant() const { return dense_variant_ ? *dense_variant_ : *strided_; }
 
+  // Of files that run with other extents, too: with barriers, which are never far from the best.
+  RowsConstants described_constants() const {
+    if (with_barriers_) return *with_barriers_;
+    if (first_variant().constants.ahead == 0) return first_variant().constants;
+    throw NotSupportedError("rows: kernels without barriers (FUSEBLOCK_ROWS) are not exported");
+  }
+
   // Bytes of a sweep's statistics of one channel in a team's list: a word and its tag are eight.
   std::size_t list_word_bytes(const RowsText& text, std::size_t sweep) const {
     return at(text.list_numbers[sweep]) * 8 * (arithmetic_type(schedule_.inputs) == DType::kF64 ? 2 : 1);
@@ -286,21 +298,34 @@ class RowsLaunch : public KernelLaunch {
     }
   }
 
-  // With as deep a ring as fits; the cheapest division stays.
+  // With barriers and without; the cheapest division stays.
   void try_division(RowsConstants constants) {
-    constants.ring = 1;
     constants.threads = choice_.threads.value_or(constants.threads);
     constants.pieces = choice_.pieces.value_or(constants.pieces);
-    const RowsText first_trial = rows_text(schedule_, cut_, constants);
-    constants.ahead = first_trial.without_barriers ? choice_.ahead.value_or(0) : 0;
-    constants.apart = choice_.apart.value_or(1) != 0;
+    constants.ring = 1;
+    const bool without_barriers = rows_text(schedule_, cut_, constants).without_barriers;
+    const int most = without_barriers ? kRowsMostAhead : 0;
+    for (int ahead = 0; ahead <= most; ++ahead) {
+      if (without_barriers && choice_.ahead.value_or(ahead) != ahead) continue;
+      constants.ahead = ahead;
+      try_ring(constants);
+    }
+  }
+
+  // With as deep a ring as fits.
+  void try_ring(RowsConstants constants) {
+    constants.ring = 1;
     const RowsText trial = rows_text(schedule_, cut_, constants);
     constants.ring = rows_ring(gpu_, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
     constants.ring = std::min(constants.ring, choice_.ring.value_or(constants.ring));
-    if (constants.ring <= 1 || (constants.ahead > 0 && constants.ring < constants.ahead + kRowsDelay) ||
-        trial.ring_inputs == 0)
-      return;
+    if (constants.ring <= 1 || trial.ring_inputs == 0) return;
+    if (constants.ahead > 0 && constants.ring < constants.ahead + kRowsDelay) return;
     auto variant = make_variant(constants);
+    if (variant == nullptr) return;
+    if (constants.ahead == 0 && (!with_barriers_ || variant->division.cost < with_barriers_cost_)) {
+      with_barriers_ = variant->constants;
+      with_barriers_cost_ = variant->division.cost;
+    }
     if (dense_variant_ == nullptr || variant->division.cost < dense_variant_->division.cost)
       dense_variant_ = std::move(variant);
   }
@@ -369,6 +394,8 @@ class RowsLaunch : public KernelLaunch {
   std::size_t vector_ = 1;  // elements that a thread moves at once
   std::unique_ptr<Variant> strided_;
   std::unique_ptr<Variant> dense_variant_;
+  std::optional<RowsConstants> with_barriers_;  // of the cheapest division that has them
+  double with_barriers_cost_ = 0;
   std::size_t finished_ = 0;
   std::vector<std::size_t> list_bytes_;
   std::vector<std::size_t> list_offsets_;

@@ -8,12 +8,12 @@
 // What stands side by side in turn. A warp is in round r when the values of unit r are there, for which all warps of all blocks
 // have ended the first sweep of unit r, in round r - kAhead or before the first. So at the same time
 // - warps of a block end first sweeps of units r + 1 to r + kAhead: kAhead lists of warps;
-// - one takes the statistics of unit r + 1, which all have given in round r + 1 - kAhead, where some may still be, and fetches
-//   the parameters of unit r + 2: values of units r + 1 - kAhead to r + 2, kAhead + 2 of them;
+// - one takes the statistics of unit r + 1, which all have given in round r + 1 - kAhead, where some may still be: values
+//   of units r + 1 - kAhead to r + 1, kAhead + 1 of them;
 // - a block gives the statistics of unit r + kAhead, while others, which have begun round r - kAhead, may not yet have
 //   taken those of unit r + 1 - kAhead: 2 * kAhead lists of the team.
 
-constexpr int kValuesInTurn = kAhead + 2, kWarpListsInTurn = kAhead, kTeamListsInTurn = 2 * kAhead;
+constexpr int kValuesInTurn = kAhead + 1, kWarpListsInTurn = kAhead, kTeamListsInTurn = 2 * kAhead;
 // Parts of a team's list that a lane asks for at once: of teams of up to 160 blocks.
 constexpr int kTakenAtOnce = 5;
 
@@ -150,7 +150,7 @@ __device__ inline void wait_until(const int* count, int value) {
 __device__ inline void begin_rounds(Shared& shared) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < kWarpListsInTurn; ++i) shared.arrived[i] = 0;
-    shared.given = shared.asked = shared.ready = shared.prepared = 0;
+    shared.given = shared.asked = shared.ready = 0;
   }
   __syncthreads();
 }
@@ -263,14 +263,11 @@ __device__ inline void sweep_round(const Arguments& a, const SharesAhead& shares
   const int next_last = has_next ? shares.steps - 1 : -1;
   const int begin = lead > 0 ? -lead : 0;
   const int end = lead < 0 ? shares.steps - lead : shares.steps;
-  // Early, but behind the end of the first sweep of the unit that is asked for.
-  const int asks = kAhead > 2 || (kAhead == 2 && lead > 1) ? begin
-                   : kAhead == 2                           ? begin + (end - begin) / 2
-                   : lead > 0                              ? end - 1
-                                                           : end;
+  // Behind the first sweep's end where that is what is asked for.
+  const int asks = kAhead > 1 ? begin + (end - begin) / 2 : lead > 0 ? end - 1 : end;
 #pragma unroll 1
   for (int i = begin; i < end; ++i) {
-    if (i == asks && round + 1 < rounds) Values::work_out(a, shares, team, shared, round + 1, rounds);
+    if (i == asks && round + 1 < rounds) Values::work_out(a, shares, team, shared, round + 1);
     if ((unsigned int)i < chunks) {
       visit_ahead(
           a, shares, last,

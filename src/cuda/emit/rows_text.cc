@@ -250,7 +250,7 @@ class RowsWriter : UnitWriter {
         text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
     text.close("};");
     text.open("struct Shared {");
-    text.line(std::string("UnitValues values[") + (is_ahead() ? "kAhead + 2" : "2") + "];");
+    text.line(std::string("UnitValues values[") + (is_ahead() ? "kAhead + 1" : "2") + "];");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i))
         text.line("Sums" + number_text(i) + " list" + number_text(i) + (is_ahead() ? "[kAhead]" : "[2]") +
@@ -262,12 +262,11 @@ class RowsWriter : UnitWriter {
     if (is_ahead()) {
       text.line("int arrived[kAhead];  // warps that have ended the first sweep of a unit");
       text.line("int given, asked, ready;  // units whose statistics are given, asked for and there");
-      text.line("int prepared;  // units whose parameters are there");
     }
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
     // As many of everything.
-    shared_bytes_ = (constants_.ahead > 0 ? constants_.ahead + 2 : 2) * shared_bytes_ + 64;
+    shared_bytes_ = std::max(2, constants_.ahead + 1) * shared_bytes_ + 64;
   }
 
   void write_sweep(Text& text, int i) {
@@ -542,29 +541,15 @@ class RowsWriter : UnitWriter {
     text.line("// What the last sweep takes of a round's unit, by the first warp that asks for it.");
     text.open("struct Values {");
     text.line("static __device__ void work_out(const Arguments& a, const Shares& shares, const Team& team,");
-    text.open("                                Shared& shared, int round, int rounds) {");
+    text.open("                                Shared& shared, int round) {");
     text.line("if (!is_first_to_ask(shared, round)) return;");
     text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
-    if (has_channels(1)) {
-      text.line("if (round == 0)");
-      write_prepare(text, "parameters", "Warp", 1, "unit", "  ");
-      text.line("else");
-      text.line("  wait_until(&shared.prepared, round + 1);");
-    }
+    write_prepare(text, "parameters", "Warp", 1, "unit");
     text.line("take_by_warp(team, " + list_in_turn_text("unit", "round") + ");");
     if (has_finalise(step_of(0))) text.line("finalise_" + number_text(step_of(0)) + "<Warp>(a, unit, team);");
     write_finalise_behind(text, 0, "Warp");
     write_prepare(text, "statistics", "Warp", 1, "unit");
     text.line("publish_values(shared, round);");
-    if (has_channels(1)) {
-      text.line("// While the statistics of the next unit are on their way.");
-      text.line("const Unit following = unit_in_turn(shares, team, round + 1, shared);");
-      text.open("if (round + 1 < rounds) {");
-      write_prepare(text, "parameters", "Warp", 1, "following");
-      text.line("__syncwarp();");
-      text.line("if (threadIdx.x % 32 == 0) publish(&shared.prepared, round + 2);");
-      text.close();
-    }
     text.close();
     text.close("};");
   }
@@ -587,7 +572,7 @@ class RowsWriter : UnitWriter {
               ", round);");
     text.close();
     text.open("for (int round = 0; round < rounds; ++round) {");
-    text.line("if (kAhead == 1 || round == 0) Values::work_out(a, shares, team, shared, round, rounds);");
+    text.line("if (kAhead == 1 || round == 0) Values::work_out(a, shares, team, shared, round);");
     text.line("wait_until(&shared.ready, round + 1);");
     text.line("__syncwarp();");
     text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");

@@ -33,6 +33,9 @@ std::unique_ptr<KernelLaunch> make_launch(const Schedule& schedule, const Kernel
 
 std::vector<std::unique_ptr<KernelLaunch>> make_launches(const Schedule& schedule, const Gpu& gpu,
                                                          const std::shared_ptr<const HostFunctions>& host) {
+  for (const NamedType& input : schedule.inputs)
+    if (input.type.extent(Axis::kC) == 0)
+      throw NotSupportedError("cuda: " + input.name + " has no channels: " + to_string(input.type));
   std::vector<std::unique_ptr<KernelLaunch>> launches;
   for (const KernelCut& cut : cut_into_kernels(schedule))
     launches.push_back(make_launch(schedule, cut, gpu, host));

@@ -238,6 +238,31 @@ TEST_F(Emulator, BlocksThatWaitForEachOther) {
   EXPECT_EQ(out[5], 8.0F);
 }
 
+// The word that the driver has for the blocks of a cooperative launch: nobody clears it, also not between launches.
+TEST_F(Emulator, BlocksThatMeetAtTheDriversWord) {
+  const std::string body = R"(
+  unsigned int high, low;
+  asm("mov.u32 %0, %%envreg1;" : "=r"(high));
+  asm("mov.u32 %0, %%envreg2;" : "=r"(low));
+  const unsigned long long word = ((unsigned long long)high << 32 | low) + 4;
+  if (threadIdx.x == 0) {
+    atomicAdd((unsigned int*)count, 1u);
+    unsigned int before, now;
+    const unsigned int counted = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1u;
+    asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(counted) : "memory");
+    do
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
+    while (((now ^ before) & 0x80000000u) == 0);
+    out[blockIdx.x] = *count;
+  })";
+  // All launches are of one module, whose count goes on.
+  for (int launch = 1; launch <= 3; ++launch) {
+    const std::vector<float> out =
+        run(body, {.blocks = 8, .cooperative = true}, "__device__ volatile unsigned int count[1] = {0};");
+    for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(out[i], 8.0F * static_cast<float>(launch));
+  }
+}
+
 // Small integers, exact in every type, laid out as PTX documents the registers of mma.sync, against the plain product.
 TEST_F(Emulator, ProductsOfMatrices) {
   struct Kind {

@@ -171,6 +171,8 @@ void Scheduler::make_block(Block& block, const Extent3& index) const {
         index.x % shape_->cluster.x +
         shape_->cluster.x * (index.y % shape_->cluster.y + shape_->cluster.y * (index.z % shape_->cluster.z));
     thread.dynamic_bytes = static_cast<unsigned int>(shape_->dynamic_bytes);
+    thread.grid_workspace =
+        shape_->cooperative ? reinterpret_cast<std::uintptr_t>(grid_workspace_.data()) : 0;
     thread.static_shared = block.shared;
     thread.dynamic_shared = block.shared + static_bytes;
   }

@@ -83,6 +83,8 @@ constexpr std::array kRegisters = {
     Register{"%clusterid.x", "(blockIdx.x / fuseblock_emulated_thread->cluster_extent.x)"},
     Register{"%nclusterid.x", "(gridDim.x / fuseblock_emulated_thread->cluster_extent.x)"},
     Register{"%dynamic_smem_size", "fuseblock_emulated_thread->dynamic_bytes"},
+    Register{"%envreg1", "(unsigned int)(fuseblock_emulated_thread->grid_workspace >> 32)"},
+    Register{"%envreg2", "(unsigned int)fuseblock_emulated_thread->grid_workspace"},
     Register{"%laneid", "fuseblock_emulated_thread->lane"},
     Register{"%tid.x", "threadIdx.x"},
     Register{"%ntid.x", "blockDim.x"},

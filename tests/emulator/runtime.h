@@ -18,6 +18,7 @@ struct Thread {
   unsigned int cluster_rank;  // of its block among those of its cluster
   unsigned int cluster_blocks;
   unsigned int dynamic_bytes;
+  unsigned long long grid_workspace;  // the driver's, of a cooperative launch; else 0
   char* static_shared;
   char* dynamic_shared;
 };

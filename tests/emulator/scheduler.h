@@ -190,6 +190,8 @@ class Scheduler {
   Place main_ = {};
   std::uint64_t idle_ = 0;
   std::string message_;
+  // Of cooperative launches: its size, and the word in which their blocks count. Nobody clears it between launches.
+  std::array<unsigned int, 2> grid_workspace_ = {8, 0};
   std::minstd_rand order_;
 };
 

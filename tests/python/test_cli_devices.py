@@ -226,3 +226,11 @@ def test_empty_tensors_have_plans(block: str, type_: str, device: str) -> None:
     for direction in ([], ["--backward"]):
         report = fuseblock_json("explain", block, "--input", type_, "--device", device, *direction)
         assert all(kernel["blocks"] > 0 for kernel in report["kernels"])
+
+
+@pytest.mark.parametrize("type_", ["f32[2,0,12,12]", "f32[2,0,12,12]:cl"])
+@pytest.mark.parametrize("block", ["group_norm(1) | silu", "mean(h,w)", "layer_norm(c)"])
+def test_tensors_without_channels_have_no_kernels(block: str, type_: str) -> None:
+    asked = (block, "--input", type_, "--device", "h200")
+    assert not fuseblock_json("explain", *asked).get("kernels")
+    assert f"cuda: x has no channels: {type_}" in fuseblock("source", *asked, status=2).stderr

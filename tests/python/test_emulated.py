@@ -166,6 +166,16 @@ def test_precision(precision: str, channels: int) -> None:
     assert (output["max_abs_error"] > 1e-6) == (precision == "tf32")
 
 
+def test_kept_workspace() -> None:
+    """Calls that find the workspace as the call before has left it."""
+    program = [f"{ROOT}/tools/emulated", sys.executable, f"{ROOT}/tests/gpu/kept_workspace.py"]
+    environment = {**os.environ, "FUSEBLOCK_BUILD": str(BUILD)}
+    words = [*program, "--device", "emulated"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("passed") == 6
+
+
 def can_contract() -> bool:
     """Whether the processor has fused multiply-adds."""
     if platform.machine() != "x86_64":

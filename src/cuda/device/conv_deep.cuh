@@ -241,6 +241,7 @@ __device__ inline Stage begin_stages(const Arguments& a, int number, Spots& spot
 // stage are on their way before those of the one before it are put.
 __device__ inline void stage_input(const Arguments& a, int first, int end, Shared& shared, char* image) {
   const int thread = producers::thread();
+  Cell* spare = &shared.spare[thread];
   Stage stage = begin_stages(a, first, shared.spots[0]);
   Source source = source_of(a, stage.tile, shared.spots[0], stage.chunk, stage.depth);
   Item next = Item::first(thread);
@@ -256,7 +257,7 @@ __device__ inline void stage_input(const Arguments& a, int first, int end, Share
     for (int item = kPieces; item < kThreadItems; item += kPieces) {
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) {
-        put(fetched[i], to);
+        put(fetched[i], to, spare);
         fetched[i] = fetch(a, source, next);
       }
     }
@@ -270,7 +271,7 @@ __device__ inline void stage_input(const Arguments& a, int first, int end, Share
     next = Item::first(thread);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
-      put(fetched[i], to);
+      put(fetched[i], to, spare);
       if (stage.number < end) fetched[i] = fetch(a, source, next);
     }
     arrivals::publish_rows();

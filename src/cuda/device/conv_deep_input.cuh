@@ -170,17 +170,18 @@ __device__ inline Cell staged_cell(const Element (&values)[kCellElements]) {
   return cell;
 }
 
-__device__ inline void put(const Fetched& item, char* image) {
-  constexpr int kSpare = kParts * kPartCells;  // for what is not there
+// What is not there goes to the stager's own cell `spare`: a branch would take longer.
+__device__ inline void put(const Fetched& item, char* image, Cell* spare) {
   Cell* cells = reinterpret_cast<Cell*>(image);
 #pragma unroll
   for (int i = 0; i < kPair; ++i) {
     Element values[kCellElements];
 #pragma unroll
     for (int j = 0; j < kCellElements; ++j) set_element(values[j], item.loads[j], i);
-    const int cell = (item.cell >> i & 1) != 0 ? (item.cell >> 2) + i : kSpare;
-    cells[cell] = staged_cell(values);
+    const bool there = (item.cell >> i & 1) != 0;
+    Cell* cell = cells + (item.cell >> 2) + i;
+    *(there ? cell : spare) = staged_cell(values);
     if constexpr (kParts > 1)
-      if (cell != kSpare) cells[kPartCells + cell] = packed(values, 1);
+      if (there) cell[kPartCells] = packed(values, 1);
   }
 }

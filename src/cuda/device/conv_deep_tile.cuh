@@ -17,7 +17,7 @@ constexpr int kPitch = kStrip + (kFilterW - 1) * kDilationW;
 constexpr int kBoxPositions = kTile + (kFilterH - 1) * kDilationH * kPitch + (kFilterW - 1) * kDilationW;
 constexpr int kQuad = kBoxPositions | 1;  // odd: cells of channels of one position lie in different banks
 constexpr int kPartCells = kChunkCells * kQuad;
-constexpr int kImageBytes = (kParts * kPartCells + 1) * 16;  // with one cell for what is not there
+constexpr int kImageBytes = kParts * kPartCells * 16;
 constexpr int kPlaneTaps = kFilterH * kFilterW;
 // The weights of one tap, of a row of warpgroups; kGroupRows is how many of these a group's channels are.
 constexpr int kRowChannels = 64;

@@ -8,7 +8,8 @@
 // A chunk is copied into the threads' own columns of shared memory long before its turn, also chunks of the team's next
 // unit, and stays there for later passes; of a unit that is larger the last chunks stay, the others are copied again, with
 // two passes the last ones first. Statistics are merged lane by lane, warp by warp, block by block, in an order that depends on the shapes
-// alone: a block of the team collects those of some channels from all and hands the totals to all.
+// alone: a block of the team collects those of some channels from all and hands the totals to all; those of groups, where
+// nobody asks for channels and there are few of them, every block takes from all (device/slices_groups.cuh).
 //
 // Before this stand the constants, device/slices_place.cuh, Arguments, Inputs (what lies in the ring) and UnitValues;
 // behind it the program of each sweep, the finalise steps, and begin_unit, collect_unit and end_unit, which call what is

@@ -118,6 +118,7 @@ class ConvDeepWriter : ConvSweepWriter {
     text.line("UnitValues values;");
     text.line(totals() ? "Sums0 list0[kGroupsN][kBlockChannels];" : "Sums0 list0[1][1];");
     text.line("Spots spots[2];  // of this tile and the next");
+    text.line("Cell spare[kStagers];  // for what is not there");
     text.line("arrivals::Barrier full[kGroupsM][kStages], empty[kGroupsM][kStages];");
     text.line("arrivals::Barrier staged[kImages], taken[kImages];");
     text.line("int run[2];");
@@ -142,7 +143,8 @@ int conv_deep_shared(const ConvDeepConstants& constants, int values_bytes, int l
   const int exchange = constants.consumers() / 32 * 8 * kExchangePitch * 4;
   const int list = constants.tile_groups * constants.block_channels() * list_numbers * 4;
   const int spots = 2 * constants.items * (constants.far ? 16 : 8);
-  return (exchange + values_bytes + list + spots + kOther + 127) / 128 * 128;
+  constexpr int kSpare = ConvDeepConstants::kStagers * 16;
+  return (exchange + values_bytes + list + spots + kSpare + kOther + 127) / 128 * 128;
 }
 
 }  // namespace fuseblock::cuda

@@ -16,11 +16,15 @@ constexpr int kLargestVectorBytes = 128;
 constexpr int kAlignment = 128;
 // Of a struct's members, and what it has where it has nothing.
 constexpr int kPadding = 16;
+// Blocks of a team, one a lane, and parts of all its groups that every block takes by itself.
+constexpr int kMostMembers = 32;
+constexpr std::int64_t kMostParts = 256;
 
 class SlicesWriter : UnitWriter {
  public:
   SlicesWriter(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants)
       : UnitWriter(schedule, cut), constants_(constants) {
+    find_groups();
     find_ring();
     for (int input : ring_) ring_chunk_bytes_ += chunk_bytes(input);
     for (int i = 0; i < sweep_count(); ++i) {
@@ -84,14 +88,18 @@ class SlicesWriter : UnitWriter {
                              "copies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
-    text += "\n" + device_file("slices.cuh") + "\n" + with_functions(programs.str()) + "\n" +
-            device_file("slices.cu");
+    if (starts_together()) text += "\n" + device_file("team_start.cuh");
+    text += "\n" + device_file("slices.cuh");
+    if (starts_together()) text += "\n" + device_file("slices_start.cuh");
+    if (hands_groups()) text += "\n" + device_file("slices_groups.cuh");
+    text += "\n" + with_functions(programs.str()) + "\n" + device_file("slices.cu");
     SlicesText result;
     result.kernel = finish("slices", std::move(text));
     result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;
     result.shared_bytes = shared_bytes;
     result.unit_bytes = unit_bytes_;
     result.tail = tail;
+    result.clears = starts_together();
     result.passes = sweep_count();
     result.list_numbers = list_numbers_;
     return result;
@@ -99,6 +107,20 @@ class SlicesWriter : UnitWriter {
 
  private:
   bool is_channel_input(int input) const { return !over_positions(slot(input).extents) && !in_ring(input); }
+  // Groups whose statistics the team's blocks hand over in place of those of channels: few of them, and lists in turn that who
+  // writes knows to be read.
+  void find_groups() {
+    merged_place_ = "c";
+    for (int i = 0; i < sweep_count(); ++i) {
+      const bool small = constants_.team > 1 && constants_.team <= kMostMembers;
+      const std::int64_t group = small && !constants_.ahead ? common_group(i) : 0;
+      const bool few = group > 0 && cut_.unit_channels / group * constants_.team <= kMostParts;
+      groups_.push_back(few ? group : 0);
+      unit_sums_.push_back(few);
+    }
+    find_local_values();
+  }
+
   // Places of a block's list of statistics: one for each of its rows and slots, and enough to collect a team's.
   int list_slots() const {
     const int slots = constants_.row_positions * static_cast<int>(cut_.unit_channels);
@@ -395,8 +417,12 @@ class SlicesWriter : UnitWriter {
     if (has_statistics(which)) {
       if (which == 0 && !begins_with_barrier()) text.line(barrier());
       text.line("list_rows(place, sums, shared.list" + name + ");");
-      text.line("merge_block(team, shared.list" + name + ", unit.values->totals" + name + ", " +
-                lists(which) + ", round + 1);");
+      if (groups_[at(which)] > 0)
+        text.line("give_groups<" + number_text(groups_[at(which)]) + ">(team, shared.list" + name + ", " +
+                  lists(which) + ", round + 1);");
+      else
+        text.line("merge_block(team, shared.list" + name + ", unit.values->totals" + name + ", " +
+                  lists(which) + ", round + 1);");
     }
     text.close();
   }
@@ -419,6 +445,27 @@ class SlicesWriter : UnitWriter {
     text.line("prepare_parameters<Sweep" + name + ">(a, unit, unit.values->channels" + name + ");");
   }
 
+  bool hands_groups() const {
+    return std::any_of(groups_.begin(), groups_.end(), [](std::int64_t group) { return group > 0; });
+  }
+  // Whether there are lists of teams, which the kernel clears when it begins.
+  bool starts_together() const {
+    if (constants_.team == 1) return false;
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i)) return true;
+    return false;
+  }
+  void write_start(Text& text) const {
+    text.line("// While the first copies are under way.");
+    text.open("if (round == 0 && is_first_warp()) {");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i))
+        text.line("clear_lists<Sums" + number_text(i) + ">(a, a.team_list" + number_text(i) + ", team);");
+    text.line("if (kTail && blockIdx.x == 0 && threadIdx.x == 0) *a.finished = 0;");
+    text.line("grid::sync_by_warp();");
+    text.close();
+  }
+
   void write_unit_functions(Text& text) {
     const std::string arguments =
         "const Arguments& a, const Shares& shares, const Team& team, const Place& place, const Unit& unit,";
@@ -427,6 +474,7 @@ class SlicesWriter : UnitWriter {
         "// The plan's steps for one unit, the team's of number `round`: until its first sweep is done,");
     text.line("__device__ inline void begin_unit(" + arguments);
     text.open("                                  " + rest);
+    if (starts_together()) write_start(text);
     if (begins_with_barrier()) text.line(barrier());
     if (has_channels(0)) write_parameters(text, 0);
     int number = cut_.first;
@@ -443,7 +491,7 @@ class SlicesWriter : UnitWriter {
     text.open(
         "__device__ inline void collect_unit(const Arguments& a, const Team& team, Shared& shared, unsigned "
         "int round) {");
-    if (has_statistics(0)) text.line(collect(0));
+    if (has_statistics(0) && groups_[0] == 0) text.line(collect(0));
     text.close();
 
     text.line("// and what follows.");
@@ -458,9 +506,10 @@ class SlicesWriter : UnitWriter {
       }
       if (which > 0) write_pass(text, which);
       if (has_statistics(which)) {
-        if (which > 0) text.line(collect(which));
-        text.line("take_totals(team, unit.values->totals" + number_text(which) + ", " + lists(which) +
-                  ", round + 1);");
+        const std::int64_t group = groups_[at(which)];
+        if (which > 0 && group == 0) text.line(collect(which));
+        text.line((group > 0 ? "take_groups<" + number_text(group) + ">" : "take_totals") +
+                  "(team, unit.values->totals" + number_text(which) + ", " + lists(which) + ", round + 1);");
         if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
       }
       ++which;
@@ -471,7 +520,8 @@ class SlicesWriter : UnitWriter {
   SlicesConstants constants_;
   std::vector<PositionSteps> programs_;  // by sweep: what is the same at all positions, and the rest
   int ring_chunk_bytes_ = 0;
-  int unit_bytes_ = 0;  // of shared memory, for each unit under way
+  std::vector<std::int64_t> groups_;  // by sweep: channels of what is handed over; 0: each by itself
+  int unit_bytes_ = 0;                // of shared memory, for each unit under way
   int list_bytes_ = 0;
   std::vector<int> list_numbers_;
 };

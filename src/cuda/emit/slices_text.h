@@ -14,6 +14,7 @@ struct SlicesConstants {
   int ring = 2;           // chunks of a thread in its ring
   bool again = false;     // some of a unit's chunks do not stay in the ring for later passes
   bool ahead = false;     // a unit is begun before the one before it is ended
+  int team = 1;           // blocks that work on a unit
 };
 
 struct SlicesText {
@@ -22,6 +23,7 @@ struct SlicesText {
   int shared_bytes = 0;  // without the ring
   int unit_bytes = 0;    // of these, what one unit takes
   bool tail = false;     // the last block works statistics of all units out
+  bool clears = false;   // the kernel clears its lists and counters by itself
   int passes = 1;
   // Numbers that a sweep's statistics of one channel are, in a team's list; 0 where it takes none.
   std::vector<int> list_numbers = {};

@@ -128,29 +128,32 @@ int UnitWriter::state_numbers(Statistic statistic) {
   return statistic == Statistic::kMoments ? 3 : component_count(statistic);
 }
 
-// A sweep's statistic may be the unit's where it is kept in this kernel, and merges over all of a unit's channels alone
-// take it.
-void UnitWriter::find_unit_sums() {
+// A sweep's statistic may be its group's where it is kept in this kernel, and merges over groups of a unit's channels alone take it.
+std::int64_t UnitWriter::common_group(int i) const {
+  if (!has_statistics(i)) return 0;
+  std::int64_t group = 0;
   auto merged_alone = [&](int number) {
     if (cut_.shared[at(number)]) return false;
     const auto direct = [&](int input) { return input >= 0 && slot(input).part == number; };
-    for (int i = 0; i < sweep_count(); ++i)
-      if (std::any_of(sweep(i).inputs.begin(), sweep(i).inputs.end(), direct)) return false;
-    for (int i = 0; i < static_cast<int>(schedule_.graph.parts.size()); ++i) {
-      const Part& user = part(i);
+    for (int k = 0; k < sweep_count(); ++k)
+      if (std::any_of(sweep(k).inputs.begin(), sweep(k).inputs.end(), direct)) return false;
+    for (int k = 0; k < static_cast<int>(schedule_.graph.parts.size()); ++k) {
+      const Part& user = part(k);
       if (std::find(user.operands.begin(), user.operands.end(), number) == user.operands.end()) continue;
-      const bool over_unit = user.kind == PartKind::kMerge && user.axes.contains(Axis::kC) && in_unit(i) &&
-                             part(number).extents[1] / user.groups == cut_.unit_channels;
-      if (!over_unit) return false;
+      if (user.kind != PartKind::kMerge || !user.axes.contains(Axis::kC) || !in_unit(k)) return false;
+      const std::int64_t channels = part(number).extents[1] / user.groups;
+      if (group != 0 && channels != group) return false;
+      group = channels;
     }
     return true;
   };
-  for (int i = 0; i < sweep_count(); ++i) {
-    bool all = has_statistics(i);
-    for (const Sink& sink : sweep(i).sinks)
-      if (sink.kind == SinkKind::kStatistic) all = all && merged_alone(sink.part);
-    unit_sums_.push_back(all);
-  }
+  for (const Sink& sink : sweep(i).sinks)
+    if (sink.kind == SinkKind::kStatistic && !merged_alone(sink.part)) return 0;
+  return group;
+}
+
+void UnitWriter::find_unit_sums() {
+  for (int i = 0; i < sweep_count(); ++i) unit_sums_.push_back(common_group(i) == cut_.unit_channels);
   find_local_values();
 }
 
@@ -168,7 +171,8 @@ std::string UnitWriter::in_unit_text(int number, int component) {
   if (const int i = sweep_of(number); i >= 0)
     return "unit.values->totals" + number_text(i) + "[c].s" + number_text(number) + field;
   if (const int i = unit_sum(number); i >= 0)
-    return "unit.values->totals" + number_text(i) + "[0].s" + number_text(which.operands[0]) + field;
+    return "unit.values->totals" + number_text(i) + "[" + merged_place_ + "].s" +
+           number_text(which.operands[0]) + field;
   if (in_unit(number)) {
     if (which.kind == PartKind::kRegroup) return regroup_text(number);
     const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;

@@ -26,6 +26,11 @@ class UnitWriter : public KernelWriter {
 
   // Takes statistics of a whole unit at once where nobody asks for those of its channels.
   void find_unit_sums();
+  // The channels of the groups over which a sweep's statistics are merged, where nobody asks for those of single channels, nor for
+  // those of other groups; 0 elsewhere.
+  std::int64_t common_group(int i) const;
+  // Finds the values that are names of one loop; anew where `unit_sums_` has changed.
+  void find_local_values();
   // Whether a sweep's statistics are taken so.
   bool of_unit(int i) const { return !unit_sums_.empty() && unit_sums_[static_cast<std::size_t>(i)]; }
   // The sweep that has taken what a merge over the unit's channels would give; -1 where none has.
@@ -66,7 +71,8 @@ class UnitWriter : public KernelWriter {
   std::vector<int> sweeps_;  // steps
   std::vector<int> ring_;    // slots
   Extents domain_;
-  std::vector<bool> unit_sums_;  // by sweeps; empty where no one is asked for
+  std::vector<bool> unit_sums_;     // by sweeps; empty where no one is asked for
+  std::string merged_place_ = "0";  // where such a sum stands among a unit's totals, for channel `c`
 
  private:
   // Whether an output is saved for backward.
@@ -82,7 +88,6 @@ class UnitWriter : public KernelWriter {
   bool merges_channels(int number) const;
   // The channels that a merge joins.
   std::int64_t group_channels(int number) const;
-  void find_local_values();
   bool taken_only_by(int number, const std::vector<int>& users) const;
   void write_finalise_unit(Text& text, int step);
   // The statement that works a value out for channel `c`.

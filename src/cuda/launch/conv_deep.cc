@@ -68,7 +68,7 @@ int slot_bytes(const ConvDeepConstants& constants) {
 }
 std::int64_t image_bytes(const ConvDeepConstants& constants, const ConvWideWork& work) {
   const std::int64_t quad = box_positions(constants, work) / 2 * 2 + 1;
-  return (constants.parts() * 2 * constants.chunk_steps * quad + 1) * kCellBytes;
+  return constants.parts() * 2 * constants.chunk_steps * quad * kCellBytes;
 }
 std::int64_t shared_begin(const ConvDeepConstants& constants, const ConvWideWork& work) {
   return ceil_div(constants.channel_groups * constants.stages * slot_bytes(constants) +

@@ -148,6 +148,7 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
                           static_cast<int>(steps),
                           static_cast<int>(kept)};
     best->constants.again = kept < steps;
+    best->constants.team = static_cast<int>(team);
     best->units = units;
     best->seconds = seconds;
   }

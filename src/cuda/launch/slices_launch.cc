@@ -158,7 +158,7 @@ class SlicesLaunch : public KernelLaunch {
   }
 
   bool reads_counters(const std::vector<SlotView>& views) const override {
-    return fits(views) ? text_.tail || division_.team > 1 : any_views_->reads_counters(views);
+    return fits(views) ? text_.tail && !text_.clears : any_views_->reads_counters(views);
   }
 
   void reserve_scratch(WorkspaceLayout& layout) override { any_views_->reserve_scratch(layout); }

@@ -50,13 +50,15 @@ TEST(RowsDivision, HoldsUnitsUnderWay) {
       for (int ring : {6, 7, 14, 28})
         for (int pieces : {1, 2, 4}) {
           const RowsConstants constants = constants_of(ahead, ring, pieces);
-          expect_whole(domain, 4, constants, divide(domain, 4, constants));
+          RowsChoice choice;
+          choice.ahead = ahead;
+          expect_whole(domain, 4, constants, divide(domain, 4, constants, choice));
         }
 }
 
 TEST(RowsDivision, FixedParts) {
   const Extents domain = {1, 128, 1, 1024, 1024};
-  const RowsChoice choice = RowsChoice::parse("team=128,kept=3,lead=-1");
+  const RowsChoice choice = RowsChoice::parse("ahead=2,team=128,kept=3,lead=-1");
   const RowsDivision d = divide(domain, 4, constants_of(2, 14), choice);
   EXPECT_EQ(d.team, 128);
   EXPECT_EQ(d.teams, 1);
@@ -64,8 +66,20 @@ TEST(RowsDivision, FixedParts) {
   EXPECT_EQ(d.again, 1);
   EXPECT_EQ(d.lead, -1);
   // Two units of eight steps are more than the ring of 14.
-  EXPECT_EQ(divide(domain, 4, constants_of(2, 14), RowsChoice::parse("team=64")).again, 2);
-  EXPECT_EQ(divide(domain, 4, constants_of(1, 14), RowsChoice::parse("team=64")).again, 0);
+  EXPECT_EQ(divide(domain, 4, constants_of(2, 14), RowsChoice::parse("ahead=2,team=64")).again, 2);
+  EXPECT_EQ(divide(domain, 4, constants_of(1, 14), RowsChoice::parse("ahead=1,team=64")).again, 0);
+}
+
+// Without barriers where that was measured to be faster: three units in the ring, or one that fills it.
+TEST(RowsDivision, ByItself) {
+  const Extents large = {1, 128, 1, 1024, 1024};
+  EXPECT_EQ(divide(large, 4, constants_of(3, 14)).team, 128);
+  EXPECT_LT(divide(large, 4, constants_of(3, 14)).cost, divide(large, 4, constants_of(0, 14)).cost);
+  EXPECT_EQ(divide(large, 4, constants_of(2, 14)).steps, 0);
+  const Extents full = {1, 512, 16, 180, 320};
+  EXPECT_EQ(divide(full, 16, constants_of(1, 14)).steps, 14);
+  EXPECT_LT(divide(full, 16, constants_of(1, 14)).cost, divide(full, 16, constants_of(0, 14)).cost);
+  EXPECT_EQ(divide({2, 320, 1, 64, 64}, 10, constants_of(1, 14)).steps, 0);
 }
 
 TEST(RowsDivision, ChoiceRefused) {

@@ -29,6 +29,11 @@ struct Cost {
   // Where the ring has no room for the next unit while these are merged; with long steps, where nothing is read again, too.
   static constexpr double kNoRoom = 0.5;
   static constexpr double kNoRoomLong = 1.5;
+  // A round without barriers, where the ring holds several units, and where it is full with one; in many rounds and steps.
+  static constexpr double kAhead = 0.4;
+  static constexpr double kFull = 2.3;
+  static constexpr double kManyRounds = 16;
+  static constexpr std::int64_t kManySteps = 4;
   static constexpr double kClearing = 1.3;  // of a team's lists, before the launch
   static constexpr double kFirst =
       0.27;  // a step of the first unit's first sweep, which has nothing beside it
@@ -110,7 +115,7 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
   if (wanted > blocks)
     throw UserError("team: expected at most the " + std::to_string(blocks) +
                     " thread blocks that this GPU runs at once, got " + std::to_string(wanted));
-  RowsDivision best;
+  RowsDivision best = {.steps = 0};
   for (std::int64_t team = 1; team <= blocks; ++team) {
     if (wanted > 0 && team != wanted) continue;
     // Parts of the GPU have multiprocessors left over that do not divide into large clusters.
@@ -136,11 +141,20 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
                  : std::min<std::int64_t>({steps, most_kept, choice.kept.value_or(constants.ring)});
     const std::int64_t room = single ? constants.ring : constants.ring - ahead * kept;
     const bool has_room = rounds == 1 || room >= (is_long ? kRowsDelay + 1 : 2 * kRowsDelay);
+    // Without barriers only where that was measured to be faster, unless it is asked for.
+    if (constants.ahead > 0 && !choice.ahead &&
+        !(teams == 1 && rounds >= Cost::kManyRounds && kept == steps && constants.blocks == 1 && !is_long &&
+          (constants.ahead == kRowsMostAhead ? steps >= Cost::kManySteps
+                                             : constants.ahead == 1 && room < kRowsDelay)))
+      continue;
     const double no_room = is_long && steps == kept ? Cost::kNoRoomLong : Cost::kNoRoom;
-    const double merging = (team == 1 ? Cost::kAlone
-                            : cluster ? Cost::kCluster
-                                      : Cost::kTeam) +
-                           (has_room ? 0 : no_room);
+    const double with_barriers = (team == 1 ? Cost::kAlone
+                                  : cluster ? Cost::kCluster
+                                            : Cost::kTeam) +
+                                 (has_room ? 0 : no_room);
+    const double merging = constants.ahead == 0                ? with_barriers
+                           : constants.ahead == kRowsMostAhead ? Cost::kAhead
+                                                               : Cost::kFull;
     const double all = step * static_cast<double>(steps);
     const double unit =
         all + step * (is_long ? Cost::kAgainLong : Cost::kAgain) * static_cast<double>(steps - kept) +

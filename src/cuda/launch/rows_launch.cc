@@ -321,7 +321,8 @@ class RowsLaunch : public KernelLaunch {
     if (constants.ring <= 1 || trial.ring_inputs == 0) return;
     if (constants.ahead > 0 && constants.ring < constants.ahead + kRowsDelay) return;
     auto variant = make_variant(constants);
-    if (variant == nullptr) return;
+    // No division that may be without barriers.
+    if (variant->division.steps == 0) return;
     if (constants.ahead == 0 && (!with_barriers_ || variant->division.cost < with_barriers_cost_)) {
       with_barriers_ = variant->constants;
       with_barriers_cost_ = variant->division.cost;

@@ -528,16 +528,10 @@ class RowsWriter : UnitWriter {
 
   // What a warp does that works a unit's values out.
   void write_values(Text& text) const {
-    for (const bool running : {false, true}) {
-      const std::string name = running ? "running" : "lanes";
-      std::string parts;
-      for (const Sink& sink : sweep(0).sinks)
-        if (sink.kind == SinkKind::kStatistic)
-          parts +=
-              (parts.empty() ? "" : ", ") + ("of_" + name + "(" + name + ".s" + number_text(sink.part)) + ")";
-      text.line(std::string("__device__ inline Sums0 sums_of_") + name + "(const " +
-                (running ? "Running0" : "Sums0") + "& " + name + ") { return {" + parts + "}; }");
-    }
+    std::vector<std::string> names;
+    for (const Sink& sink : sweep(0).sinks)
+      if (sink.kind == SinkKind::kStatistic) names.push_back("s" + number_text(sink.part));
+    write_sums_of_warp(text, names);
     text.line("// What the last sweep takes of a round's unit, by the first warp that asks for it.");
     text.open("struct Values {");
     text.line("static __device__ void work_out(const Arguments& a, const Shares& shares, const Team& team,");

@@ -302,6 +302,7 @@ class RowsLaunch : public KernelLaunch {
   void try_division(RowsConstants constants) {
     constants.threads = choice_.threads.value_or(constants.threads);
     constants.pieces = choice_.pieces.value_or(constants.pieces);
+    constants.apart = choice_.apart.value_or(1) != 0;
     constants.ring = 1;
     const bool without_barriers = rows_text(schedule_, cut_, constants).without_barriers;
     const int most = without_barriers ? kRowsMostAhead : 0;

@@ -122,25 +122,13 @@ class RowsWriter : UnitWriter {
   // taken before the first sweep or behind the last.
   bool without_barriers() const {
     if (sweep_count() != 2 || constants_.ring == 0 || !by_first_warp(0) || has_statistics(1)) return false;
-    Text begin;
-    write_begin(begin, "unit");
-    Text end;
-    write_end(end);
-    return begin.str().empty() && end.str().empty();
+    Text around;
+    write_begin(around, "unit");
+    write_end(around);
+    return around.str().empty();
   }
   bool is_ahead() const { return constants_.ahead > 0; }
 
-  // The steps of a sweep's program that its sinks take, each once: its results, in this order.
-  std::vector<std::int32_t> results_of(int i) const {
-    std::vector<std::int32_t> steps;
-    for (const Sink& sink : sweep(i).sinks)
-      if (std::find(steps.begin(), steps.end(), sink.step) == steps.end()) steps.push_back(sink.step);
-    return steps;
-  }
-  int result_number(int i, std::int32_t step) const {
-    const std::vector<std::int32_t> steps = results_of(i);
-    return static_cast<int>(std::find(steps.begin(), steps.end(), step) - steps.begin());
-  }
   // What an input of a program is called among those that do not vary over positions.
   std::string channel_name(int i, int input) const {
     const std::string& name = names_[at(sweep(i).inputs[at(input)])];

@@ -28,6 +28,15 @@ SLICES = (
     ("gpu_slices_batch", "channels=16,team=2,pieces=1,ahead=1"),
     ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
 )
+# Divisions of the kernel `rows` (FUSEBLOCK_ROWS) without barriers by the case that they fit: a team of two
+# blocks and one block, many rounds; chunks as they lie and far apart; some read again; whole channels.
+ROWS = (
+    ("gpu_slices_batch", "ahead=1,team=2,blocks=1,pieces=1,threads=32"),
+    ("gpu_slices_batch", "ahead=2,team=1,blocks=2,pieces=1,threads=64,apart=0"),
+    ("gpu_slices_batch", "ahead=3,team=2,blocks=1,pieces=1,threads=32"),
+    ("gpu_group_norm_silu", "ahead=1,team=4,blocks=1,pieces=1,threads=32,ring=12"),
+    ("gpu_group_norm_silu", "ahead=2,team=4,blocks=1,pieces=1,threads=32,ring=10"),
+)
 # What kernels `plain` are tested with: one sweep and several, one input and two, single elements around
 # vectors, groups within a unit, a large mean, channels that several blocks share.
 PLAIN = (
@@ -95,6 +104,8 @@ class Row:
     """Whether the output is compared element by element, over a wide range of inputs, and nothing else."""
     slices: str = ""
     """What FUSEBLOCK_SLICES is."""
+    rows: str = ""
+    """What FUSEBLOCK_ROWS is."""
     conv: str = ""
     """What FUSEBLOCK_CONV is."""
     mode: str = "strict"
@@ -113,7 +124,8 @@ class Row:
         """The case, and the division and the mode where the row has one."""
         mode = "" if self.mode == "strict" else self.mode
         plain = "plain" if self.plain else ""
-        return self.case.name + "".join(f"[{part}]" for part in (self.slices, self.conv, mode, plain) if part)
+        parts = (self.slices, self.rows, self.conv, mode, plain)
+        return self.case.name + "".join(f"[{part}]" for part in parts if part)
 
     @property
     def key(self) -> str:
@@ -165,6 +177,9 @@ def rows() -> list[Row]:
         for name, slices in SLICES:
             if name == case.name:
                 found += [Row(case, dtype, "channels_last", slices=slices) for dtype in DTYPES]
+        for name, division in ROWS:
+            if name == case.name:
+                found += [Row(case, dtype, "contiguous", rows=division) for dtype in DTYPES]
         for name, wishes in CONV:
             if name == case.name:
                 pairs = itertools.product(("f32", "bf16", "f16"), layouts)

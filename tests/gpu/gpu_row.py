@@ -231,7 +231,11 @@ def divided(row: Row) -> Iterator[None]:
     """Plans that are made inside divide their work as the row says."""
     # PyTorch's in the row's mode. Where nothing is said of the mode, f32 is f32.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = row.mode == "tf32"
-    divisions = {"FUSEBLOCK_SLICES": row.slices, "FUSEBLOCK_CONV": row.conv}
+    divisions = {
+        "FUSEBLOCK_SLICES": row.slices,
+        "FUSEBLOCK_ROWS": row.rows,
+        "FUSEBLOCK_CONV": row.conv,
+    }
     before = {name: os.environ.pop(name, None) for name in divisions}
     os.environ.update({name: division for name, division in divisions.items() if division})
     try:

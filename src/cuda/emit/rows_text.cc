@@ -67,6 +67,9 @@ class RowsWriter : UnitWriter {
                              {"k16Bit", writes_16_bit() ? "1" : "0"},
                              {"kFirstDistance", "1"},
                              {"kEndDistance", "32"}});
+    if (is_ahead())
+      text += "constexpr int kAhead = " + number_text(constants_.ahead) +
+              ";\nconstexpr int kApart = " + (constants_.apart ? "1" : "0") + ";\n";
     const double elements = static_cast<double>(cut_.unit_channels) * static_cast<double>(domain_[2]) *
                             static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
@@ -77,7 +80,9 @@ class RowsWriter : UnitWriter {
     for (const char* file :
          {"rows.cuh", lanes_apart() ? "rows_lanes.cuh" : "rows_visit.cuh", "rows_sweeps.cuh"})
       text += "\n" + device_file(file);
-    text += "\n" + with_functions(programs.str()) + "\n" + device_file("rows.cu");
+    if (is_ahead()) text += "\n" + device_file("rows_ahead.cuh");
+    text +=
+        "\n" + with_functions(programs.str()) + "\n" + device_file(is_ahead() ? "rows_ahead.cu" : "rows.cu");
     RowsText result;
     result.kernel = finish("rows", std::move(text));
     result.ring_inputs = static_cast<int>(ring_.size());
@@ -85,6 +90,7 @@ class RowsWriter : UnitWriter {
     result.shared_bytes = shared_bytes_;
     result.tail = tail;
     result.list_numbers = list_numbers_;
+    result.without_barriers = without_barriers();
     return result;
   }
 
@@ -112,17 +118,17 @@ class RowsWriter : UnitWriter {
     return true;
   }
 
-  // The steps of a sweep's program that its sinks take, each once: its results, in this order.
-  std::vector<std::int32_t> results_of(int i) const {
-    std::vector<std::int32_t> steps;
-    for (const Sink& sink : sweep(i).sinks)
-      if (std::find(steps.begin(), steps.end(), sink.step) == steps.end()) steps.push_back(sink.step);
-    return steps;
+  // Whether warps can go on without barriers (device/rows_ahead.cuh): one warp works a unit's statistics out, and nothing is
+  // taken before the first sweep or behind the last.
+  bool without_barriers() const {
+    if (sweep_count() != 2 || constants_.ring == 0 || !by_first_warp(0) || has_statistics(1)) return false;
+    Text around;
+    write_begin(around, "unit");
+    write_end(around);
+    return around.str().empty();
   }
-  int result_number(int i, std::int32_t step) const {
-    const std::vector<std::int32_t> steps = results_of(i);
-    return static_cast<int>(std::find(steps.begin(), steps.end(), step) - steps.begin());
-  }
+  bool is_ahead() const { return constants_.ahead > 0; }
+
   // What an input of a program is called among those that do not vary over positions.
   std::string channel_name(int i, int input) const {
     const std::string& name = names_[at(sweep(i).inputs[at(input)])];
@@ -232,19 +238,23 @@ class RowsWriter : UnitWriter {
         text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
     text.close("};");
     text.open("struct Shared {");
-    text.line("UnitValues values[2];");
+    text.line(std::string("UnitValues values[") + (is_ahead() ? "kAhead + 1" : "2") + "];");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i))
-        text.line("Sums" + number_text(i) + " list" + number_text(i) + "[2][Sums" + number_text(i) +
-                  "::kChannels + kWarps];");
+        text.line("Sums" + number_text(i) + " list" + number_text(i) + (is_ahead() ? "[kAhead]" : "[2]") +
+                  "[Sums" + number_text(i) + "::kChannels + kWarps];");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i) && constants_.cluster > 1)
         text.line("Sums" + number_text(i) + " team" + number_text(i) + "[2][Sums" + number_text(i) +
                   "::kChannels];");
+    if (is_ahead()) {
+      text.line("int arrived[kAhead];  // warps that have ended the first sweep of a unit");
+      text.line("int given, asked, ready;  // units whose statistics are given, asked for and there");
+    }
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
-    // Two of everything.
-    shared_bytes_ = 2 * shared_bytes_ + 64;
+    // As many of everything.
+    shared_bytes_ = std::max(2, constants_.ahead + 1) * shared_bytes_ + 64;
   }
 
   void write_sweep(Text& text, int i) {
@@ -430,13 +440,16 @@ class RowsWriter : UnitWriter {
   }
 
   void write_run_units(Text& text, bool tail) const {
+    if (is_ahead()) write_values(text);
     text.line("// The plan's steps for the units that the team takes in turn.");
-    text.line(
-        "__device__ inline void run_units(const Arguments& a, const Shares& shares, const Team& team, Ring& "
-        "ring,");
+    const std::string shares = is_ahead() ? "SharesAhead" : "Shares";
+    text.line("__device__ inline void run_units(const Arguments& a, const " + shares +
+              "& shares, const Team& team, Ring& ring,");
     text.open("                                 Shared& shared, int rounds) {");
     if (sweep_count() == 1)
       write_single_sweep(text);
+    else if (is_ahead())
+      write_sweeps_ahead(text);
     else
       write_several_sweeps(text);
     if (constants_.cluster > 1) text.line("cluster::leave();");
@@ -498,6 +511,59 @@ class RowsWriter : UnitWriter {
     text.line("sweep_last(a, shares, team, ring, walk, next, has_next, " +
               team_list_text(0, "following", "round + 1") + ");");
     write_end(text);
+    text.close();
+  }
+
+  // What a warp does that works a unit's values out.
+  void write_values(Text& text) const {
+    std::vector<std::string> names;
+    for (const Sink& sink : sweep(0).sinks)
+      if (sink.kind == SinkKind::kStatistic) names.push_back("s" + number_text(sink.part));
+    write_sums_of_warp(text, names);
+    text.line("// What the last sweep takes of a round's unit, by the first warp that asks for it.");
+    text.open("struct Values {");
+    text.line("static __device__ void work_out(const Arguments& a, const Shares& shares, const Team& team,");
+    text.open("                                Shared& shared, int round) {");
+    text.line("if (!is_first_to_ask(shared, round)) return;");
+    text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
+    write_prepare(text, "parameters", "Warp", 1, "unit");
+    text.line("take_by_warp(team, " + list_in_turn_text("unit", "round") + ");");
+    if (has_finalise(step_of(0))) text.line("finalise_" + number_text(step_of(0)) + "<Warp>(a, unit, team);");
+    write_finalise_behind(text, 0, "Warp");
+    write_prepare(text, "statistics", "Warp", 1, "unit");
+    text.line("publish_values(shared, round);");
+    text.close();
+    text.close("};");
+  }
+  static std::string list_in_turn_text(const std::string& unit, const std::string& round) {
+    return "list_in_turn(" + unit + ".values->totals0, a.team_list0, team, " + round + ")";
+  }
+  static std::string first_walk_text(const std::string& unit, const std::string& round) {
+    return "begin_ahead<Sweep0>(shares, " + unit + ", (NoChannel*)0, shared.list0[" + round +
+           " % kWarpListsInTurn])";
+  }
+
+  // Two sweeps, the first one kAhead units ahead of the last.
+  void write_sweeps_ahead(Text& text) const {
+    text.line("begin_rounds(shared);");
+    text.open("for (int round = 0; round < kAhead && round < rounds; ++round) {");
+    text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
+    text.line("Walk<Sweep0> walk = " + first_walk_text("unit", "round") + ";");
+    text.line("sweep_first_ahead(a, shares, ring, walk);");
+    text.line("give_by_last_warp(team, shared, walk.list, " + list_in_turn_text("unit", "round") +
+              ", round);");
+    text.close();
+    text.open("for (int round = 0; round < rounds; ++round) {");
+    text.line("if (kAhead == 1 || round == 0) Values::work_out(a, shares, team, shared, round);");
+    text.line("wait_until(&shared.ready, round + 1);");
+    text.line("__syncwarp();");
+    text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
+    text.line("const Unit following = unit_in_turn(shares, team, round + kAhead, shared);");
+    text.line("Walk<Sweep1> walk = begin_ahead<Sweep1>(shares, unit, " + channels_text(1, "unit") +
+              ", (NoSums*)0);");
+    text.line("Walk<Sweep0> next = " + first_walk_text("following", "(round + kAhead)") + ";");
+    text.line("sweep_round<Values>(a, shares, team, ring, shared, walk, next, " +
+              list_in_turn_text("following", "round + kAhead") + ", round, rounds);");
     text.close();
   }
 

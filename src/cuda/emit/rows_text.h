@@ -13,14 +13,19 @@ struct RowsConstants {
   int pieces = 1;     // such vectors of a thread in one step
   int ring = 0;       // steps of a thread in its ring; 0: none, elements are read wherever they lie
   bool again = true;  // some of a unit's chunks are never in the ring
+  // Units by which a unit's first sweep is ahead of the last one, without barriers (device/rows_ahead.cuh); 0: the next
+  // unit's is, with barriers.
+  int ahead = 0;
+  bool apart = true;  // where it is above 0: a warp's chunks are not neighbours
 };
 
 struct RowsText {
   EmittedKernel kernel;
   int ring_inputs = 0;
-  int ring_vector_bytes = 0;  // of all inputs in the ring, a thread
-  int shared_bytes = 0;       // without the ring
-  bool tail = false;          // the last block works statistics of all units out
+  int ring_vector_bytes = 0;      // of all inputs in the ring, a thread
+  int shared_bytes = 0;           // without the ring
+  bool tail = false;              // the last block works statistics of all units out
+  bool without_barriers = false;  // `constants.ahead` may be above 0
   std::vector<int> list_numbers =
       {};  // numbers that a sweep's statistics of one channel are, in a team's list
 };

@@ -48,4 +48,14 @@ void write_sums_structs(Text& text, const std::string& sweep, bool of_unit,
   text.close("};");
 }
 
+void write_sums_of_warp(Text& text, const std::vector<std::string>& names) {
+  for (const std::string from : {"lanes", "running"}) {
+    std::string parts;
+    for (const std::string& name : names)
+      parts += (parts.empty() ? "of_" : ", of_") + from + "(" + from + "." + name + ")";
+    text.line("__device__ inline Sums0 sums_of_" + from + "(const " +
+              (from == "lanes" ? "Sums0" : "Running0") + "& " + from + ") { return {" + parts + "}; }");
+  }
+}
+
 }  // namespace fuseblock::cuda

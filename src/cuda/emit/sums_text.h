@@ -19,4 +19,7 @@ struct TakenStatistic {
 void write_sums_structs(Text& text, const std::string& sweep, bool of_unit,
                         const std::vector<TakenStatistic>& taken, int results);
 
+// Functions of the first sweep's statistics, those that are called so: of a warp's lanes, and while they are taken.
+void write_sums_of_warp(Text& text, const std::vector<std::string>& names);
+
 }  // namespace fuseblock::cuda

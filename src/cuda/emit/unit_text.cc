@@ -152,6 +152,18 @@ std::int64_t UnitWriter::common_group(int i) const {
   return group;
 }
 
+std::vector<std::int32_t> UnitWriter::results_of(int i) const {
+  std::vector<std::int32_t> steps;
+  for (const Sink& sink : sweep(i).sinks)
+    if (std::find(steps.begin(), steps.end(), sink.step) == steps.end()) steps.push_back(sink.step);
+  return steps;
+}
+
+int UnitWriter::result_number(int i, std::int32_t step) const {
+  const std::vector<std::int32_t> steps = results_of(i);
+  return static_cast<int>(std::find(steps.begin(), steps.end(), step) - steps.begin());
+}
+
 void UnitWriter::find_unit_sums() {
   for (int i = 0; i < sweep_count(); ++i) unit_sums_.push_back(common_group(i) == cut_.unit_channels);
   find_local_values();

@@ -24,6 +24,10 @@ class UnitWriter : public KernelWriter {
   // The sweep that takes a statistic; -1 where none does.
   int sweep_of(int number) const;
 
+  // The steps of a sweep's program that its sinks take, each once: its results, in this order; and the place of one.
+  std::vector<std::int32_t> results_of(int i) const;
+  int result_number(int i, std::int32_t step) const;
+
   // Takes statistics of a whole unit at once where nobody asks for those of its channels.
   void find_unit_sums();
   // The channels of the groups over which a sweep's statistics are merged, where nobody asks for those of single channels, nor for

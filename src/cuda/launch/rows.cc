@@ -1,7 +1,10 @@
 #include "cuda/launch/rows.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <string>
+#include <string_view>
 
 #include "fuseblock/error.h"
 
@@ -26,6 +29,11 @@ struct Cost {
   // Where the ring has no room for the next unit while these are merged; with long steps, where nothing is read again, too.
   static constexpr double kNoRoom = 0.5;
   static constexpr double kNoRoomLong = 1.5;
+  // A round without barriers, where the ring holds several units, and where it is full with one; in many rounds and steps.
+  static constexpr double kAhead = 0.4;
+  static constexpr double kFull = 2.3;
+  static constexpr double kManyRounds = 16;
+  static constexpr std::int64_t kManySteps = 4;
   static constexpr double kClearing = 1.3;  // of a team's lists, before the launch
   static constexpr double kFirst =
       0.27;  // a step of the first unit's first sweep, which has nothing beside it
@@ -54,24 +62,60 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
   return std::max(0, (block - shared_bytes - kStaticBytes) / (vector_bytes * constants.threads));
 }
 
+RowsChoice RowsChoice::parse(const std::string& text) {
+  RowsChoice choice;
+  const std::array<std::pair<std::string_view, std::optional<int> RowsChoice::*>, 9> fields = {{
+      {"team", &RowsChoice::team},
+      {"threads", &RowsChoice::threads},
+      {"blocks", &RowsChoice::blocks},
+      {"pieces", &RowsChoice::pieces},
+      {"ring", &RowsChoice::ring},
+      {"kept", &RowsChoice::kept},
+      {"ahead", &RowsChoice::ahead},
+      {"apart", &RowsChoice::apart},
+      {"lead", &RowsChoice::lead},
+  }};
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+    const std::string_view name = word.substr(0, word.find('='));
+    const std::string_view value = word.substr(std::min(word.size(), name.size() + 1));
+    const auto* field =
+        std::find_if(fields.begin(), fields.end(), [&](const auto& each) { return each.first == name; });
+    int number = 0;
+    const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (field == fields.end() || parsed.ec != std::errc() || parsed.ptr != value.data() + value.size() ||
+        (number < 0 && name != "lead"))
+      throw UserError("FUSEBLOCK_ROWS: `" + std::string(word.substr(0, 40)) +
+                      "` is none of team=, threads=, blocks=, pieces=, ring=, kept=, ahead=, apart= and "
+                      "lead= with a number");
+    choice.*(field->second) = number;
+  }
+  return choice;
+}
+
 // Tries every size of teams. A cluster is for units that are all at work at once: its barrier holds up whoever would go on
 // to the next one.
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
-                         const RowsConstants& constants, const RowsSweeps& sweeps, int wanted) {
+                         const RowsConstants& constants, const RowsSweeps& sweeps, const RowsChoice& choice) {
+  const int wanted = choice.team.value_or(0);
   const std::int64_t blocks = std::int64_t{gpu.multiprocessors} * constants.blocks;
   const std::int64_t units = domain[0] * (domain[1] / cut.unit_channels);
   const std::int64_t chunks = ceil_div(unit_elements(cut, domain), 32 * constants.vector * constants.pieces);
   const std::int64_t warps = constants.threads / 32;
   const bool single = sweeps.count == 1;
   // A cluster has one barrier, which the next unit's first sweep would share with the last one's.
-  const bool clusters = gpu.architecture->clusters && (single || !sweeps.last_statistics);
+  const bool clusters =
+      gpu.architecture->clusters && (single || !sweeps.last_statistics) && constants.ahead == 0;
+  const int ahead = std::max(constants.ahead, 1);
   const bool is_long = !single && constants.pieces >= kRowsLong;
   const double step =
       sweeps.bytes * constants.threads * constants.blocks / Cost::kBytes * (is_long ? Cost::kLong : 1.0);
   if (wanted > blocks)
     throw UserError("team: expected at most the " + std::to_string(blocks) +
                     " thread blocks that this GPU runs at once, got " + std::to_string(wanted));
-  RowsDivision best;
+  RowsDivision best = {.steps = 0};
   for (std::int64_t team = 1; team <= blocks; ++team) {
     if (wanted > 0 && team != wanted) continue;
     // Parts of the GPU have multiprocessors left over that do not divide into large clusters.
@@ -82,24 +126,35 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     const std::int64_t teams = std::clamp<std::int64_t>(blocks / team, 1, std::max<std::int64_t>(units, 1));
     const auto rounds = static_cast<double>(ceil_div(units, teams));
     const std::int64_t steps = ceil_div(chunks, team * warps);
-    // Nobody would wait for a block without elements before its lists are used again.
-    if (team > 1 && !cluster && (team - 1) * warps * steps >= chunks) {
+    // With barriers nobody would wait for a block without elements before its lists are used again.
+    if (team > 1 && !cluster && constants.ahead == 0 && (team - 1) * warps * steps >= chunks) {
       if (wanted == 0) continue;
       throw UserError("team: expected blocks that all have elements of a unit, which has " +
                       std::to_string(chunks) + " chunks of a warp, " + std::to_string(warps) +
                       " warps in a block; got " + std::to_string(wanted) + " blocks");
     }
     // A single sweep lets go of a chunk at once, so that all of them pass through the ring.
-    const std::int64_t kept = constants.ring == 0 ? 0
-                              : single            ? steps
-                                                  : std::min<std::int64_t>(steps, constants.ring);
-    const std::int64_t room = single ? constants.ring : constants.ring - kept;
+    const std::int64_t most_kept = ahead > 1 ? (constants.ring - kRowsDelay) / ahead : constants.ring;
+    const std::int64_t kept =
+        constants.ring == 0 ? 0
+        : single            ? steps
+                 : std::min<std::int64_t>({steps, most_kept, choice.kept.value_or(constants.ring)});
+    const std::int64_t room = single ? constants.ring : constants.ring - ahead * kept;
     const bool has_room = rounds == 1 || room >= (is_long ? kRowsDelay + 1 : 2 * kRowsDelay);
+    // Without barriers only where that was measured to be faster, unless it is asked for.
+    if (constants.ahead > 0 && !choice.ahead &&
+        !(teams == 1 && rounds >= Cost::kManyRounds && kept == steps && constants.blocks == 1 && !is_long &&
+          (constants.ahead == kRowsMostAhead ? steps >= Cost::kManySteps
+                                             : constants.ahead == 1 && room < kRowsDelay)))
+      continue;
     const double no_room = is_long && steps == kept ? Cost::kNoRoomLong : Cost::kNoRoom;
-    const double merging = (team == 1 ? Cost::kAlone
-                            : cluster ? Cost::kCluster
-                                      : Cost::kTeam) +
-                           (has_room ? 0 : no_room);
+    const double with_barriers = (team == 1 ? Cost::kAlone
+                                  : cluster ? Cost::kCluster
+                                            : Cost::kTeam) +
+                                 (has_room ? 0 : no_room);
+    const double merging = constants.ahead == 0                ? with_barriers
+                           : constants.ahead == kRowsMostAhead ? Cost::kAhead
+                                                               : Cost::kFull;
     const double all = step * static_cast<double>(steps);
     const double unit =
         all + step * (is_long ? Cost::kAgainLong : Cost::kAgain) * static_cast<double>(steps - kept) +
@@ -113,6 +168,7 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     best.steps = static_cast<int>(steps);
     best.again = static_cast<int>(steps - kept);
     best.lead = constants.ring == 0 ? 0 : static_cast<int>(std::min(room - kRowsDelay, steps));
+    best.lead = std::min(best.lead, choice.lead.value_or(best.lead));
     best.units = units;
   }
   return best;

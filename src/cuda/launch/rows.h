@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "cuda/emit/rows_text.h"
 #include "cuda/gpu.h"
@@ -10,6 +12,8 @@ namespace fuseblock::cuda {
 
 // Steps of a sweep in which a copy arrives.
 inline constexpr int kRowsDelay = 2;
+// Units by which a first sweep may be ahead of the last one.
+inline constexpr int kRowsMostAhead = 3;
 // Pieces of a long step.
 inline constexpr int kRowsLong = 4;
 
@@ -40,8 +44,24 @@ struct RowsSweeps {
   double bytes = 32;             // that a thread copies in one step
 };
 
-// `team` is the number of blocks of a team, 0 where it is chosen by cost. Throws UserError where it cannot be had.
+// What FUSEBLOCK_ROWS fixes of kernels for dense tensors, for measuring (docs/environment.md).
+struct RowsChoice {
+  std::optional<int> team;
+  std::optional<int> threads;
+  std::optional<int> blocks;
+  std::optional<int> pieces;
+  std::optional<int> ring;
+  std::optional<int> kept;
+  std::optional<int> ahead;
+  std::optional<int> apart;
+  std::optional<int> lead;
+
+  // Throws UserError that names the word it does not know.
+  static RowsChoice parse(const std::string& text);
+};
+
+// The cheapest division; of `choice` the team, the kept steps and the lead. Throws UserError where they cannot be had.
 RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& domain,
-                         const RowsConstants& constants, const RowsSweeps& sweeps, int team = 0);
+                         const RowsConstants& constants, const RowsSweeps& sweeps, const RowsChoice& choice);
 
 }  // namespace fuseblock::cuda

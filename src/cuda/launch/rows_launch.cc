@@ -1,5 +1,6 @@
 // A kernel `rows` made ready: with a ring where tensors are dense, and for any views where a run brings others.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -18,6 +19,8 @@ class RowsLaunch : public KernelLaunch {
  public:
   RowsLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
       : schedule_(schedule), cut_(cut), gpu_(gpu), domain_(first_sweep().domain) {
+    const char* fixed = std::getenv("FUSEBLOCK_ROWS");
+    choice_ = RowsChoice::parse(fixed == nullptr ? "" : fixed);
     find_dense();
     const bool wide = arithmetic_type(schedule.inputs) == DType::kF64;
     strided_ = make_variant({.threads = 256, .blocks = wide ? 2 : 4, .vector = 1, .ring = 0});
@@ -34,6 +37,7 @@ class RowsLaunch : public KernelLaunch {
     // Of a multiprocessor: fewer have more registers each. Code for GPUs without clusters takes a few more.
     const int threads = wide ? 256 : large && (!whole || !gpu.architecture->clusters) ? 384 : 512;
     for (const int blocks : {1, 2, 4}) {
+      if (choice_.blocks.value_or(blocks) != blocks) continue;
       try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = pieces});
       if (!wide && !large && sweeps().count == 2)
         try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = kRowsLong});
@@ -60,6 +64,11 @@ class RowsLaunch : public KernelLaunch {
                        " blocks" + (division.cluster ? ", clusters, " : ", ") +
                        std::to_string(division.teams) + " of them at work"};
     if (kernel.sweeps < 2) return {kernel};
+    if (variant.constants.ahead > 0) {
+      kernel.numbers.emplace_back("ahead", variant.constants.ahead);
+      kernel.division.push_back("no barriers: the first sweep over a unit is " +
+                                std::to_string(variant.constants.ahead) + " before the last");
+    }
     const int kept = division.steps - division.again;
     kernel.residency = kept > 0 ? "shared" : "memory";
     kernel.again_bytes = bytes_read_again(schedule_, cut_) * division.again / division.steps;
@@ -79,9 +88,9 @@ class RowsLaunch : public KernelLaunch {
       list_bytes_.resize(variant->text.list_numbers.size());
       if (division.team == 1 || division.cluster) continue;
       for (std::size_t i = 0; i < list_bytes_.size(); ++i)
-        // Two lists in turn.
+        // Lists in turn.
         list_bytes_[i] =
-            std::max(list_bytes_[i], 2 * at(division.teams) *
+            std::max(list_bytes_[i], 2 * at(std::max(variant->constants.ahead, 1)) * at(division.teams) *
                                          (static_cast<std::size_t>(cut_.unit_channels) + at(division.team)) *
                                          list_word_bytes(variant->text, i));
     }
@@ -100,7 +109,7 @@ class RowsLaunch : public KernelLaunch {
 
   LaunchDescription describe(const KernelLaunch* like) const override {
     const auto* other = dynamic_cast<const RowsLaunch*>(like);
-    const RowsConstants constants = (other != nullptr ? *other : *this).first_variant().constants;
+    const RowsConstants constants = (other != nullptr ? *other : *this).described_constants();
     const RowsText text = rows_text(schedule_, cut_, constants);
     auto number = [](std::int64_t value) { return std::to_string(value); };
     const std::int64_t chunk = std::int64_t{32} * constants.vector * constants.pieces;
@@ -246,6 +255,13 @@ class RowsLaunch : public KernelLaunch {
   }
   const Variant& first_variant() const { return dense_variant_ ? *dense_variant_ : *strided_; }
 
+  // Of files that run with other extents, too: with barriers, which are never far from the best.
+  RowsConstants described_constants() const {
+    if (with_barriers_) return *with_barriers_;
+    if (first_variant().constants.ahead == 0) return first_variant().constants;
+    throw NotSupportedError("rows: kernels without barriers (FUSEBLOCK_ROWS) are not exported");
+  }
+
   // Bytes of a sweep's statistics of one channel in a team's list: a word and its tag are eight.
   std::size_t list_word_bytes(const RowsText& text, std::size_t sweep) const {
     return at(text.list_numbers[sweep]) * 8 * (arithmetic_type(schedule_.inputs) == DType::kF64 ? 2 : 1);
@@ -282,13 +298,36 @@ class RowsLaunch : public KernelLaunch {
     }
   }
 
-  // With as deep a ring as fits; the cheapest division stays.
+  // With barriers and without; the cheapest division stays.
   void try_division(RowsConstants constants) {
+    constants.threads = choice_.threads.value_or(constants.threads);
+    constants.pieces = choice_.pieces.value_or(constants.pieces);
+    constants.apart = choice_.apart.value_or(1) != 0;
+    constants.ring = 1;
+    const bool without_barriers = rows_text(schedule_, cut_, constants).without_barriers;
+    const int most = without_barriers ? kRowsMostAhead : 0;
+    for (int ahead = 0; ahead <= most; ++ahead) {
+      if (without_barriers && choice_.ahead.value_or(ahead) != ahead) continue;
+      constants.ahead = ahead;
+      try_ring(constants);
+    }
+  }
+
+  // With as deep a ring as fits.
+  void try_ring(RowsConstants constants) {
     constants.ring = 1;
     const RowsText trial = rows_text(schedule_, cut_, constants);
     constants.ring = rows_ring(gpu_, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
+    constants.ring = std::min(constants.ring, choice_.ring.value_or(constants.ring));
     if (constants.ring <= 1 || trial.ring_inputs == 0) return;
+    if (constants.ahead > 0 && constants.ring < constants.ahead + kRowsDelay) return;
     auto variant = make_variant(constants);
+    // No division that may be without barriers.
+    if (variant->division.steps == 0) return;
+    if (constants.ahead == 0 && (!with_barriers_ || variant->division.cost < with_barriers_cost_)) {
+      with_barriers_ = variant->constants;
+      with_barriers_cost_ = variant->division.cost;
+    }
     if (dense_variant_ == nullptr || variant->division.cost < dense_variant_->division.cost)
       dense_variant_ = std::move(variant);
   }
@@ -298,7 +337,9 @@ class RowsLaunch : public KernelLaunch {
     variant->constants = constants;
     RowsSweeps with = sweeps();
     with.bytes = constants.pieces * constants.vector * bytes_read_;
-    variant->division = divide_rows(gpu_, cut_, domain_, constants, with, schedule_.choices.team);
+    RowsChoice choice = constants.ring > 0 ? choice_ : RowsChoice{};
+    if (!choice.team) choice.team = schedule_.choices.team;
+    variant->division = divide_rows(gpu_, cut_, domain_, constants, with, choice);
     variant->constants.cluster = variant->division.cluster ? variant->division.team : 1;
     variant->constants.again = variant->division.again > 0;
     variant->text = rows_text(schedule_, cut_, variant->constants);
@@ -347,6 +388,7 @@ class RowsLaunch : public KernelLaunch {
   KernelCut cut_;
   Gpu gpu_;
   Extents domain_;
+  RowsChoice choice_;
   std::vector<Border> dense_;
   bool by_type_dense_ = true;
   int inputs_ = 0;          // of these, those that are read
@@ -354,6 +396,8 @@ class RowsLaunch : public KernelLaunch {
   std::size_t vector_ = 1;  // elements that a thread moves at once
   std::unique_ptr<Variant> strided_;
   std::unique_ptr<Variant> dense_variant_;
+  std::optional<RowsConstants> with_barriers_;  // of the cheapest division that has them
+  double with_barriers_cost_ = 0;
   std::size_t finished_ = 0;
   std::vector<std::size_t> list_bytes_;
   std::vector<std::size_t> list_offsets_;

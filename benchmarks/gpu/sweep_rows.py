@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Divisions of the kernel `rows` beside each other: GroupNorm and SiLU over contiguous bf16 tensors on a GPU.
+
+    tools/on_gpu benchmarks/gpu/sweep_rows.py [--filter TEXT] [--choices CHOICE ...] [--seconds SECONDS]
+
+A line for each shape and choice, which is what FUSEBLOCK_ROWS takes (docs/environment.md): the median of
+ten runs in microseconds, L2 emptied before each, how many times the floor that is, and how the work is
+divided. The floor is one read and one write of x at the speed at which PyTorch copies. Outputs are compared
+with PyTorch's in float32, and two runs bit for bit. Kernels that are not in the cache are compiled first, in
+several processes at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT)]
+
+import torch  # noqa: E402
+from fuseblock._capi import Plan  # noqa: E402
+
+from benchmarks.gpu.bench import GROUP_NORMS  # noqa: E402
+from benchmarks.gpu.gpu_timing import DEVICE, Timer, copy_rate  # noqa: E402
+
+# Multiprocessors of a team, by the shape.
+TEAMS = {
+    (1, 512, 256, 256): (16, 32, 33, 64),
+    (1, 128, 1024, 1024): (43, 64, 128, 132),
+    (1, 128, 20, 256, 256): (64, 66, 128, 132),
+    (1, 512, 16, 180, 320): (129, 132),
+    (64, 256, 56, 56): (1,),
+    (2, 32, 128, 128, 128): (64, 128, 132),
+}
+# Chunks of a warp that stay in the ring, where they are not all.
+KEPT = {
+    (1, 128, 1024, 1024): (6, 7),
+    (1, 512, 16, 180, 320): (10, 12, 13),
+    (2, 32, 128, 128, 128): (5, 6, 7),
+}
+SHOWN = 16  # choices of a shape
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A shape and a choice."""
+
+    shape: tuple[int, ...]
+    groups: int
+    choice: str
+
+    def plan(self) -> Plan:
+        """The plan; refuses a choice that does not fit."""
+        os.environ["FUSEBLOCK_ROWS"] = self.choice
+        x_type = f"bf16[{','.join(map(str, self.shape))}]"
+        names = ("group_norm.weight", "group_norm.bias")
+        types = dict.fromkeys(names, f"bf16[{self.shape[1]}]")
+        return Plan.make(f"group_norm({self.groups}) | silu", x_type, types, DEVICE)
+
+
+def choices(shape: tuple[int, ...]) -> list[str]:
+    """What is tried of a shape, first what the planner chooses."""
+    found = [""]
+    for ahead, team, blocks, pieces in itertools.product((1, 2, 3), TEAMS[shape], (1, 2, 4), (1, 2, 4)):
+        if (blocks, pieces) != (4, 4) and (ahead < 3 or (blocks, pieces) == (1, 2)):
+            found.append(f"ahead={ahead},team={team * blocks},blocks={blocks},pieces={pieces}")
+    for ahead, team, lead in itertools.product((1, 2), TEAMS[shape], (-2, 0, 2)):
+        found.append(f"ahead={ahead},team={team},blocks=1,pieces=2,lead={lead}")
+    for ahead, team, kept in itertools.product((0, 1), TEAMS[shape], KEPT.get(shape, ())):
+        found.append(f"ahead={ahead},team={team},blocks=1,pieces=2,kept={kept}")
+    return found
+
+
+def compile_cell(cell: Cell) -> dict[str, Any] | None:
+    """How a cell's plan divides its work; none where it does not fit. Its kernels are then in the cache."""
+    try:
+        kernels = json.loads(cell.plan().explain_json())["kernels"]
+    except ValueError:
+        return None
+    return dict(kernels[0]["division"]) if [each["name"] for each in kernels] == ["rows"] else None
+
+
+def inputs_of(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
+    """Random numbers."""
+    generator = torch.Generator(DEVICE).manual_seed(1)
+    extents = {"x": shape, "group_norm.weight": shape[1:2], "group_norm.bias": shape[1:2]}
+    return {
+        name: torch.randn(each, generator=generator, device=DEVICE, dtype=torch.bfloat16)
+        for name, each in extents.items()
+    }
+
+
+def expected_of(groups: int, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """What PyTorch makes of them in float32, rounded."""
+    x, weight, bias = (each.float() for each in inputs.values())
+    return torch.nn.functional.silu(torch.nn.functional.group_norm(x, groups, weight, bias)).bfloat16()
+
+
+def time_cell(
+    cell: Cell, timer: Timer, inputs: dict[str, torch.Tensor], expected: torch.Tensor
+) -> dict[str, Any]:
+    """Microseconds, the largest error, and whether two runs are the same."""
+    call = cell.plan().bind(inputs)
+    call()
+    (output,) = call.outputs.values()
+    error = float((output - expected).abs().max())
+    first = output.clone()
+    output.zero_()
+    us = timer(call) * 1e3
+    return {"us": us, "error": error, "same": torch.equal(first, output)}
+
+
+def show(shape: tuple[int, ...], rows: list[dict[str, Any]], floor: float) -> None:
+    """Prints what the planner chooses for a shape and the best of the others."""
+    print(f"{','.join(map(str, shape))}: floor {floor:.1f} us, {len(rows)} choices")
+    for row in sorted(rows, key=lambda row: (row["choice"] != "", row["us"]))[:SHOWN]:
+        words = " ".join(
+            f"{name} {row['division'][name]}" for name in ("team", "teams", "steps", "kept_steps")
+        )
+        print(f"  {row['us']:7.1f} ({row['us'] / floor:4.2f}) {row['choice'] or 'chosen':46} {words}")
+    worst = max((row["error"] for row in rows), default=0.0)
+    print(f"  errors up to {worst:.2g}, the same twice: {all(row['same'] for row in rows)}", flush=True)
+
+
+def main() -> int:
+    """Times the choices and prints them."""
+    parser = argparse.ArgumentParser(description="Divisions of the kernel `rows` beside each other")
+    parser.add_argument("--filter", default="", help="only shapes that contain the text, such as 2,320")
+    parser.add_argument("--choices", nargs="*", help="values of FUSEBLOCK_ROWS")
+    parser.add_argument("--seconds", type=float, default=1e9, help="nothing is begun after these")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
+    parser.add_argument("--out", type=Path, help="a file for the rows as JSON")
+    options = parser.parse_args()
+    end = time.monotonic() + options.seconds
+    shapes = [(s, g) for s, g in GROUP_NORMS if options.filter in ",".join(map(str, s)) and s in TEAMS]
+    cells = [Cell(s, g, each) for s, g in shapes for each in options.choices or choices(s)]
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        divisions = pool.map(compile_cell, cells, chunksize=1)
+
+    timer = Timer()
+    rate = copy_rate(timer)
+    print(f"a copy: {rate / 1e12:.2f} TB/s; {len(cells)} cells, {end - time.monotonic():.0f} s left")
+    kept: list[dict[str, Any]] = []
+    for shape, groups in shapes:
+        floor = 4 * torch.Size(shape).numel() / rate * 1e6
+        inputs = inputs_of(shape)
+        expected = expected_of(groups, inputs)
+        rows = []
+        for cell, division in zip(cells, divisions, strict=True):
+            if cell.shape == shape and division is not None and time.monotonic() < end:
+                row = {"shape": shape, "choice": cell.choice, "floor": floor, "division": division}
+                rows.append(row | time_cell(cell, timer, inputs, expected))
+        show(shape, rows, floor)
+        kept += rows
+        if options.out:
+            options.out.write_text(json.dumps(kept) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

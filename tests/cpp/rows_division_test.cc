@@ -1,0 +1,93 @@
+// How the launch of a kernel `rows` divides its work: teams, what stays in the ring, how far first sweeps are ahead.
+#include <gtest/gtest.h>
+
+#include "cuda/launch/rows.h"
+#include "fuseblock/error.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+const Gpu& h200() {
+  static const Gpu kGpu = gpu_of(Device::by_name("h200").description());
+  return kGpu;
+}
+
+// A forward norm over bf16 tensors: two sweeps, of which the first takes statistics.
+RowsDivision divide(const Extents& domain, std::int64_t unit_channels, const RowsConstants& constants,
+                    const RowsChoice& choice = {}) {
+  KernelCut cut;
+  cut.unit_channels = unit_channels;
+  RowsSweeps sweeps;
+  sweeps.count = 2;
+  sweeps.bytes = constants.pieces * constants.vector * 2;
+  return divide_rows(h200(), cut, domain, constants, sweeps, choice);
+}
+
+RowsConstants constants_of(int ahead, int ring, int pieces = 2) {
+  return {.threads = 512, .blocks = 1, .vector = 8, .pieces = pieces, .ring = ring, .ahead = ahead};
+}
+
+// The ring holds the units that are begun and not ended, and copies that are on their way; every chunk of a unit is some warp's.
+void expect_whole(const Extents& domain, std::int64_t unit_channels, const RowsConstants& constants,
+                  const RowsDivision& d) {
+  const std::int64_t elements = unit_channels * domain[2] * domain[3] * domain[4];
+  const std::int64_t warps = constants.threads / 32;
+  EXPECT_GE(std::int64_t{d.team} * warps * d.steps * 32 * constants.vector * constants.pieces, elements);
+  EXPECT_LE(d.team * d.teams, h200().multiprocessors * constants.blocks);
+  const int units = std::max(constants.ahead, 1);
+  const int kept = d.steps - d.again;
+  EXPECT_GT(kept, 0);
+  EXPECT_LE(units * kept + (units > 1 ? kRowsDelay : 0), constants.ring);
+  EXPECT_LE(d.lead, d.steps);
+  EXPECT_LE(units * kept + d.lead, constants.ring) << "a first sweep would take what is not copied yet";
+  if (constants.ahead > 0) EXPECT_FALSE(d.cluster) << "a cluster's barrier allows one unit under way";
+}
+
+TEST(RowsDivision, HoldsUnitsUnderWay) {
+  for (const Extents& domain : {Extents{1, 128, 1, 1024, 1024}, Extents{1, 128, 20, 256, 256},
+                                Extents{64, 256, 1, 56, 56}, Extents{2, 32, 128, 128, 128}})
+    for (int ahead = 0; ahead <= kRowsMostAhead; ++ahead)
+      for (int ring : {6, 7, 14, 28})
+        for (int pieces : {1, 2, 4}) {
+          const RowsConstants constants = constants_of(ahead, ring, pieces);
+          RowsChoice choice;
+          choice.ahead = ahead;
+          expect_whole(domain, 4, constants, divide(domain, 4, constants, choice));
+        }
+}
+
+TEST(RowsDivision, FixedParts) {
+  const Extents domain = {1, 128, 1, 1024, 1024};
+  const RowsChoice choice = RowsChoice::parse("ahead=2,team=128,kept=3,lead=-1");
+  const RowsDivision d = divide(domain, 4, constants_of(2, 14), choice);
+  EXPECT_EQ(d.team, 128);
+  EXPECT_EQ(d.teams, 1);
+  EXPECT_EQ(d.steps, 4);
+  EXPECT_EQ(d.again, 1);
+  EXPECT_EQ(d.lead, -1);
+  // Two units of eight steps are more than the ring of 14.
+  EXPECT_EQ(divide(domain, 4, constants_of(2, 14), RowsChoice::parse("ahead=2,team=64")).again, 2);
+  EXPECT_EQ(divide(domain, 4, constants_of(1, 14), RowsChoice::parse("ahead=1,team=64")).again, 0);
+}
+
+// Without barriers where that was measured to be faster: three units in the ring, or one that fills it.
+TEST(RowsDivision, ByItself) {
+  const Extents large = {1, 128, 1, 1024, 1024};
+  EXPECT_EQ(divide(large, 4, constants_of(3, 14)).team, 128);
+  EXPECT_LT(divide(large, 4, constants_of(3, 14)).cost, divide(large, 4, constants_of(0, 14)).cost);
+  EXPECT_EQ(divide(large, 4, constants_of(2, 14)).steps, 0);
+  const Extents full = {1, 512, 16, 180, 320};
+  EXPECT_EQ(divide(full, 16, constants_of(1, 14)).steps, 14);
+  EXPECT_LT(divide(full, 16, constants_of(1, 14)).cost, divide(full, 16, constants_of(0, 14)).cost);
+  EXPECT_EQ(divide({2, 320, 1, 64, 64}, 10, constants_of(1, 14)).steps, 0);
+}
+
+TEST(RowsDivision, ChoiceRefused) {
+  EXPECT_EQ(RowsChoice::parse("").team, std::nullopt);
+  EXPECT_EQ(RowsChoice::parse("ahead=2,threads=640").threads, 640);
+  for (const char* text : {"warps=4", "team", "team=", "team=x", "team=-1", "ahead=1,,lead=0"})
+    EXPECT_THROW(RowsChoice::parse(text), UserError) << text;
+}
+
+}  // namespace
+}  // namespace fuseblock::cuda

@@ -142,11 +142,11 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     const std::int64_t room = single ? constants.ring : constants.ring - ahead * kept;
     const bool has_room = rounds == 1 || room >= (is_long ? kRowsDelay + 1 : 2 * kRowsDelay);
     // Without barriers only where that was measured to be faster, unless it is asked for.
-    if (constants.ahead > 0 && !choice.ahead &&
-        !(teams == 1 && rounds >= Cost::kManyRounds && kept == steps && constants.blocks == 1 && !is_long &&
-          (constants.ahead == kRowsMostAhead ? steps >= Cost::kManySteps
-                                             : constants.ahead == 1 && room < kRowsDelay)))
-      continue;
+    const bool ahead_pays = teams == 1 && rounds >= Cost::kManyRounds && kept == steps &&
+                            constants.blocks == 1 && !is_long &&
+                            (constants.ahead == kRowsMostAhead ? steps >= Cost::kManySteps
+                                                               : constants.ahead == 1 && room < kRowsDelay);
+    if (constants.ahead > 0 && !choice.ahead && !ahead_pays) continue;
     const double no_room = is_long && steps == kept ? Cost::kNoRoomLong : Cost::kNoRoom;
     const double with_barriers = (team == 1 ? Cost::kAlone
                                   : cluster ? Cost::kCluster

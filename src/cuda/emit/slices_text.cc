@@ -50,37 +50,20 @@ class SlicesWriter : UnitWriter {
     const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
     const bool tail = !cut_.remaining.empty() || !outputs.empty();
     write_finalise_all(programs, cut_.remaining, outputs);
-    write_unit_functions(programs);
+    if (in_cluster())
+      write_run_unit(programs);
+    else
+      write_unit_functions(programs);
 
     for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept"})
-      scalar("long long", name);
+      if (!in_cluster() || !names_divided(name)) scalar("long long", name);
     scalar("unsigned int*", "finished");
     for (int i = 0; i < sweep_count(); ++i)
-      if (has_statistics(i)) scalar("uint2*", "team_list" + number_text(i));
+      if (has_statistics(i) && !in_cluster()) scalar("uint2*", "team_list" + number_text(i));
 
     const int units = constants_.ahead ? 2 : 1;
     const int shared_bytes = (list_bytes_ + units * unit_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
-    std::string text = head({{"kThreads", number_text(constants_.threads)},
-                             {"kWarps", "kThreads / 32"},
-                             {"kBlocks", number_text(constants_.blocks)},
-                             {"kVector", number_text(constants_.vector)},
-                             {"kPieces", number_text(constants_.pieces)},
-                             {"kElements", "1"},
-                             {"kRing", number_text(constants_.ring)},
-                             {"kRingBytes", number_text(ring_chunk_bytes_) + " * kThreads"},
-                             {"kColumnBytes", number_text(column_bytes())},
-                             {"kChannels", number_text(domain_[1])},
-                             {"kUnitChannels", number_text(cut_.unit_channels)},
-                             {"kRowPositions", number_text(constants_.row_positions)},
-                             {"kPasses", number_text(sweep_count())},
-                             {"kAgain", constants_.again ? "1" : "0"},
-                             {"kAhead", constants_.ahead ? "1" : "0"},
-                             {"kListSlots", number_text(list_slots())},
-                             {"kSharedBytes", number_text(shared_bytes)},
-                             {"kTail", tail ? "1" : "0"},
-                             {"k16Bit", writes_16_bit() ? "1" : "0"},
-                             {"kFirstDistance", "1"},
-                             {"kEndDistance", "32"}});
+    std::string text = head(in_cluster() ? cluster_constants(shared_bytes, tail) : constants(shared_bytes, tail));
     const double positions =
         static_cast<double>(domain_[2]) * static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += positions < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
@@ -88,11 +71,12 @@ class SlicesWriter : UnitWriter {
                              "copies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
-    text += "\n" + device_file("slices.cuh");
-    if (hands_groups()) text += "\n" + device_file("slices_groups.cuh");
-    text += "\n" + with_functions(programs.str()) + "\n" + device_file("slices.cu");
+    const std::string name = in_cluster() ? "slices_cluster" : "slices";
+    text += "\n" + device_file(name + ".cuh");
+    if (hands_groups() && !in_cluster()) text += "\n" + device_file("slices_groups.cuh");
+    text += "\n" + with_functions(programs.str()) + "\n" + device_file(name + ".cu");
     SlicesText result;
-    result.kernel = finish("slices", std::move(text));
+    result.kernel = finish(name, std::move(text));
     result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;
     result.shared_bytes = shared_bytes;
     result.unit_bytes = unit_bytes_;
@@ -103,12 +87,58 @@ class SlicesWriter : UnitWriter {
   }
 
  private:
+  bool in_cluster() const { return constants_.cluster > 1; }
+  // Whether a number of Arguments says how blocks divide units that are larger than they.
+  static bool names_divided(const std::string& name) {
+    return name == "units" || name == "team" || name == "steps" || name == "kept";
+  }
+
+  typedef std::vector<std::pair<std::string, std::string>> Constants;
+  Constants constants(int shared_bytes, bool tail) const {
+    return {{"kThreads", number_text(constants_.threads)},
+            {"kWarps", "kThreads / 32"},
+            {"kBlocks", number_text(constants_.blocks)},
+            {"kVector", number_text(constants_.vector)},
+            {"kPieces", number_text(constants_.pieces)},
+            {"kElements", "1"},
+            {"kRing", number_text(constants_.ring)},
+            {"kRingBytes", number_text(ring_chunk_bytes_) + " * kThreads"},
+            {"kColumnBytes", number_text(column_bytes())},
+            {"kChannels", number_text(domain_[1])},
+            {"kUnitChannels", number_text(cut_.unit_channels)},
+            {"kRowPositions", number_text(constants_.row_positions)},
+            {"kPasses", number_text(sweep_count())},
+            {"kAgain", constants_.again ? "1" : "0"},
+            {"kAhead", constants_.ahead ? "1" : "0"},
+            {"kListSlots", number_text(list_slots())},
+            {"kSharedBytes", number_text(shared_bytes)},
+            {"kTail", tail ? "1" : "0"},
+            {"k16Bit", writes_16_bit() ? "1" : "0"},
+            {"kFirstDistance", "1"},
+            {"kEndDistance", "32"}};
+  }
+  // Without those of the ring and of teams.
+  Constants cluster_constants(int shared_bytes, bool tail) const {
+    Constants all = constants(shared_bytes, tail);
+    std::erase_if(all, [](const auto& each) {
+      return each.first.starts_with("kRing") || each.first == "kColumnBytes" || each.first == "kPasses" ||
+             each.first == "kAgain" || each.first == "kAhead";
+    });
+    all.insert(all.begin() + 3, {"kCluster", number_text(constants_.cluster)});
+    return all;
+  }
+
   bool is_channel_input(int input) const { return !over_positions(slot(input).extents) && !in_ring(input); }
   // Groups whose statistics the team's blocks hand over in place of those of channels: few of them, and lists in turn that who
   // writes knows to be read.
   void find_groups() {
     merged_place_ = "c";
     for (int i = 0; i < sweep_count(); ++i) {
+      if (in_cluster()) {
+        groups_.push_back(common_group(i));
+        unit_sums_.push_back(groups_.back() > 0);
+        continue;
+      }
       const bool small = constants_.team > 1 && constants_.team <= kMostMembers;
       const std::int64_t group = small && !constants_.ahead ? common_group(i) : 0;
       const bool few = group > 0 && cut_.unit_channels / group * constants_.team <= kMostParts;
@@ -162,6 +192,8 @@ class SlicesWriter : UnitWriter {
     list_numbers_.push_back(numbers);
     unit_bytes_ += real_bytes * (static_cast<int>(inputs.size()) + numbers) * channels;
     list_bytes_ += numbers * real_bytes * list_slots();
+    if (in_cluster() && numbers > 0)
+      list_bytes_ += numbers * real_bytes * constants_.cluster * channels / static_cast<int>(group_of(i));
   }
 
   // Its statistics: of one channel, and of the channels of a thread.
@@ -183,6 +215,7 @@ class SlicesWriter : UnitWriter {
          [](const Sink& sink) { return sum_name(sink) + ".merge(other." + sum_name(sink) + ");"; });
     each("__device__ void merge_lanes() {",
          [](const Sink& sink) { return sum_name(sink) + ".merge_lanes();"; });
+    if (in_cluster()) write_merge_all(text, name, taken);
     text.close("};");
 
     text.open("struct VectorSums" + name + " {");
@@ -209,6 +242,19 @@ class SlicesWriter : UnitWriter {
     text.close("};");
   }
 
+  void write_merge_all(Text& text, const std::string& name, const std::vector<const Sink*>& taken) const {
+    text.open("template <int kParts> __device__ void merge_all(const Sums" + name + " (&parts)[kParts]) {");
+    for (const Sink* sink : taken) {
+      text.open("{");
+      text.line(statistic_type(sink->part, "real") + " all[kParts];");
+      text.line("#pragma unroll");
+      text.line("for (int i = 0; i < kParts; ++i) all[i] = parts[i]." + sum_name(*sink) + ";");
+      text.line(sum_name(*sink) + ".merge_all(all);");
+      text.close();
+    }
+    text.close();
+  }
+
   // Hands what a sink takes of each of the thread's channels to its statistic.
   static void write_values(Text& text, const std::vector<const Sink*>& taken, const std::string& function) {
     for (const Sink* sink : taken) {
@@ -233,6 +279,7 @@ class SlicesWriter : UnitWriter {
     if (ring_.empty()) text.line("int nothing;");
     for (int input : ring_) text.line(vector_type(input) + " " + names_[at(input)] + "[kPieces];");
     text.close("};");
+    if (in_cluster()) return write_load_inputs(text);
     text.line(
         "__device__ inline void copy_inputs(const Arguments& a, long long offset, Count row, Count end,");
     text.open("                                   unsigned int slot) {");
@@ -261,6 +308,21 @@ class SlicesWriter : UnitWriter {
       text.line("  inputs." + names_[at(input)] + "[i] = thread::read_shared<" + vector_type(input) + ">(" +
                 column(input, place) + ");");
       place += chunk_bytes(input);
+    }
+    text.line("return inputs;");
+    text.close();
+  }
+
+  void write_load_inputs(Text& text) {
+    text.open(
+        "__device__ inline Inputs load_inputs(const Arguments& a, long long offset, Count row, Count end) {");
+    text.line("Inputs inputs;");
+    for (int input : ring_) {
+      text.line("#pragma unroll");
+      text.line("for (int i = 0; i < kPieces; ++i)");
+      text.line("  if (row + i * kStride < end)");
+      text.line("    inputs." + names_[at(input)] + "[i] = load_vector(reinterpret_cast<const " +
+                vector_type(input) + "*>(" + tensor(input) + ".data + offset) + i * (kStrideElements / kVector));");
     }
     text.line("return inputs;");
     text.close();
@@ -303,11 +365,13 @@ class SlicesWriter : UnitWriter {
       }
     }
     write_unit_members(text);
+    // A cluster's block has what comes of them.
+    const std::string prepared = in_cluster() ? "Hoisted" : "Channel";
     for (int i = 0; i < sweep_count(); ++i)
-      if (has_channels(i))
-        text.line("Channel" + number_text(i) + " channels" + number_text(i) + "[kUnitChannels];");
+      if (has_channels(i)) text.line(prepared + number_text(i) + " " + channels_name(i) + "[kUnitChannels];");
     text.line("int nothing;");
     text.close("};");
+    if (in_cluster()) return write_cluster_memory(text);
     text.line("// Those of the units under way, and the block's list of each sweep.");
     text.open("struct Shared {");
     text.line("UnitValues values[1 + kAhead];");
@@ -317,6 +381,25 @@ class SlicesWriter : UnitWriter {
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
     unit_bytes_ += kPadding;
   }
+
+  std::string channels_name(int i) const { return (in_cluster() ? "hoisted" : "channels") + number_text(i); }
+
+  void write_cluster_memory(Text& text) {
+    text.line("// These, and of each sweep the block's list and the parts of the cluster's blocks.");
+    text.open("struct Shared {");
+    text.line("UnitValues values;");
+    for (int i = 0; i < sweep_count(); ++i) {
+      if (!has_statistics(i)) continue;
+      const std::string name = number_text(i);
+      text.line("Sums" + name + " list" + name + "[kListSlots];");
+      text.line("Sums" + name + " parts" + name + "[kCluster * (kUnitChannels / " + number_text(group_of(i)) + ")];");
+    }
+    text.close("};");
+    text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
+    unit_bytes_ += kPadding;
+  }
+  // Channels of what a cluster's blocks hand over.
+  std::int64_t group_of(int i) const { return std::max<std::int64_t>(groups_[at(i)], 1); }
 
   void write_sweep(Text& text, int i) {
     const Sweep& which = sweep(i);
@@ -329,7 +412,10 @@ class SlicesWriter : UnitWriter {
     text.open("struct Sweep" + name + " {");
     for (const char* type : {"Results", "Sums", "VectorSums", "Channel", "Hoisted"})
       text.line(std::string("typedef ") + type + name + " " + type + ";");
-    text.line(std::string("static constexpr bool kStatistics = ") + (has_statistics(i) ? "true;" : "false;"));
+    if (in_cluster())
+      text.line(std::string("static constexpr bool kChannelValues = ") + (has_channels(i) ? "true;" : "false;"));
+    else
+      text.line(std::string("static constexpr bool kStatistics = ") + (has_statistics(i) ? "true;" : "false;"));
 
     for (const bool statistics : {false, true}) {
       text.open(std::string("static __device__ void ") + (statistics ? "statistics" : "parameters") +
@@ -492,6 +578,48 @@ class SlicesWriter : UnitWriter {
         if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
       }
       ++which;
+    }
+    text.close();
+  }
+
+  // The same for the one unit of a cluster.
+  void write_run_unit(Text& text) {
+    text.line("// The plan's steps for the unit.");
+    text.open(
+        "__device__ inline void run_unit(const Arguments& a, const Team& team, const Place& place, const Unit& unit, "
+        "Shared& shared) {");
+    text.line("const Share share = share_of(a, team, place, unit);");
+    text.line("const Inputs inputs = load_inputs(a, share.begin, share.row, share.end);");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_channels(i))
+        text.line("Channel" + number_text(i) + " channel" + number_text(i) + " = parameters_of<Sweep" +
+                  number_text(i) + ">(a, unit);");
+    int which = 0;
+    bool begun = false;
+    for (int number = cut_.first; number <= cut_.last; ++number) {
+      if (step(number).kind == StepKind::kSweep) write_cluster_pass(text, which++, begun);
+      if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
+    }
+    if (!begun) text.line("cluster::wait();");
+    text.close();
+  }
+
+  // A sweep, and its statistics from all blocks. `begun`: those of the cluster have met.
+  void write_cluster_pass(Text& text, int which, bool& begun) const {
+    const std::string name = number_text(which);
+    const std::string prepared =
+        has_channels(which) ? "unit.values->" + channels_name(which) : "(Hoisted" + name + "*)0";
+    if (has_channels(which))
+      text.line("prepare<Sweep" + name + ">(a, unit, channel" + name + ", " + prepared + ");");
+    text.open("{");
+    text.line("VectorSums" + name + " sums;");
+    text.line("sweep<Sweep" + name + ">(a, unit, place, share, inputs, " + prepared + ", sums);");
+    if (has_statistics(which)) {
+      if (!begun) text.line("cluster::wait();");
+      begun = true;
+      const std::string group = "<" + number_text(group_of(which)) + ">(";
+      text.line("give_part" + group + "team, place, sums, shared.list" + name + ", shared.parts" + name + ");");
+      text.line("take_parts" + group + "shared.parts" + name + ", unit.values->totals" + name + ");");
     }
     text.close();
   }

@@ -45,6 +45,7 @@ struct SlicesChoice {
   int blocks = 0;
   int ring = 0;
   int ahead = 0;
+  int cluster = 0;  // 1: none
 
   // Throws UserError that names the word it does not know.
   static SlicesChoice parse(const std::string& text);
@@ -66,5 +67,9 @@ std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoic
 // The best division into slices of this width; none where the ring does not fit.
 std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
                                             const SlicesChoice& choice);
+
+// The best division into slices of this width that are kept in the registers of clusters; none where they do not fit.
+std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
+                                             const SlicesChoice& choice);
 
 }  // namespace fuseblock::cuda

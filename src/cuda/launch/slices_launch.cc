@@ -114,6 +114,22 @@ class SlicesLaunch : public KernelLaunch {
                       {"steps", division.steps},
                       {"kept_steps", division.kept},
                       {"ahead", division.constants.ahead ? 1 : 0}};
+    if (in_cluster()) {
+      kernel.numbers = {{"slice_channels", division.channels},
+                        {"units", division.units},
+                        {"cluster", division.team},
+                        {"blocks_of_a_multiprocessor", division.constants.blocks},
+                        {"vector", division.constants.vector},
+                        {"positions_of_a_row", division.constants.row_positions},
+                        {"pieces", division.constants.pieces}};
+      kernel.residency = "registers";
+      kernel.division = {"slices of " + counted(division.channels, "channel") + " of a sample, " +
+                             std::to_string(division.units) + " in all, each by a cluster of " +
+                             counted(division.team, "block"),
+                         counted(division.constants.pieces, "vector") +
+                             " of a thread stay in its registers for later sweeps"};
+      return {kernel};
+    }
     kernel.division = {
         "slices of " + counted(division.channels, "channel") + " of a sample, " +
         std::to_string(division.units) + " in all; teams of " + counted(division.team, "block") + ", " +
@@ -140,7 +156,7 @@ class SlicesLaunch : public KernelLaunch {
       const std::size_t values = lists * at(division_.teams) * static_cast<std::size_t>(division_.channels) *
                                  (at(division_.team) + 1);
       places["team_list" + std::to_string(i)] =
-          counters.reserve(division_.team == 1 ? 0 : values * at(text_.list_numbers[i]) * real_words * 8);
+          counters.reserve(division_.team == 1 || in_cluster() ? 0 : values * at(text_.list_numbers[i]) * real_words * 8);
     }
     const std::map<std::string, std::int64_t> numbers = {
         {"units", division_.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
@@ -158,7 +174,7 @@ class SlicesLaunch : public KernelLaunch {
   }
 
   bool reads_counters(const std::vector<SlotView>& views) const override {
-    return fits(views) ? text_.tail || division_.team > 1 : any_views_->reads_counters(views);
+    return fits(views) ? text_.tail || (division_.team > 1 && !in_cluster()) : any_views_->reads_counters(views);
   }
 
   void reserve_scratch(WorkspaceLayout& layout) override { any_views_->reserve_scratch(layout); }
@@ -178,11 +194,14 @@ class SlicesLaunch : public KernelLaunch {
     }
     kernel_.launch(run,
                    {static_cast<unsigned int>(division_.team * division_.teams),
-                    static_cast<unsigned int>(division_.constants.threads), division_.team > 1},
+                    static_cast<unsigned int>(division_.constants.threads), division_.team > 1 && !in_cluster(),
+                    static_cast<unsigned int>(division_.constants.cluster)},
                    parameters);
   }
 
  private:
+  bool in_cluster() const { return division_.constants.cluster > 1; }
+
   // A number, or an address that lies so far behind the counters.
   struct Scalar {
     bool in_counters = false;
@@ -228,8 +247,10 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
       width.shared_bytes = trial.shared_bytes;
       width.unit_bytes = trial.unit_bytes;
       width.vector_bytes = trial.vector_bytes;
-      const std::optional<SlicesDivision> division = divide_slices(gpu, work, width, choice);
-      if (division && (!best || division->seconds < best->seconds)) best = division;
+      for (const auto& division :
+           {choice.cluster > 1 ? std::nullopt : divide_slices(gpu, work, width, choice),
+            divide_cluster(gpu, work, width, choice)})
+        if (division && (!best || division->seconds < best->seconds)) best = division;
     }
   if (!best) return make_rows_launch(schedule, cut, gpu);
   return std::make_unique<SlicesLaunch>(schedule, cut, gpu, *best);

@@ -1,6 +1,7 @@
 #include "cuda/emit/slices_text.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "cuda/emit/position_steps.h"
 #include "cuda/emit/rounded_products.h"
@@ -68,7 +69,7 @@ class SlicesWriter : UnitWriter {
         static_cast<double>(domain_[2]) * static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += positions < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
     for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "vector_statistics.cuh",
-                             "copies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
+                             in_cluster() ? "arrivals.cuh" : "copies.cuh", "team.cuh", "crew.cuh", "slices_place.cuh"})
       text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
     const std::string name = in_cluster() ? "slices_cluster" : "slices";
@@ -125,6 +126,8 @@ class SlicesWriter : UnitWriter {
              each.first == "kAgain" || each.first == "kAhead";
     });
     all.insert(all.begin() + 3, {"kCluster", number_text(constants_.cluster)});
+    const char* trial = std::getenv("FUSEBLOCK_TRIAL");
+    all.push_back({"kTrial", trial == nullptr ? "0" : trial});
     return all;
   }
 
@@ -387,6 +390,8 @@ class SlicesWriter : UnitWriter {
   void write_cluster_memory(Text& text) {
     text.line("// These, and of each sweep the block's list and the parts of the cluster's blocks.");
     text.open("struct Shared {");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i)) text.line("arrivals::Barrier arrived" + number_text(i) + ";");
     text.line("UnitValues values;");
     for (int i = 0; i < sweep_count(); ++i) {
       if (!has_statistics(i)) continue;
@@ -396,7 +401,7 @@ class SlicesWriter : UnitWriter {
     }
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
-    unit_bytes_ += kPadding;
+    unit_bytes_ += kPadding + sweep_count() * kPadding;
   }
   // Channels of what a cluster's blocks hand over.
   std::int64_t group_of(int i) const { return std::max<std::int64_t>(groups_[at(i)], 1); }
@@ -588,6 +593,14 @@ class SlicesWriter : UnitWriter {
     text.open(
         "__device__ inline void run_unit(const Arguments& a, const Team& team, const Place& place, const Unit& unit, "
         "Shared& shared) {");
+    text.open("if (threadIdx.x == 0) {");
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i))
+        text.line("expect_parts(&shared.arrived" + number_text(i) + ", (int)sizeof(shared.parts" +
+                  number_text(i) + "));");
+    text.close();
+    text.line("__syncwarp();");
+    text.line("have_begun();");
     text.line("const Share share = share_of(a, team, place, unit);");
     text.line("const Inputs inputs = load_inputs(a, share.begin, share.row, share.end);");
     for (int i = 0; i < sweep_count(); ++i)
@@ -618,8 +631,8 @@ class SlicesWriter : UnitWriter {
       if (!begun) text.line("cluster::wait();");
       begun = true;
       const std::string group = "<" + number_text(group_of(which)) + ">(";
-      text.line("give_part" + group + "team, place, sums, shared.list" + name + ", shared.parts" + name + ");");
-      text.line("take_parts" + group + "shared.parts" + name + ", unit.values->totals" + name + ");");
+      text.line("give_part" + group + "team, place, sums, shared.list" + name + ", shared.parts" + name + ", &shared.arrived" + name + ");");
+      text.line("take_parts" + group + "shared.parts" + name + ", unit.values->totals" + name + ", &shared.arrived" + name + ");");
     }
     text.close();
   }

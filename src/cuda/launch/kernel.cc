@@ -70,7 +70,8 @@ void Parameters::add_tensors(const EmittedKernel& kernel, const std::vector<Slot
 void LoadedKernel::load(const Gpu& gpu) const {
   std::call_once(once_, [&] {
     kernel_ = jit::load_kernel(*jit::kernel_cache().find(source_, *gpu.architecture).cubin,
-                               {.dynamic_shared_bytes = dynamic_shared_bytes_});
+                               {.dynamic_shared_bytes = dynamic_shared_bytes_,
+                                .nonportable_clusters = large_clusters_});
     loaded_ = true;
   });
 }

@@ -41,8 +41,8 @@ std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& w
   const std::int64_t rows = ceil_div(work.positions, width.constants.row_positions);
   const std::int64_t units = work.samples * (work.channels / width.channels);
   const int other = work.smallest_bytes == 8 ? 2 * kOtherRegisters : kOtherRegisters;
-  for (int cluster = 2; cluster <= 2 * kLargestCluster; cluster *= 2) {
-    if (choice.cluster > 0 ? cluster != choice.cluster : cluster > kLargestCluster) continue;
+  for (int cluster = 2; cluster <= 2 * kLargestCluster; ++cluster) {
+    if (choice.cluster > 0 ? cluster != choice.cluster : cluster != kLargestCluster) continue;
     for (int pieces = 1; pieces <= 64; ++pieces) {
       if (choice.pieces > 0 && pieces != choice.pieces) continue;
       const std::int64_t warps = ceil_div(rows, warp_rows * pieces * cluster) * row_warps;

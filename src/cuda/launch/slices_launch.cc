@@ -81,7 +81,7 @@ class SlicesLaunch : public KernelLaunch {
         borders_(borders_of(schedule, cut, domain_)),
         division_(division),
         text_(slices_text(schedule, slice_of(cut, division), division.constants)),
-        kernel_(source_of(text_.kernel, schedule), shared_bytes()),
+        kernel_(source_of(text_.kernel, schedule), shared_bytes(), division.constants.cluster > 8),
         any_views_(make_rows_launch(schedule, cut, gpu)) {}
 
   int shared_bytes() const {

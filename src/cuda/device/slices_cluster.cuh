@@ -73,21 +73,6 @@ __device__ inline void sweep(const Arguments& a, const Unit& unit, const Place& 
     if (Sweep::kChannelValues) channels[v] = prepared[place.channel(v)];
   sums.clear();
   int taken = 0;
-  if (kTrial == 1 && share.row + (kPieces - 1) * kStride < share.end) {
-#pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) {
-      const Count row = share.row + piece * kStride;
-      typename Sweep::Results results[kVector];
-#pragma unroll
-      for (int v = 0; v < kVector; ++v)
-        results[v] = Sweep::program(a, channels[v], inputs, piece, v, unit, place, row);
-      if (piece == 0) sums.start(results);
-      sums.add(results);
-      Sweep::store(a, share.begin + piece * (long long)kStrideElements, results);
-    }
-    sums.took(kPieces);
-    return;
-  }
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const Count row = share.row + piece * kStride;
@@ -113,10 +98,7 @@ __device__ inline void expect_parts(arrivals::Barrier* arrived, int bytes) {
 }
 // Nobody writes into the memory of a block before all have come here; that is waited for by `cluster::wait`.
 __device__ inline void have_begun() {
-  if (kTrial == 5)
-    cluster::arrive();
-  else
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 // Writes a value into the shared memory of another block of the cluster, where `mine` lies in this one's.
@@ -132,15 +114,9 @@ __device__ inline void write_to(int member, Value* mine, const Value& value, arr
       : "r"((unsigned int)__cvta_generic_to_shared(mine)), "r"(member));
 #pragma unroll
   for (int i = 0; i < (int)(sizeof(Value) / 4); ++i)
-    if (kTrial == 3)
-      reinterpret_cast<unsigned int*>(mine)[i] = words[i];
-    else if (kTrial == 5)
-      asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(place + 4 * i), "r"(words[i]) : "memory");
-    else
-      asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
-                       place + 4 * i),
-                   "r"(words[i]), "r"(barrier)
-                   : "memory");
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(place + 4 * i),
+                 "r"(words[i]), "r"(barrier)
+                 : "memory");
 }
 
 // The statistics of the block's rows out of its threads', and to all blocks of the cluster: `parts` has a place for each block
@@ -149,10 +125,6 @@ template <int kGroup, class VectorSums, class Sums>
 __device__ inline void give_part(const Team& team, const Place& place, VectorSums& sums, Sums* list, Sums* parts, arrivals::Barrier* arrived) {
   constexpr int kGroups = kUnitChannels / kGroup;
   constexpr int kEntries = kLists * kRowPositions;  // of each channel
-  if (kTrial == 4) {
-    list[threadIdx.x % kListSlots] = sums.at(0);
-    return;
-  }
   sums.finish();
   sums.template merge_rows<kWarpRows, kColumns>(place.warp_row);
   if (place.active && place.warp_row == 0) {
@@ -175,19 +147,6 @@ __device__ inline void give_part(const Team& team, const Place& place, VectorSum
   for (int group = (int)threadIdx.x / 32; group < kGroups; group += kWarps) {
     Sums total;
     total.clear();
-    if (kTrial == 2) {
-      constexpr int kOfLane = (kEntries * kGroup + 31) / 32;
-      Sums all[kOfLane];
-#pragma unroll
-      for (int k = 0; k < kOfLane; ++k) {
-        const int i = lane + 32 * k;
-        if (i < kEntries * kGroup)
-          all[k] = list[i / kGroup * kUnitChannels + group * kGroup + i % kGroup];
-        else
-          all[k].clear();
-      }
-      total.merge_all(all);
-    } else
     for (int i = lane; i < kEntries * kGroup; i += 32)
       total.merge(list[i / kGroup * kUnitChannels + group * kGroup + i % kGroup]);
     total.merge_lanes();
@@ -198,15 +157,9 @@ __device__ inline void give_part(const Team& team, const Place& place, VectorSum
 // The unit's statistics out of all parts, behind the cluster's barrier; every channel gets its group's.
 template <int kGroup, class Sums>
 __device__ inline void take_parts(const Sums* parts, Sums* totals, arrivals::Barrier* arrived) {
-  if (kTrial == 3)
-    __syncthreads();
-  else if (kTrial == 5) {
-    cluster::arrive();
-    cluster::wait();
-  }
   const int c = (int)threadIdx.x;
   if (c >= kUnitChannels) return;
-  if (kTrial < 3 || kTrial > 5) arrivals::wait(arrived, 0);
+  arrivals::wait(arrived, 0);
   Sums all[kCluster];
 #pragma unroll
   for (int member = 0; member < kCluster; ++member)

@@ -181,10 +181,10 @@ SlicesChoice SlicesChoice::parse(const std::string& text) {
     const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
     if (field == fields.end() || parsed.ec != std::errc() || parsed.ptr != value.data() + value.size() ||
         number < 0)
-      throw UserError(
-          "FUSEBLOCK_SLICES: `" + std::string(word.substr(0, 40)) +
-          "` is none of channels=, team=, vector=, pieces=, threads=, blocks=, ring=, ahead= and cluster= with "
-          "a number");
+      throw UserError("FUSEBLOCK_SLICES: `" + std::string(word.substr(0, 40)) +
+                      "` is none of channels=, team=, vector=, pieces=, threads=, blocks=, ring=, ahead= and "
+                      "cluster= with "
+                      "a number");
     choice.*(field->second) = number;
   }
   return choice;

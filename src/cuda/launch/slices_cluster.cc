@@ -56,8 +56,9 @@ std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& w
         // All at work at once.
         if (units * cluster > at_once && choice.cluster == 0) continue;
         const std::int64_t of_multiprocessor = ceil_div(units * cluster, gpu.multiprocessors);
-        const double issue = static_cast<double>(of_multiprocessor * threads * pieces * width.constants.vector) *
-                             kElementInstructions / kIssueRate;
+        const double issue =
+            static_cast<double>(of_multiprocessor * threads * pieces * width.constants.vector) *
+            kElementInstructions / kIssueRate;
         const double seconds = kLaunch + issue;
         if (best && seconds >= best->seconds) continue;
         best = SlicesDivision{width.constants, width.channels, cluster, static_cast<int>(units), 1, 1};

@@ -155,8 +155,8 @@ class SlicesLaunch : public KernelLaunch {
       const std::size_t lists = division_.units > division_.teams ? 2 : 1;
       const std::size_t values = lists * at(division_.teams) * static_cast<std::size_t>(division_.channels) *
                                  (at(division_.team) + 1);
-      places["team_list" + std::to_string(i)] =
-          counters.reserve(division_.team == 1 || in_cluster() ? 0 : values * at(text_.list_numbers[i]) * real_words * 8);
+      places["team_list" + std::to_string(i)] = counters.reserve(
+          division_.team == 1 || in_cluster() ? 0 : values * at(text_.list_numbers[i]) * real_words * 8);
     }
     const std::map<std::string, std::int64_t> numbers = {
         {"units", division_.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
@@ -174,7 +174,8 @@ class SlicesLaunch : public KernelLaunch {
   }
 
   bool reads_counters(const std::vector<SlotView>& views) const override {
-    return fits(views) ? text_.tail || (division_.team > 1 && !in_cluster()) : any_views_->reads_counters(views);
+    return fits(views) ? text_.tail || (division_.team > 1 && !in_cluster())
+                       : any_views_->reads_counters(views);
   }
 
   void reserve_scratch(WorkspaceLayout& layout) override { any_views_->reserve_scratch(layout); }
@@ -192,11 +193,12 @@ class SlicesLaunch : public KernelLaunch {
       else
         parameters.add(scalar.value);
     }
-    kernel_.launch(run,
-                   {static_cast<unsigned int>(division_.team * division_.teams),
-                    static_cast<unsigned int>(division_.constants.threads), division_.team > 1 && !in_cluster(),
-                    static_cast<unsigned int>(division_.constants.cluster)},
-                   parameters);
+    kernel_.launch(
+        run,
+        {static_cast<unsigned int>(division_.team * division_.teams),
+         static_cast<unsigned int>(division_.constants.threads), division_.team > 1 && !in_cluster(),
+         static_cast<unsigned int>(division_.constants.cluster)},
+        parameters);
   }
 
  private:

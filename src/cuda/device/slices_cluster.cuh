@@ -12,6 +12,12 @@
 // device/slices_cluster.cu.
 
 static_assert(kUnitChannels <= kThreads, "a thread for each channel");
+static_assert(kWarpRows * kPieces <= kTilePositions, "a warp's rows are one tile");
+
+// All of the block, where a thread has one channel and no more.
+struct OneEach : Block {
+  static constexpr int kCrewThreads = kUnitChannels;
+};
 
 // A thread's share of a unit.
 struct Share {
@@ -62,6 +68,18 @@ __device__ inline void prepare(const Arguments& a, const Unit& unit, typename Sw
   __syncthreads();
 }
 
+// What the warp's first thread of this one's column has.
+template <class Value>
+__device__ inline Value of_first_row(const Value& value, const Place& place) {
+  if (kWarpRows == 1) return value;
+  Value result;
+  const unsigned int* from = reinterpret_cast<const unsigned int*>(&value);
+  unsigned int* to = reinterpret_cast<unsigned int*>(&result);
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(Value) / 4); ++i) to[i] = __shfl_sync(0xffffffffu, from[i], place.column);
+  return result;
+}
+
 // A sweep over the thread's vectors; its statistics of its channels into `sums`.
 template <class Sweep>
 __device__ inline void sweep(const Arguments& a, const Unit& unit, const Place& place, const Share& share,
@@ -72,6 +90,18 @@ __device__ inline void sweep(const Arguments& a, const Unit& unit, const Place& 
   for (int v = 0; v < kVector; ++v)
     if (Sweep::kChannelValues) channels[v] = prepared[place.channel(v)];
   sums.clear();
+  if (Sweep::kStatistics) {
+    // The warp's first row of each column; where the unit has ended before that, there is nothing to take.
+    typename Sweep::Results first[kVector] = {};
+    if (share.row < share.end) {
+#pragma unroll
+      for (int v = 0; v < kVector; ++v)
+        first[v] = Sweep::program(a, channels[v], inputs, 0, v, unit, place, share.row);
+    }
+#pragma unroll
+    for (int v = 0; v < kVector; ++v) first[v] = of_first_row(first[v], place);
+    sums.start(first);
+  }
   int taken = 0;
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
@@ -81,7 +111,6 @@ __device__ inline void sweep(const Arguments& a, const Unit& unit, const Place& 
 #pragma unroll
     for (int v = 0; v < kVector; ++v)
       results[v] = Sweep::program(a, channels[v], inputs, piece, v, unit, place, row);
-    if (piece == 0) sums.start(results);
     sums.add(results);
     Sweep::store(a, share.begin + piece * (long long)kStrideElements, results);
     ++taken;
@@ -145,10 +174,18 @@ __device__ inline void give_part(const Team& team, const Place& place, VectorSum
   }
   const int lane = (int)threadIdx.x % 32;
   for (int group = (int)threadIdx.x / 32; group < kGroups; group += kWarps) {
+    constexpr int kOfLane = (kEntries * kGroup + 31) / 32;
+    Sums of_lane[kOfLane];
+#pragma unroll
+    for (int k = 0; k < kOfLane; ++k) {
+      const int i = lane + 32 * k;
+      if (i < kEntries * kGroup)
+        of_lane[k] = list[i / kGroup * kUnitChannels + group * kGroup + i % kGroup];
+      else
+        of_lane[k].clear();
+    }
     Sums total;
-    total.clear();
-    for (int i = lane; i < kEntries * kGroup; i += 32)
-      total.merge(list[i / kGroup * kUnitChannels + group * kGroup + i % kGroup]);
+    total.merge_all(of_lane);
     total.merge_lanes();
     if (lane < kCluster) write_to(lane, mine + group, total, arrived);
   }

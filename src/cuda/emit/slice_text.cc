@@ -61,6 +61,9 @@ SlicesText SliceWriter::run() {
   result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;
   result.shared_bytes = shared_bytes;
   result.unit_bytes = unit_bytes_;
+  result.group_statistics = true;
+  for (int i = 0; i < sweep_count(); ++i)
+    if (has_statistics(i) && common_group(i) == 0) result.group_statistics = false;
   result.tail = tail;
   result.passes = sweep_count();
   result.list_numbers = list_numbers_;
@@ -133,7 +136,7 @@ void SliceWriter::write_sums(Text& text, int i) {
   text.open("struct VectorSums" + name + " {");
   if (taken.empty()) text.line("int nothing;");
   for (const Sink* sink : taken)
-    text.line("OfVector<" + statistic_type(sink->part, "real") + "> " + sum_name(*sink) + ";");
+    text.line(vector_sums() + "<" + statistic_type(sink->part, "real") + "> " + sum_name(*sink) + ";");
   each("__device__ void clear() {", [](const Sink& sink) { return sum_name(sink) + ".clear();"; });
   text.open("__device__ void add(const Results" + name + " (&results)[kVector]) {");
   write_values(text, taken, "add");

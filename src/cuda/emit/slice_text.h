@@ -38,7 +38,8 @@ class SliceWriter : public UnitWriter {
   // what a block keeps for each channel of a unit that sweeps take, members of UnitValues; and the struct Shared;
   virtual void write_prepared(Text& text) = 0;
   virtual void write_shared(Text& text) = 0;
-  // a constant of a sweep; and the functions that call all others in the plan's order.
+  // the struct of a thread's statistics of its channels; a constant of a sweep; and the functions that call all others in the plan's order.
+  virtual std::string vector_sums() const = 0;
   virtual std::string sweep_constant(int i) const = 0;
   virtual void write_unit_functions(Text& text) = 0;
 

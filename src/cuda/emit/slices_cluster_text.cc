@@ -53,8 +53,9 @@ class ClusterWriter : public SliceWriter {
   }
 
   std::vector<std::string> first_files() const override {
-    return {"types.cuh",    "functions.cuh", "statistics.cuh", "vector_statistics.cuh",
-            "arrivals.cuh", "team.cuh",      "crew.cuh",       "slices_place.cuh"};
+    return {
+        "types.cuh",    "functions.cuh", "statistics.cuh", "vector_statistics.cuh", "column_statistics.cuh",
+        "arrivals.cuh", "team.cuh",      "crew.cuh",       "slices_place.cuh"};
   }
   std::vector<std::string> files() const override { return {"slices_cluster.cuh"}; }
 
@@ -124,8 +125,10 @@ class ClusterWriter : public SliceWriter {
   }
 
   std::string sweep_constant(int i) const override {
-    return std::string("kChannelValues = ") + (has_channels(i) ? "true" : "false");
+    return std::string("kStatistics = ") + (has_statistics(i) ? "true" : "false") +
+           ", kChannelValues = " + (has_channels(i) ? "true" : "false");
   }
+  std::string vector_sums() const override { return "OfColumn"; }
 
   void write_unit_functions(Text& text) override {
     text.line("// The plan's steps for the unit.");
@@ -151,7 +154,7 @@ class ClusterWriter : public SliceWriter {
     bool begun = false;
     for (int number = cut_.first; number <= cut_.last; ++number) {
       if (step(number).kind == StepKind::kSweep) write_pass(text, which++, begun);
-      if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
+      if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<OneEach>(a, unit, team);");
     }
     text.close();
   }

@@ -150,6 +150,7 @@ class SlicesWriter : public SliceWriter {
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
   }
 
+  std::string vector_sums() const override { return "OfVector"; }
   std::string sweep_constant(int i) const override {
     return std::string("kStatistics = ") + (has_statistics(i) ? "true" : "false");
   }

@@ -22,10 +22,11 @@ struct SlicesConstants {
 
 struct SlicesText {
   EmittedKernel kernel;
-  int vector_bytes = 0;  // of all inputs in the ring, a thread's vectors of one piece
-  int shared_bytes = 0;  // without the ring
-  int unit_bytes = 0;    // of these, what one unit takes
-  bool tail = false;     // the last block works statistics of all units out
+  int vector_bytes = 0;           // of all inputs in the ring, a thread's vectors of one piece
+  int shared_bytes = 0;           // without the ring
+  int unit_bytes = 0;             // of these, what one unit takes
+  bool group_statistics = false;  // nobody asks for those of single channels
+  bool tail = false;              // the last block works statistics of all units out
   int passes = 1;
   // Numbers that a sweep's statistics of one channel are, in a team's list; 0 where it takes none.
   std::vector<int> list_numbers = {};

@@ -70,8 +70,7 @@ void Parameters::add_tensors(const EmittedKernel& kernel, const std::vector<Slot
 void LoadedKernel::load(const Gpu& gpu) const {
   std::call_once(once_, [&] {
     kernel_ = jit::load_kernel(*jit::kernel_cache().find(source_, *gpu.architecture).cubin,
-                               {.dynamic_shared_bytes = dynamic_shared_bytes_,
-                                .nonportable_clusters = large_clusters_});
+                               {.dynamic_shared_bytes = dynamic_shared_bytes_});
     loaded_ = true;
   });
 }

@@ -56,10 +56,8 @@ struct LaunchShape {
 // A kernel's text, compiled and loaded when it is first needed.
 class LoadedKernel {
  public:
-  explicit LoadedKernel(jit::KernelSource source, int dynamic_shared_bytes = 0, bool large_clusters = false)
-      : source_(std::move(source)),
-        dynamic_shared_bytes_(dynamic_shared_bytes),
-        large_clusters_(large_clusters) {}
+  explicit LoadedKernel(jit::KernelSource source, int dynamic_shared_bytes = 0)
+      : source_(std::move(source)), dynamic_shared_bytes_(dynamic_shared_bytes) {}
 
   const jit::KernelSource& source() const { return source_; }
   int dynamic_shared_bytes() const { return dynamic_shared_bytes_; }
@@ -71,7 +69,6 @@ class LoadedKernel {
  private:
   jit::KernelSource source_;
   int dynamic_shared_bytes_;
-  bool large_clusters_;  // of more than 8 blocks
   mutable std::once_flag once_;
   mutable std::atomic<bool> loaded_ = false;
   mutable jit::Kernel kernel_;

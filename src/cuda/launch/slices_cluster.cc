@@ -1,5 +1,7 @@
 // How units of the kernel `slices` are divided that fit into the registers of a cluster.
 #include <algorithm>
+#include <array>
+#include <numeric>
 
 #include "cuda/launch/slices.h"
 
@@ -11,66 +13,114 @@ constexpr int kMostThreads = 1024;
 constexpr int kRegisterBytes = 4;
 constexpr int kRegistersOfMultiprocessor = 65536;
 constexpr int kMostRegisters = 255;
-// Of a thread, beside its vectors, where the arithmetic is in single precision: sums, channels' values, addresses.
-constexpr int kOtherRegisters = 56;
+constexpr int kGranule = 128;  // threads that registers are given to at a time
+// Of a warp that are one tile of moments (device/vector_statistics.cuh).
+constexpr int kTilePositions = 64;
 // What all GPUs with clusters take.
 constexpr int kLargestCluster = 8;
+constexpr int kMostBlocks = 4;
+constexpr int kMostChannels = 512;  // whose lists fit into shared memory
 
-// Figures of the cost model, fitted to an H200.
-constexpr double kLaunch = 7.5e-6;
-constexpr double kElementInstructions = 18;
-constexpr double kIssueRate = 128 * 1.7e9 * 0.66;
+// A cluster lies in one part of a GPU. Multiprocessors of the parts of an H200, as its driver's counts of clusters have them; the others
+// are pairs by themselves.
+constexpr std::array<int, 8> kParts = {18, 18, 16, 16, 16, 16, 16, 8};
+constexpr int kLonePairs = 4;
+constexpr int kMultiprocessors = 132;
+
+// Figures of the cost model, seconds on an H200, fitted to some hundred divisions: of a launch with its statistics; of each
+// element and thread of a multiprocessor; of a thread's vectors, whose code is read once; shares of the bytes' time, and of that of
+// sectors and lines of which a slice has only some.
+constexpr double kLaunch = 4.55e-6;
+constexpr double kElement = 0.073e-9;
+constexpr double kThread = 3.3e-9;
+constexpr double kPiece = 0.17e-6;
+constexpr double kBytes = 0.63;
+constexpr double kWasted = 0.65;
+constexpr double kDefaultBandwidth = 2e12;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Registers that a thread may have.
-int registers_of(int threads, int blocks) {
-  return std::min(kMostRegisters, kRegistersOfMultiprocessor / (threads * blocks) / 8 * 8);
+// Registers that a thread may have, and those that it wants.
+int registers_of(std::int64_t threads, int blocks) {
+  threads = ceil_div(threads, kGranule) * kGranule;
+  return static_cast<int>(
+      std::min<std::int64_t>(kMostRegisters, kRegistersOfMultiprocessor / (threads * blocks) / 8 * 8));
+}
+int registers_wanted(const SlicesWork& work, int vector, int pieces) {
+  const int vectors = pieces * vector * work.input_bytes / kRegisterBytes;
+  // Sums, channels' values, addresses; counted in compiled code.
+  const int others = work.smallest_bytes == 8 ? 96 : 34 + 4 * vector;
+  return vectors + others + 24 * (work.statistics - 1);
+}
+
+// Clusters that are at work at once where a multiprocessor has so many blocks.
+int clusters_at_once(int cluster, int blocks) {
+  int count = cluster == 2 ? kLonePairs * blocks : 0;
+  for (int part : kParts) count += part * blocks / cluster;
+  return count;
+}
+
+// Bytes that memory moves beside those of a slice, as a share of these.
+double waste(const SlicesWork& work, std::int64_t channels) {
+  if (channels == work.channels) return 0;
+  const std::int64_t run = channels * work.smallest_bytes;
+  const double ragged = static_cast<double>(32 - std::gcd(run, std::int64_t{32}));
+  const double lines = run >= 128 ? 1 : run >= 64 ? 1.15 : 1.6;
+  return (1 + ragged / static_cast<double>(run)) * lines - 1;
+}
+
+// Blocks of a multiprocessor with which all units are at work at once; 0 where there are none.
+int blocks_for(std::int64_t units, int cluster) {
+  for (int blocks = 1; blocks <= kMostBlocks; ++blocks)
+    if (units <= clusters_at_once(cluster, blocks)) return blocks;
+  return 0;
 }
 
 }  // namespace
 
+bool suits_clusters(const Gpu& gpu, const SlicesWork& work) {
+  return gpu.multiprocessors >= kMultiprocessors && work.group_statistics && work.passes == 2 &&
+         work.statistics == 1 && work.inputs == 1 && work.smallest_bytes < 8;
+}
+
 std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
                                              const SlicesChoice& choice) {
   std::optional<SlicesDivision> best;
-  const bool open = choice.team == 0 && choice.ring == 0 && choice.ahead == 0 && choice.cluster != 1;
-  if (!gpu.architecture->clusters || !open || work.passes < 2 || work.statistics == 0) return best;
-  const std::int64_t columns = width.channels * width.constants.row_positions / width.constants.vector;
+  if (!gpu.architecture->clusters || work.passes < 2 || work.statistics == 0) return best;
+  const int vector = width.constants.vector;
+  const std::int64_t slots = width.channels * width.constants.row_positions;
+  const std::int64_t columns = slots / vector;
   const std::int64_t row_warps = ceil_div(columns, kWarpThreads);
   const std::int64_t warp_rows = std::max<std::int64_t>(1, kWarpThreads / columns);
   const std::int64_t rows = ceil_div(work.positions, width.constants.row_positions);
   const std::int64_t units = work.samples * (work.channels / width.channels);
-  const int other = work.smallest_bytes == 8 ? 2 * kOtherRegisters : kOtherRegisters;
-  for (int cluster = 2; cluster <= 2 * kLargestCluster; ++cluster) {
-    if (choice.cluster > 0 ? cluster != choice.cluster : cluster != kLargestCluster) continue;
-    for (int pieces = 1; pieces <= 64; ++pieces) {
+  const double bandwidth = gpu.memory_bandwidth > 0 ? gpu.memory_bandwidth : kDefaultBandwidth;
+  const double bytes = static_cast<double>(work.samples * work.channels * work.positions) *
+                       (work.input_bytes + work.output_bytes);
+  const double memory = bytes / bandwidth * (kBytes + kWasted * waste(work, width.channels));
+  for (int cluster = 2; cluster <= kLargestCluster; ++cluster) {
+    if (choice.cluster > 0 && cluster != choice.cluster) continue;
+    const int at_once = blocks_for(units, cluster);
+    const int blocks = choice.blocks > 0 ? choice.blocks : at_once > 0 ? at_once : 1;
+    if (at_once == 0 && choice.cluster == 0) continue;
+    for (int pieces = 1; pieces * warp_rows <= kTilePositions; ++pieces) {
       if (choice.pieces > 0 && pieces != choice.pieces) continue;
-      const std::int64_t warps = ceil_div(rows, warp_rows * pieces * cluster) * row_warps;
-      const std::int64_t threads = choice.threads > 0 ? choice.threads : warps * kWarpThreads;
-      if (threads > kMostThreads || threads < warps * kWarpThreads || threads < width.channels) continue;
-      const int wanted = pieces * width.constants.vector * work.input_bytes / kRegisterBytes + other;
-      for (int blocks : {2, 1}) {
-        if (choice.blocks > 0 && blocks != choice.blocks) continue;
-        if (wanted > registers_of(static_cast<int>(threads), blocks)) continue;
-        const std::int64_t at_once = std::int64_t{gpu.multiprocessors} * blocks;
-        // All at work at once.
-        if (units * cluster > at_once && choice.cluster == 0) continue;
-        const std::int64_t of_multiprocessor = ceil_div(units * cluster, gpu.multiprocessors);
-        const double issue =
-            static_cast<double>(of_multiprocessor * threads * pieces * width.constants.vector) *
-            kElementInstructions / kIssueRate;
-        const double seconds = kLaunch + issue;
-        if (best && seconds >= best->seconds) continue;
-        best = SlicesDivision{width.constants, width.channels, cluster, static_cast<int>(units), 1, 1};
-        best->constants.cluster = cluster;
-        best->constants.team = cluster;
-        best->constants.pieces = pieces;
-        best->constants.threads = static_cast<int>(threads);
-        best->constants.blocks = blocks;
-        best->constants.ring = 0;
-        best->units = units;
-        best->seconds = seconds;
-      }
+      const std::int64_t threads = ceil_div(rows, warp_rows * pieces * cluster) * row_warps * kWarpThreads;
+      if (threads > kMostThreads || threads < width.channels || width.channels > kMostChannels) continue;
+      if (choice.threads > 0 && threads != choice.threads) continue;
+      if (registers_wanted(work, vector, pieces) > registers_of(threads, blocks)) continue;
+      const auto at_work = static_cast<double>(blocks * threads);
+      const double seconds =
+          kLaunch + memory + at_work * (pieces * vector * kElement + kThread) + pieces * kPiece;
+      if (best && seconds >= best->seconds) continue;
+      best = SlicesDivision{width.constants, width.channels, cluster, static_cast<int>(units), 1, 1};
+      best->constants.cluster = best->constants.team = cluster;
+      best->constants.pieces = pieces;
+      best->constants.threads = static_cast<int>(threads);
+      best->constants.blocks = blocks;
+      best->constants.ring = 0;
+      best->units = units;
+      best->seconds = seconds;
     }
   }
   return best;

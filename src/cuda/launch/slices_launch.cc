@@ -63,11 +63,12 @@ SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents
       ++work.statistics;
   }
   work.smallest_bytes = 8;
-  work.input_bytes = work.output_bytes = 0;
+  work.input_bytes = work.output_bytes = work.inputs = 0;
   for (const Border& border : borders) {
     const int bytes = static_cast<int>(byte_size(border.dtype));
     work.smallest_bytes = std::min(work.smallest_bytes, bytes);
     (border.read ? work.input_bytes : work.output_bytes) += bytes;
+    if (border.read) ++work.inputs;
   }
   return work;
 }
@@ -81,7 +82,7 @@ class SlicesLaunch : public KernelLaunch {
         borders_(borders_of(schedule, cut, domain_)),
         division_(division),
         text_(slices_text(schedule, slice_of(cut, division), division.constants)),
-        kernel_(source_of(text_.kernel, schedule), shared_bytes(), division.constants.cluster > 8),
+        kernel_(source_of(text_.kernel, schedule), shared_bytes()),
         any_views_(make_rows_launch(schedule, cut, gpu)) {}
 
   int shared_bytes() const {
@@ -232,6 +233,13 @@ class SlicesLaunch : public KernelLaunch {
   std::vector<Scalar> scalars_;  // in the order of the text's
 };
 
+// Clusters, where they are measured to be faster, before teams; of either the one that costs less.
+bool is_better(const std::optional<SlicesDivision>& one, const std::optional<SlicesDivision>& other) {
+  if (!one || !other) return one.has_value();
+  const bool clusters = one->constants.cluster > 1, others = other->constants.cluster > 1;
+  return clusters == others ? one->seconds < other->seconds : clusters;
+}
+
 }  // namespace
 
 std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const KernelCut& cut,
@@ -239,7 +247,7 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
   const char* fixed = std::getenv("FUSEBLOCK_SLICES");
   const SlicesChoice choice = SlicesChoice::parse(fixed == nullptr ? "" : fixed);
   const Extents& domain = domain_of(schedule, cut);
-  const SlicesWork work = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
+  SlicesWork work = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
   std::optional<SlicesDivision> best;
   if (work.input_bytes > 0)
     for (SlicesWidth& width : slices_widths(work, choice)) {
@@ -249,10 +257,12 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
       width.shared_bytes = trial.shared_bytes;
       width.unit_bytes = trial.unit_bytes;
       width.vector_bytes = trial.vector_bytes;
-      for (const auto& division :
-           {choice.cluster > 1 ? std::nullopt : divide_slices(gpu, work, width, choice),
-            divide_cluster(gpu, work, width, choice)})
-        if (division && (!best || division->seconds < best->seconds)) best = division;
+      work.group_statistics = trial.group_statistics;
+      std::optional<SlicesDivision> division;
+      if (choice.cluster < 2) division = divide_slices(gpu, work, width, choice);
+      if (choice.cluster > 1 || (choice.may_cluster() && suits_clusters(gpu, work)))
+        if (const auto clusters = divide_cluster(gpu, work, width, choice)) division = clusters;
+      if (is_better(division, best)) best = division;
     }
   if (!best) return make_rows_launch(schedule, cut, gpu);
   return std::make_unique<SlicesLaunch>(schedule, cut, gpu, *best);

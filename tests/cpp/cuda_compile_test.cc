@@ -56,7 +56,42 @@ const std::vector<Variant>& variants() {
        "[2,32,16,16]",
        {"s=[2,32,16,16]:cl"}},
       {"rows_odd", "rows", {}, "group_norm(5)", "[3,15,7,11]", {}, true},
-      {"slices", "slices", {"kAgain = 0;"}, "group_norm(32) | silu", "[2,320,64,64]:cl", {}},
+      {"slices",
+       "slices",
+       {"kAgain = 0;"},
+       "group_norm(32) | silu",
+       "[2,320,64,64]:cl",
+       {},
+       false,
+       KernelResidency::kByCost,
+       "cluster=1"},
+      {"slices_cluster",
+       "slices_cluster",
+       {"give_part<10>("},
+       "group_norm(32) | silu",
+       "[2,320,48,48]:cl",
+       {},
+       false,
+       KernelResidency::kByCost,
+       "cluster=6"},
+      {"slices_cluster_tail",
+       "slices_cluster",
+       {"give_part<1>(", "kTail = 1;"},
+       "group_norm(32) | silu",
+       "[2,320,32,32]:cl",
+       {},
+       true,
+       KernelResidency::kByCost,
+       "cluster=8"},
+      {"slices_cluster_twice",
+       "slices_cluster",
+       {"arrived1"},
+       "group_norm(4) | tanh | group_norm(8)",
+       "[2,32,32,32]:cl",
+       {},
+       false,
+       KernelResidency::kByCost,
+       "cluster=4"},
       {"slices_tail", "slices", {"kTail = 1;"}, "group_norm(32) | silu", "[2,320,64,64]:cl", {}, true},
       {"slices_again", "slices", {"kAgain = 1;"}, "group_norm(32) | silu", "[1,128,1024,1024]:cl", {}},
       {"slices_again_tail",
@@ -91,7 +126,15 @@ const std::vector<Variant>& variants() {
        "[3,15,7,10]:cl",
        {},
        true},
-      {"slices_one_group", "slices", {"kUnitChannels = 512;"}, "group_norm(1)", "[2,512,8,8]:cl", {}},
+      {"slices_one_group",
+       "slices",
+       {"kUnitChannels = 512;"},
+       "group_norm(1)",
+       "[2,512,8,8]:cl",
+       {},
+       false,
+       KernelResidency::kByCost,
+       "cluster=1"},
       // Names that device code has, and words of its language.
       {"slices_mask",
        "slices",
@@ -470,8 +513,10 @@ TEST_P(CudaCompile, NeedsNoLocalMemory) {
                                     [](const Variant& variant) { return variant.name == GetParam().name; });
     const auto number = static_cast<std::size_t>(place - variants().begin());
     const std::vector<std::string> types = types_of(GetParam());
-    // Other architectures have `conv` in place of `conv_roll`, and `conv_wide` in place of `conv_deep`.
-    const bool one = GetParam().kernel == "conv_roll" || GetParam().kernel == "conv_deep";
+    // Other architectures have `conv` in place of `conv_roll`, and `conv_wide` in place of `conv_deep`,
+    // and the oldest two have no clusters.
+    const bool one = GetParam().kernel == "conv_roll" || GetParam().kernel == "conv_deep" ||
+                     GetParam().kernel == "slices_cluster";
     compile(GetParam(), types[number % types.size()],
             one ? "sm_90a" : architectures[number % architectures.size()]);
     return;

@@ -69,6 +69,30 @@ double waste(const SlicesWork& work, std::int64_t channels) {
   return (1 + ragged / static_cast<double>(run)) * lines - 1;
 }
 
+double memory_seconds(const Gpu& gpu, const SlicesWork& work, std::int64_t channels) {
+  const double bandwidth = gpu.memory_bandwidth > 0 ? gpu.memory_bandwidth : kDefaultBandwidth;
+  const double elements = static_cast<double>(work.samples * work.channels * work.positions);
+  return elements * (work.input_bytes + work.output_bytes) / bandwidth *
+         (kBytes + kWasted * waste(work, channels));
+}
+
+// Rows of a unit: how many, of a warp at the same time, and warps that share one.
+struct Rows {
+  std::int64_t count, of_warp, warps;
+};
+
+Rows rows_of(const SlicesWork& work, const SlicesWidth& width) {
+  const std::int64_t columns = width.channels * width.constants.row_positions / width.constants.vector;
+  return {ceil_div(work.positions, width.constants.row_positions),
+          std::max<std::int64_t>(1, kWarpThreads / columns), ceil_div(columns, kWarpThreads)};
+}
+
+// Threads of a block: for its rows, `parts` of which are a thread's or another block's, and for each channel.
+std::int64_t threads_of(const Rows& rows, std::int64_t channels, int parts) {
+  const std::int64_t threads = rows.warps * kWarpThreads;
+  return threads * std::max(ceil_div(rows.count, rows.of_warp * parts), ceil_div(channels, threads));
+}
+
 // Blocks of a multiprocessor with which all units are at work at once; 0 where there are none.
 int blocks_for(std::int64_t units, int cluster) {
   for (int blocks = 1; blocks <= kMostBlocks; ++blocks)
@@ -86,32 +110,27 @@ bool suits_clusters(const Gpu& gpu, const SlicesWork& work) {
 std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
                                              const SlicesChoice& choice) {
   std::optional<SlicesDivision> best;
-  if (!gpu.architecture->clusters || work.passes < 2 || work.statistics == 0) return best;
-  const int vector = width.constants.vector;
-  const std::int64_t slots = width.channels * width.constants.row_positions;
-  const std::int64_t columns = slots / vector;
-  const std::int64_t row_warps = ceil_div(columns, kWarpThreads);
-  const std::int64_t warp_rows = std::max<std::int64_t>(1, kWarpThreads / columns);
-  const std::int64_t rows = ceil_div(work.positions, width.constants.row_positions);
+  const bool fits = gpu.architecture->clusters && width.channels <= kMostChannels;
+  if (!fits || work.passes < 2 || work.statistics == 0) return best;
+  const Rows rows = rows_of(work, width);
   const std::int64_t units = work.samples * (work.channels / width.channels);
-  const double bandwidth = gpu.memory_bandwidth > 0 ? gpu.memory_bandwidth : kDefaultBandwidth;
-  const double bytes = static_cast<double>(work.samples * work.channels * work.positions) *
-                       (work.input_bytes + work.output_bytes);
-  const double memory = bytes / bandwidth * (kBytes + kWasted * waste(work, width.channels));
+  const double memory = memory_seconds(gpu, work, width.channels);
   for (int cluster = 2; cluster <= kLargestCluster; ++cluster) {
     if (choice.cluster > 0 && cluster != choice.cluster) continue;
     const int at_once = blocks_for(units, cluster);
-    const int blocks = choice.blocks > 0 ? choice.blocks : at_once > 0 ? at_once : 1;
     if (at_once == 0 && choice.cluster == 0) continue;
-    for (int pieces = 1; pieces * warp_rows <= kTilePositions; ++pieces) {
+    for (int pieces = 1; pieces * rows.of_warp <= kTilePositions; ++pieces) {
       if (choice.pieces > 0 && pieces != choice.pieces) continue;
-      const std::int64_t threads = ceil_div(rows, warp_rows * pieces * cluster) * row_warps * kWarpThreads;
-      if (threads > kMostThreads || threads < width.channels || width.channels > kMostChannels) continue;
-      if (choice.threads > 0 && threads != choice.threads) continue;
-      if (registers_wanted(work, vector, pieces) > registers_of(threads, blocks)) continue;
-      const auto at_work = static_cast<double>(blocks * threads);
+      const std::int64_t threads = threads_of(rows, width.channels, cluster * pieces);
+      if (threads > kMostThreads || (choice.threads > 0 && threads != choice.threads)) continue;
+      int blocks = choice.blocks > 0 ? choice.blocks : std::max(at_once, 1);
+      const int wanted = registers_wanted(work, width.constants.vector, pieces);
+      // Who asks for clusters takes those that wait for others.
+      while (choice.cluster > 0 && blocks > 1 && wanted > registers_of(threads, blocks)) --blocks;
+      if (wanted > registers_of(threads, blocks)) continue;
       const double seconds =
-          kLaunch + memory + at_work * (pieces * vector * kElement + kThread) + pieces * kPiece;
+          kLaunch + memory + pieces * kPiece +
+          static_cast<double>(blocks * threads) * (pieces * width.constants.vector * kElement + kThread);
       if (best && seconds >= best->seconds) continue;
       best = SlicesDivision{width.constants, width.channels, cluster, static_cast<int>(units), 1, 1};
       best->constants.cluster = best->constants.team = cluster;

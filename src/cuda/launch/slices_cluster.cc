@@ -13,7 +13,7 @@ constexpr int kMostThreads = 1024;
 constexpr int kRegisterBytes = 4;
 constexpr int kRegistersOfMultiprocessor = 65536;
 constexpr int kMostRegisters = 255;
-constexpr int kGranule = 128;  // threads that registers are given to at a time
+constexpr int kGranule = 128;  // threads of a multiprocessor, a warp in each of its four parts
 // Of a warp that are one tile of moments (device/vector_statistics.cuh).
 constexpr int kTilePositions = 64;
 // What all GPUs with clusters take.
@@ -27,15 +27,18 @@ constexpr std::array<int, 8> kParts = {18, 18, 16, 16, 16, 16, 16, 8};
 constexpr int kLonePairs = 4;
 constexpr int kMultiprocessors = 132;
 
-// Figures of the cost model, seconds on an H200, fitted to some hundred divisions: of a launch with its statistics; of each
-// element and thread of a multiprocessor; of a thread's vectors, whose code is read once; shares of the bytes' time, and of that of
-// sectors and lines of which a slice has only some.
-constexpr double kLaunch = 4.55e-6;
-constexpr double kElement = 0.073e-9;
-constexpr double kThread = 3.3e-9;
-constexpr double kPiece = 0.17e-6;
-constexpr double kBytes = 0.63;
-constexpr double kWasted = 0.65;
+// Figures of the cost model, seconds on an H200, fitted to the times of a hundred divisions of 14 shapes (4 % apart on average): of a
+// launch with its statistics; of each element of a multiprocessor, each thread, each vector of a thread, whose code is read; of each
+// block of a cluster and each further one of a multiprocessor; shares of the bytes' time, and of that of sectors and lines of which
+// a slice has only some.
+constexpr double kLaunch = 5.3e-6;
+constexpr double kElement = 0.09e-9;
+constexpr double kThread = 0.6e-9;
+constexpr double kPiece = 0.03e-6;
+constexpr double kMember = 0.04e-6;
+constexpr double kShared = 0.09e-6;
+constexpr double kBytes = 0.79;
+constexpr double kWasted = 0.15;
 constexpr double kDefaultBandwidth = 2e12;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -74,6 +77,12 @@ double memory_seconds(const Gpu& gpu, const SlicesWork& work, std::int64_t chann
   const double elements = static_cast<double>(work.samples * work.channels * work.positions);
   return elements * (work.input_bytes + work.output_bytes) / bandwidth *
          (kBytes + kWasted * waste(work, channels));
+}
+
+// Of a multiprocessor's threads, each with so many elements. Its four parts have a warp each at a time.
+double block_seconds(std::int64_t threads, int elements) {
+  const std::int64_t whole = ceil_div(threads, kGranule) * kGranule;
+  return static_cast<double>(whole) * (elements * kElement + kThread);
 }
 
 // Rows of a unit: how many, of a warp at the same time, and warps that share one.
@@ -128,9 +137,8 @@ std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& w
       // Who asks for clusters takes those that wait for others.
       while (choice.cluster > 0 && blocks > 1 && wanted > registers_of(threads, blocks)) --blocks;
       if (wanted > registers_of(threads, blocks)) continue;
-      const double seconds =
-          kLaunch + memory + pieces * kPiece +
-          static_cast<double>(blocks * threads) * (pieces * width.constants.vector * kElement + kThread);
+      const double seconds = memory + block_seconds(blocks * threads, pieces * width.constants.vector) +
+                             kLaunch + pieces * kPiece + cluster * kMember + (blocks - 1) * kShared;
       if (best && seconds >= best->seconds) continue;
       best = SlicesDivision{width.constants, width.channels, cluster, static_cast<int>(units), 1, 1};
       best->constants.cluster = best->constants.team = cluster;

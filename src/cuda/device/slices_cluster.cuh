@@ -4,8 +4,8 @@
 // kChunkRows neighbouring rows of it, and a thread kPieces of these, kStride apart, whose vectors it reads once and keeps
 // in its registers over all sweeps. Statistics are merged lane by lane and warp by warp into the block's part, of each
 // channel or of each group of kGroup channels. A block writes its part into the shared memory of all blocks of its cluster, and
-// behind the cluster's barrier each merges the parts of all by itself, in the same order. So nothing is handed over in memory,
-// nothing has to be zero before the launch, and nobody reads the memory of a block that may have ended.
+// each merges the parts of all by itself when they have arrived, in the same order. So nothing is handed over in memory, nothing has
+// to be zero before the launch, and nobody reads or writes the memory of a block that has ended.
 //
 // Before this stand the constants, device/slices_place.cuh, Arguments, Inputs and UnitValues; behind it the program of each
 // sweep, the finalise steps, and run_unit, which calls what is here in the plan's order; last the kernel,
@@ -126,9 +126,7 @@ __device__ inline void expect_parts(arrivals::Barrier* arrived, int bytes) {
   arrivals::publish();
 }
 // Nobody writes into the memory of a block before all have come here; that is waited for by `cluster::wait`.
-__device__ inline void have_begun() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
+__device__ inline void have_begun() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 
 // Writes a value into the shared memory of another block of the cluster, where `mine` lies in this one's.
 template <class Value>
@@ -143,17 +141,37 @@ __device__ inline void write_to(int member, Value* mine, const Value& value, arr
       : "r"((unsigned int)__cvta_generic_to_shared(mine)), "r"(member));
 #pragma unroll
   for (int i = 0; i < (int)(sizeof(Value) / 4); ++i)
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(place + 4 * i),
-                 "r"(words[i]), "r"(barrier)
-                 : "memory");
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(place + 4 * i),
+        "r"(words[i]), "r"(barrier)
+        : "memory");
+}
+
+constexpr int kEntries = kLists * kRowPositions;  // of a channel in the block's list
+constexpr int kSome = 4;
+
+// Out of a group's entries of the list those of numbers i, i + 32, ..., kSome of them where there are so many.
+template <int kGroup, class Sums>
+__device__ inline Sums some_of_group(const Sums* list, int group, int i) {
+  Sums some[kSome];
+#pragma unroll
+  for (int k = 0; k < kSome; ++k, i += 32) {
+    if (i < kEntries * kGroup)
+      some[k] = list[i / kGroup * kUnitChannels + group * kGroup + i % kGroup];
+    else
+      some[k].clear();
+  }
+  Sums total;
+  total.merge_all(some);
+  return total;
 }
 
 // The statistics of the block's rows out of its threads', and to all blocks of the cluster: `parts` has a place for each block
 // and group, `list` one for each warp's rows and slot.
 template <int kGroup, class VectorSums, class Sums>
-__device__ inline void give_part(const Team& team, const Place& place, VectorSums& sums, Sums* list, Sums* parts, arrivals::Barrier* arrived) {
+__device__ inline void give_part(const Team& team, const Place& place, VectorSums& sums, Sums* list,
+                                 Sums* parts, arrivals::Barrier* arrived) {
   constexpr int kGroups = kUnitChannels / kGroup;
-  constexpr int kEntries = kLists * kRowPositions;  // of each channel
   sums.finish();
   sums.template merge_rows<kWarpRows, kColumns>(place.warp_row);
   if (place.active && place.warp_row == 0) {
@@ -174,24 +192,15 @@ __device__ inline void give_part(const Team& team, const Place& place, VectorSum
   }
   const int lane = (int)threadIdx.x % 32;
   for (int group = (int)threadIdx.x / 32; group < kGroups; group += kWarps) {
-    constexpr int kOfLane = (kEntries * kGroup + 31) / 32;
-    Sums of_lane[kOfLane];
-#pragma unroll
-    for (int k = 0; k < kOfLane; ++k) {
-      const int i = lane + 32 * k;
-      if (i < kEntries * kGroup)
-        of_lane[k] = list[i / kGroup * kUnitChannels + group * kGroup + i % kGroup];
-      else
-        of_lane[k].clear();
-    }
-    Sums total;
-    total.merge_all(of_lane);
+    Sums total = some_of_group<kGroup>(list, group, lane);
+    for (int i = lane + 32 * kSome; i < kEntries * kGroup; i += 32 * kSome)
+      total.merge(some_of_group<kGroup>(list, group, i));
     total.merge_lanes();
     if (lane < kCluster) write_to(lane, mine + group, total, arrived);
   }
 }
 
-// The unit's statistics out of all parts, behind the cluster's barrier; every channel gets its group's.
+// The unit's statistics out of the parts of all blocks, when they have arrived; every channel gets its group's.
 template <int kGroup, class Sums>
 __device__ inline void take_parts(const Sums* parts, Sums* totals, arrivals::Barrier* arrived) {
   const int c = (int)threadIdx.x;

@@ -133,9 +133,8 @@ class ClusterWriter : public SliceWriter {
   void write_unit_functions(Text& text) override {
     text.line("// The plan's steps for the unit.");
     text.open(
-        "__device__ inline void run_unit(const Arguments& a, const Team& team, const Place& place, const "
-        "Unit& unit, "
-        "Shared& shared) {");
+        "__device__ inline void run_unit(const Arguments& a, const Team& team, const Place& place, "
+        "const Unit& unit, Shared& shared) {");
     text.open("if (threadIdx.x == 0) {");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i))

@@ -3,11 +3,12 @@
 
     tools/on_gpu benchmarks/gpu/sweep_slices.py [--filter TEXT] [--backward] [--choices CHOICE ...]
 
-GroupNorm and SiLU over channels_last tensors. A table for each shape: a line for each width of slices, a column for each further choice, in each cell the
-median of ten runs in microseconds, L2 emptied before each, and how many times the floor that is. The floor is
-one read and one write of x, or with --backward, which times the gradients of a training pair, two reads and
-one write, at the speed at which PyTorch copies. Above a table stands what the cost model chooses. A choice is
-what FUSEBLOCK_SLICES takes (docs/environment.md). Outputs are compared with those of the model's choice.
+GroupNorm and SiLU over channels_last tensors. A table for each shape: a line for each width of slices, a
+column for each further choice, in each cell the median of ten runs in microseconds, L2 emptied before each,
+and how many times the floor that is. The floor is one read and one write of x, or with --backward, which
+times the gradients of a training pair, two reads and one write, at the speed at which PyTorch copies. Above
+a table stands what the cost model chooses. A choice is what FUSEBLOCK_SLICES takes (docs/environment.md).
+Outputs are compared with those of the model's choice.
 Kernels that are not in the cache are compiled first, in several processes at once.
 """
 

@@ -22,7 +22,7 @@ class SliceWriter : public UnitWriter {
   SlicesText run();
 
  protected:
-  typedef std::vector<std::pair<std::string, std::string>> Constants;
+  using Constants = std::vector<std::pair<std::string, std::string>>;
 
   // What each kernel has for itself: its name; its constants; device files, before Arguments and behind UnitValues;
   virtual std::string name() const = 0;

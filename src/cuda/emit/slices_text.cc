@@ -69,7 +69,7 @@ class SlicesWriter : public SliceWriter {
   }
   std::vector<std::string> files() const override {
     std::vector<std::string> found = {"slices.cuh"};
-    if (hands_groups()) found.push_back("slices_groups.cuh");
+    if (hands_groups()) found.emplace_back("slices_groups.cuh");
     return found;
   }
 

@@ -88,14 +88,16 @@ class CudaExecutable : public Executable {
     const jit::ContextScope context(gpu_.ordinal);
     const jit::Driver& driver = jit::require_driver();
     const std::vector<SlotView> views = slot_views(schedule_, offsets_, stored_, arguments, workspace);
-    const RunContext run = {&driver, static_cast<jit::CUstream>(arguments.stream), &gpu_, &views,
-                            workspace.data()};
+    RunContext run = {&driver, static_cast<jit::CUstream>(arguments.stream), &gpu_, &views, workspace.data()};
     if (std::any_of(counting_.begin(), counting_.end(),
                     [&](const KernelLaunch* launch) { return launch->reads_counters(views); }))
       jit::check(driver.cuMemsetD8Async(reinterpret_cast<jit::CUdeviceptr>(workspace.data() + counters_), 0,
                                         counter_bytes_, run.stream),
                  "cuMemsetD8Async");
-    for (const auto& launch : launches_) launch->launch(run, workspace.data() + counters_);
+    for (const auto& launch : launches_) {
+      launch->launch(run, workspace.data() + counters_);
+      run.behind_kernel = launch->is_kernel();
+    }
   }
 
   const Schedule* schedule() const override { return &schedule_; }

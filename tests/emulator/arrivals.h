@@ -32,6 +32,9 @@ inline void begin_barrier(char* place, unsigned int count, int line) {
   *reinterpret_cast<ArrivalBarrier*>(place) = {(unsigned short)count, (unsigned short)count, 0, 0};
 }
 
+// Whoever arrives there or waits finds no barrier.
+inline void end_barrier(char* place, int /*nothing*/, int line) { barrier_at(place, line) = {0, 0, 0, 0}; }
+
 inline void arrive_at_barrier(char* place, int bytes, int line) {
   ArrivalBarrier& barrier = barrier_at(place, line);
   if (barrier.missing == 0)

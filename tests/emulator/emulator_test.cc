@@ -455,6 +455,13 @@ __device__ inline void wait(unsigned long long* barrier, unsigned int parity) {
   EXPECT_NE(
       failure(body, {.threads = 64}, "#define BYTES 16\n#define ARRIVALS 4\n" + before).find("mbarrier"),
       std::string::npos);
+  const std::string ended = R"(
+  __shared__ unsigned long long barrier;
+  begin(&barrier, 1);
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(place(&barrier)) : "memory");
+)";
+  EXPECT_NE(failure(ended + "  arrive(&barrier);", {.threads = 1}, before).find("no barrier"),
+            std::string::npos);
 }
 
 // Each block of a cluster writes into the memory of the next one, whose barrier counts the bytes.

@@ -372,6 +372,7 @@ class Translator {
   std::string barrier() const {
     static const std::map<std::string, std::string, std::less<>> kFunctions = {
         {"mbarrier.init.shared::cta.b64", "begin_barrier"},
+        {"mbarrier.inval.shared::cta.b64", "end_barrier"},
         {"mbarrier.arrive.shared::cta.b64", "arrive_at_barrier"},
         {"mbarrier.arrive.expect_tx.shared::cta.b64", "arrive_at_barrier"},
         {"mbarrier.try_wait.parity.shared::cta.b64", "is_over"},
@@ -379,7 +380,8 @@ class Translator {
     const auto function = kFunctions.find(name_);
     if (function == kFunctions.end()) unknown("");
     const bool waits = function->second == "is_over";
-    const std::size_t place = function->second == "begin_barrier" ? 0 : 1;
+    const std::size_t place =
+        function->second == "begin_barrier" || function->second == "end_barrier" ? 0 : 1;
     if (operands_.size() <= place || (place == 1 && !waits && operands_[0] != "_")) unknown("");
     return (waits ? expression(operands_[0]) + " = " : "") + "fuseblock_emulated::" + function->second + "(" +
            address(operands_[place], "8", "of_block") + ", " +

@@ -74,9 +74,11 @@ CONV = (
     ("gpu_roll_rounds_far", "rounds=4"),
     ("gpu_roll_rounds_flat", "rounds=4"),
     ("gpu_roll_rounds_tangent", "rounds=4"),
+    ("gpu_roll_rounds_tangent_less", "rounds=4"),
     ("gpu_roll_rounds_tangent_far", "rounds=4"),
     ("gpu_roll_rounds_pad", "threads=128,rounds=4"),
     ("gpu_roll_rounds_stored", "rounds=4"),
+    ("integer_few_rounds", "rounds=4"),
     ("infinite_roll_rounds", "rounds=4"),
     ("infinite_roll_tangent", "rounds=4"),
     ("gpu_wide_conv3d_instance_norm", "deep=0"),
@@ -200,7 +202,8 @@ def rows() -> list[Row]:
         found += [Row(case, *pair) for pair in itertools.product(DTYPES, layouts)] + _tf32_rows(case)
     for case in read_cases(ROOT / "tests" / "gpu" / "integer.cases"):
         found += [Row(case, dtype, "contiguous", integers=True) for dtype in DTYPES]
-        found.append(Row(case, "f32", "contiguous", mode="tf32", integers=True))
+        for wishes in ["", *(wishes for name, wishes in CONV if name == case.name)]:
+            found.append(Row(case, "f32", "contiguous", mode="tf32", integers=True, conv=wishes))
     for case in read_cases(ROOT / "tests" / "gpu" / "infinite.cases"):
         found += [Row(case, dtype, "contiguous", infinite=True) for dtype in DTYPES]
         for wishes in ["", *(wishes for name, wishes in CONV if name == case.name)]:

@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python")]
@@ -35,6 +36,18 @@ CASES = (
 )
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 _CALLS = 4
+
+
+class Drawn(Protocol):
+    """A call on numbers that can be drawn anew."""
+
+    bound: BoundCall
+
+    def draw(self, turn: int) -> None:
+        """Other numbers for each turn."""
+
+    def trouble(self) -> str:
+        """What is wrong with the outputs; nothing where nothing is."""
 
 
 class Call:
@@ -76,7 +89,7 @@ class Call:
         return "" if error <= bar else f"the error is {error:.3g} of the largest value, the bar {bar:.3g}"
 
 
-def in_turn(call: Call) -> str:
+def in_turn(call: Drawn) -> str:
     """One call behind the other."""
     for turn in range(_CALLS):
         call.draw(turn)
@@ -86,7 +99,7 @@ def in_turn(call: Call) -> str:
     return ""
 
 
-def replayed(call: Call) -> str:
+def replayed(call: Drawn) -> str:
     """The same by a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -100,7 +113,7 @@ def replayed(call: Call) -> str:
     return ""
 
 
-def at_once(first: Call, second: Call) -> str:
+def at_once(first: Drawn, second: Drawn) -> str:
     """Two calls of one kernel, each with its own workspace, on two streams."""
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]  # type: ignore[no-untyped-call]
     for turn in range(_CALLS):

@@ -69,6 +69,8 @@ ROWS = (
     "gpu_roll_windows bf16 strided",
     "gpu_roll_windows_bands f32 contiguous",
     "gpu_roll_rows f32 channels_last",
+    "gpu_roll_rounds_tangent_less[rounds=4] f32 contiguous",
+    "integer_few_rounds[rounds=4][tf32] f32 contiguous",
     "gpu_roll_segments f16 contiguous",
     "gpu_roll_dilated f32 contiguous",
     "gpu_roll_many_in bf16 channels_last",
@@ -179,6 +181,16 @@ def test_kept_workspace() -> None:
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("passed") == 6
+
+
+def test_launches_in_turn() -> None:
+    """Statistics of one launch that the next one takes, call by call."""
+    program = [f"{ROOT}/tools/emulated", sys.executable, f"{ROOT}/tests/gpu/launches_in_turn.py"]
+    environment = {**os.environ, "FUSEBLOCK_BUILD": str(BUILD)}
+    words = [*program, "--device", "emulated"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("passed") == 2
 
 
 def can_contract() -> bool:

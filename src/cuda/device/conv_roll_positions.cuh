@@ -37,38 +37,68 @@ constexpr float kPowerOfTwo = 1.44269504f;  // exp(x) is 2 to so many x
 // Of bf16 it is t that is taken, by tanh.approx, else 1 / (1 + exp(2 x)), which is (1 - t) / 2.
 constexpr bool kTakesTangent = k16Bit == 3;
 
+// The square root of a constant.
+__device__ constexpr float root_of(float x) {
+  float root = x < 1 ? 1 : x;
+  for (int i = 0; i < 20; ++i) root = (root + x / root) / 2;
+  return root;
+}
+
+// The polynomial of what is taken of tanh, by powers of two: kFirst * s + kSecond * s^2. Where little is lost
+// by it this is a square, of kRoot * s + kShift, less that of kShift.
+template <class Sweep>
+struct Polynomial {
+  static constexpr float kFirst =
+      (kTakesTangent ? Sweep::kFirst : -2 * Sweep::kFirst - 4 * Sweep::kSecond) * kPowerOfTwo;
+  static constexpr float kSecond = (kTakesTangent ? 1 : 4) * Sweep::kSecond * kPowerOfTwo;
+  static constexpr float kSign = kSecond < 0 ? -1 : 1;
+  static constexpr bool kSquare = !kTakesTangent && kSign * kSecond > 0.0625f && kSign* kSecond < 16 &&
+                                  kFirst* kFirst < 64 * kSign* kSecond;
+  static constexpr float kRoot = kSquare ? root_of(kSign * kSecond) : 1;
+  static constexpr float kShift = kSquare ? kSign * kFirst / (2 * kRoot) : 0;
+
+  // Of kRoot * s + kShift, and what is added.
+  static __device__ float of(float x, float rest) {
+    if (kSquare) return fmaf(kSign * x, x, rest);
+    return kSecond == 0 ? fmaf(x, kFirst, rest) : fmaf(x, fmaf(x, kSecond, kFirst), rest);
+  }
+};
+
 // A channel's form, by powers of two and of a sum that is without its bias.
 template <class Sweep>
 __device__ inline void prepare_tangent(const typename Sweep::Channel& channel, typename Sweep::Tangent& to) {
+  typedef Polynomial<Sweep> Form;
   typename Sweep::Tangent form = Sweep::tangent(channel);
   form.offset += form.scale * Sweep::bias(channel);
   form.constant += form.slope * Sweep::bias(channel);
   if (!kTakesTangent) form.constant += Sweep::kFirst + Sweep::kSecond;
   const float factor = kTakesTangent ? 1.0f : 2 * kPowerOfTwo;
-  to = {form.scale * factor, form.offset * factor, form.slope * kPowerOfTwo, form.constant * kPowerOfTwo};
+  to = {form.scale * factor, form.offset * factor, form.slope * kPowerOfTwo,
+        form.constant * kPowerOfTwo - Form::kSign * Form::kShift * Form::kShift};
 }
 
-// What is taken of tanh, for two channels of a position: one reciprocal for both. A NaN becomes that of both,
-// whose sum it is in any case.
+// What the polynomial takes of tanh, for two channels of a position: one reciprocal for both, of which the
+// root of the polynomial's square is a part. A NaN becomes that of both, whose sum it is in any case.
+template <class Form>
 __device__ inline void take_tangents(float (&x)[2]) {
   if constexpr (kTakesTangent) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) asm("tanh.approx.f32 %0, %1;" : "=f"(x[j]) : "f"(x[j]));
   } else {
     // The product of two of these is finite, and a tanh of 1 by then.
-    constexpr float kMost = 60;
+    constexpr float kMost = 60, kUnit = 1 / Form::kRoot;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       float e;
       asm("min.NaN.f32 %0, %1, %2;" : "=f"(e) : "f"(x[j]), "f"(kMost));
       asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(x[j]) : "f"(e));
-      x[j] += 1.0f;
+      x[j] = Form::kSquare ? fmaf(x[j], kUnit, kUnit) : x[j] + 1.0f;
     }
     float quotient;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(quotient) : "f"(x[0] * x[1]));
     const float other = x[0];
-    x[0] = quotient * x[1];
-    x[1] = quotient * other;
+    x[0] = Form::kSquare ? fmaf(quotient, x[1], Form::kShift) : quotient * x[1];
+    x[1] = Form::kSquare ? fmaf(quotient, other, Form::kShift) : quotient * other;
   }
 }
 
@@ -76,9 +106,7 @@ __device__ inline void take_tangents(float (&x)[2]) {
 template <class Sweep>
 __device__ inline void add_tangents(const typename Sweep::Tangent* tangents,
                                     const float (&products)[kMTiles][kNTiles][4], float (&sums)[kRows]) {
-  constexpr float kFirst =
-      (kTakesTangent ? Sweep::kFirst : -2 * Sweep::kFirst - 4 * Sweep::kSecond) * kPowerOfTwo;
-  constexpr float kSecond = (kTakesTangent ? 1 : 4) * Sweep::kSecond * kPowerOfTwo;
+  typedef Polynomial<Sweep> Form;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) sums[i] = 0;
 #pragma unroll
@@ -91,12 +119,12 @@ __device__ inline void add_tangents(const typename Sweep::Tangent* tangents,
 #pragma unroll
       for (int j = 0; j < 2; ++j)
         x[j] = fmaf(products[i / 2][e / 2][i % 2 * 2 + j], forms[j].scale, forms[j].offset);
-      take_tangents(x);
+      take_tangents<Form>(x);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const float rest = fmaf(products[i / 2][e / 2][i % 2 * 2 + j], forms[j].slope, forms[j].constant);
         float power;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(fmaf(x[j], fmaf(x[j], kSecond, kFirst), rest)));
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(Form::of(x[j], rest)));
         sums[i] += kChannels % 8 == 0 || channel_of(e + j) < kChannels ? power : 0.0f;
       }
     }

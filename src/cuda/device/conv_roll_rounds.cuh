@@ -2,8 +2,9 @@
 //
 // Rows of the products are positions, 64 a warpgroup, their columns the output channels. The input of a
 // strip's plane lies in shared memory (device/conv_roll_tile.cuh), and a warpgroup goes through its positions
-// in kRounds rounds, without a barrier between them: so products of one warpgroup run beside the program of
-// another. Beside rounds pieces of the next plane are put into the other stage (device/conv_roll_pieces.cuh,
+// in kRounds rounds, without a barrier between them, of 16 bits not even between planes
+// (device/conv_roll_barriers.cuh): so products of one warpgroup run beside the program of another. Beside
+// rounds pieces of the next plane are put into the other stage (device/conv_roll_pieces.cuh,
 // device/conv_roll_flat.cuh). The sweep's program and sinks take the sums of a round
 // (device/conv_take.cuh, device/conv_roll_positions.cuh). Sums begin at 0, and the bias is added behind
 // the products; to a mean, where moments of the convolution are all that is taken.
@@ -40,6 +41,33 @@ struct Cursor {
   }
 };
 
+// Pieces that are fetched at once, of the first plane: of 64 words a thread, or one.
+constexpr int kWords = (int)(sizeof(Fetched) / 4);
+constexpr int kAtOnce = kWords > 32 ? 1 : 64 / kWords < kPieces ? 64 / kWords : kPieces;
+
+// Whether stages are handed over by arrivals, and not at a barrier of the block. An H200 took for
+// `conv2d_gn_tanh_hardswish_residual_lse` 189 us so in place of 206 in bf16, and no less in tf32 and strict,
+// where warpgroups take turns.
+constexpr bool kArrives = kMode == k16Bits;
+// The round in which the first piece of the next plane is put: the second, if that can be, since in the first
+// others may still read the stage.
+constexpr int kFirstPut = kArrives && kPieces < kRounds ? 1 : 0;
+
+// Launches that begin beside the one before them in the stream.
+namespace launch {
+
+template <class Nothing = void>
+__device__ inline void let_next_begin() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+// Until what the launch before this one has written is there. What was read until then is the caller's own.
+template <class Nothing = void>
+__device__ inline void wait_for_last() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+}  // namespace launch
+
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>
 __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
@@ -53,12 +81,9 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   constexpr bool kTurnsBegun = Sweep::kBiasLater && kMode != k16Bits && kThreads > 128;
   constexpr bool kTurns = kTurnsDone || kTurnsBegun;
   constexpr bool kBiasLater = Sweep::kBiasLater || has_tangents<Sweep>();
+  launch::let_next_begin();
+  if (kArrives) shared.barriers.begin();
   typename Sweep::Channel* channels = unit.values->channels0;
-  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) {
-    Sweep::read_channel(a, unit, c, channels[c]);
-    if constexpr (has_tangents<Sweep>()) prepare_tangent<Sweep>(channels[c], Sweep::tangents(unit)[c]);
-  }
-  __syncthreads();
   typename Sweep::Kept kept[kColumns];
   int count = 0;
 #pragma unroll
@@ -69,24 +94,44 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   // As first_of counts, and the same in all lanes, so that the compiler knows it.
   const int group = warp::from_first((int)threadIdx.x / 128);
 
-  // The first plane is put whole; then the next piece is always on its way.
+  // The first plane is put whole; then the next piece is always on its way. What a channel has may be of the
+  // launch before this one.
   Cursor next(a, unit.n, first, end);
 #pragma unroll 1
-  for (int piece = 0; piece < kPieces; ++piece) {
-    put(next.fetch_piece(a), piece, stages);
-    next.advance(a, unit.n);
+  for (int piece = 0; piece < kPieces; piece += kAtOnce) {
+    Fetched some[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (piece + i >= kPieces) continue;
+      some[i] = next.fetch_piece(a);
+      next.advance(a, unit.n);
+    }
+    if (piece == 0) {
+      launch::wait_for_last();
+      for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) {
+        Sweep::read_channel(a, unit, c, channels[c]);
+        if constexpr (has_tangents<Sweep>()) prepare_tangent<Sweep>(channels[c], Sweep::tangents(unit)[c]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (piece + i < kPieces) put(some[i], piece + i, stages);
   }
   Fetched fetched;
   if (next.exists()) fetched = next.fetch_piece(a);
   int slot = 0;
   float base = 0;
+  if (kArrives) block::publish_rows();
   if (kTurns) turns::begin(group);
 #pragma unroll 1
   for (int tile = first; tile < end; ++tile) {
     const Strip strip = strip_at(a, tile);
 #pragma unroll 1
     for (int plane = 0; plane < strip.planes; ++plane) {
-      block::publish_rows();
+      if (kArrives)
+        shared.barriers.wait_staged(slot);
+      else
+        block::publish_rows();
       const unsigned int stage = staged + slot * (kStageBytes / kRowBytes) + group * 64;
       slot = 1 - slot;
       // Nothing is put beside the last rounds of all, which may have no position.
@@ -101,14 +146,17 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
         multiply_round(a, stage + round * (kThreads / 2), weights, zeros, sums);
         warpgroup::commit();
         if (kTurnsBegun) turns::pass_on(group);
-        if (next.exists() && (kPieces == kRounds || round < kPieces)) {
+        if (next.exists() && round >= kFirstPut && round < kFirstPut + kPieces) {
+          if (kArrives && round == kFirstPut) shared.barriers.wait_taken(slot);
           put(fetched, next.piece, stages + slot * kStageBytes);
           next.advance(a, unit.n);
+          if (kArrives && round == kFirstPut + kPieces - 1) shared.barriers.say_staged();
           if (next.exists()) fetched = next.fetch_piece(a);
         }
         const Sites sites = sites_of_round(a, strip, round, strip.depth + plane);
         warpgroup::wait(0);
         warpgroup::hold(sums);
+        if (kArrives && round == rounds - 1) shared.barriers.say_taken();
         if (kTurnsDone) turns::pass_on(group);
         float products[1][kNTiles][4];
 #pragma unroll
@@ -127,5 +175,9 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
     }
   }
   if (kTurns) turns::end(group);
+  if (kArrives) {
+    __syncthreads();
+    shared.barriers.end();
+  }
   if constexpr (Sweep::kStatistics && kOverPositions != 0) merge_kept<Sweep>(kept, count, shared, totals);
 }

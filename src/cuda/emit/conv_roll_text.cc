@@ -18,7 +18,7 @@ class ConvRollWriter : ConvSweepWriter {
         sums_(static_cast<int>(form_.geometry.filter[0]) * columns_ * 4) {
     apart_ = true;
     late_bias_ = constants.rounds > 1;
-    tangents_ = late_bias_ && functions_text(constants.mode) != "0";
+    tangents_ = late_bias_;
     moves_sums_ = constants.taps;
   }
 
@@ -47,6 +47,8 @@ class ConvRollWriter : ConvSweepWriter {
     for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "crew.cuh", "team.cuh",
                              "mma.cuh", "warpgroup.cuh"})
       text += "\n" + device_file(file);
+    if (constants_.rounds > 1)
+      text += "\n" + device_file("arrivals.cuh") + "\n" + device_file("conv_roll_barriers.cuh");
     text += "\n" + products.str() + "\n" + structs.str() + "\n" + arguments_struct() + "\n" + tensors.str() +
             "\n" + rows_text() + "\n" + values.str();
     text += "\n" + device_file("conv_sums.cuh");
@@ -156,6 +158,10 @@ class ConvRollWriter : ConvSweepWriter {
     text.line("Prepared prepared;");
     text.line("UnitValues values;");
     text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
+    if (constants_.rounds > 1) {
+      text.line("StageBarriers barriers;");
+      shared_bytes_ += 24;
+    }
     if (constants_.taps) {
       text.line("Starts starts[kSquads];");
       shared_bytes_ += constants_.squads * 2 * columns_ * 8 * 4 + 8;

@@ -259,7 +259,9 @@ bool ConvSweepWriter::sums_exponentials() const {
 
 void ConvSweepWriter::write_exponentials(Text& text) const {
   const bool alone = sums_exponentials();
-  text.line(std::string("static constexpr bool kExponentials = ") + (alone ? "k16Bit != 0;" : "false;"));
+  std::string which = "false";
+  if (alone) which = tangents() ? "true" : "k16Bit != 0";
+  text.line("static constexpr bool kExponentials = " + which + ";");
   if (!alone) return;
   const std::string name = "s" + number_text(taken_[0]->part);
   text.line("static __device__ real exponent(const Results& results) { return results.r" +

@@ -58,11 +58,13 @@ enum CUlaunchAttributeID : int {
   CU_LAUNCH_ATTRIBUTE_IGNORE = 0,
   CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2,
   CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
+  CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
 };
 
 union CUlaunchAttributeValue {
   char pad[64];
   int cooperative;
+  int programmaticStreamSerializationAllowed;
   struct {
     unsigned int x;
     unsigned int y;

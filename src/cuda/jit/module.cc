@@ -81,6 +81,11 @@ struct Config {
       attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
       attribute.value.clusterDim = {launch.cluster[0], launch.cluster[1], launch.cluster[2]};
     }
+    if (launch.overlaps) {
+      CUlaunchAttribute& attribute = attributes[config.numAttrs++];
+      attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      attribute.value.programmaticStreamSerializationAllowed = 1;
+    }
     config.gridDimX = launch.grid[0];
     config.gridDimY = launch.grid[1];
     config.gridDimZ = launch.grid[2];
@@ -95,7 +100,7 @@ struct Config {
   Config& operator=(const Config&) = delete;
 
   static constexpr std::array<unsigned int, 3> kNoCluster = {1, 1, 1};
-  std::array<CUlaunchAttribute, 2> attributes = {};
+  std::array<CUlaunchAttribute, 3> attributes = {};
   CUlaunchConfig config = {};
 };
 

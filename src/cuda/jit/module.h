@@ -40,6 +40,7 @@ struct Launch {
   std::array<unsigned int, 3> cluster = {1, 1, 1};  // blocks; all ones: no cluster
   unsigned int dynamic_shared_bytes = 0;
   bool cooperative = false;  // all blocks run at the same time, or the driver refuses
+  bool overlaps = false;  // begins beside the kernel before it in the stream, and waits for its end by itself
   CUstream stream = nullptr;
   void** parameters = nullptr;  // the address of each
   const char* name = "";        // for messages

@@ -19,8 +19,9 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 // A kernel and its division.
 struct Variant {
   ConvText text;
-  bool rolls = false;  // `conv_roll`
-  std::string chosen;  // by what, in words
+  bool rolls = false;     // `conv_roll`
+  bool overlaps = false;  // reads nothing of the kernel before it until that has ended
+  std::string chosen;     // by what, in words
   int threads = 0;
   int blocks = 1;  // a multiprocessor
   int vector = 1;  // elements that rows of the input are copied by
@@ -78,6 +79,7 @@ std::unique_ptr<Variant> conv_roll_variant(const Schedule& schedule, const Kerne
   auto variant = std::make_unique<Variant>();
   variant->text = conv_roll_text(schedule, cut, constants);
   variant->rolls = true;
+  variant->overlaps = constants.rounds > 1;
   variant->threads = constants.threads;
   variant->blocks = constants.blocks;
   variant->vector = constants.vector;
@@ -194,10 +196,13 @@ class ConvLaunch : public KernelLaunch {
       else
         parameters.add(counters + places_.at(name));
     }
-    variant.kernel->launch(run,
-                           {static_cast<unsigned int>(std::min(items, blocks_of(variant))),
-                            static_cast<unsigned int>(variant.threads)},
-                           parameters);
+    LaunchShape shape;
+    shape.blocks = static_cast<unsigned int>(std::min(items, blocks_of(variant)));
+    shape.threads = static_cast<unsigned int>(variant.threads);
+    // Nobody has tried it in CUDA graphs: there launches follow each other.
+    shape.overlaps = variant.overlaps && run.behind_kernel && reads_arguments() &&
+                     !jit::is_capturing(*run.driver, run.stream);
+    variant.kernel->launch(run, shape, parameters);
   }
 
  private:
@@ -216,6 +221,12 @@ class ConvLaunch : public KernelLaunch {
            std::ranges::none_of(sweep().inputs, [&](int input) {
              return input >= 0 && over_positions(schedule_.slots[at(input)].extents);
            });
+  }
+
+  // Whether what is read before all else is the caller's: the input and the weights.
+  bool reads_arguments() const {
+    return schedule_.slots[at(input_)].kind == SlotKind::kArgument &&
+           schedule_.slots[at(sweep().weight)].kind == SlotKind::kArgument;
   }
 
   const Sweep& sweep() const { return schedule_.steps[at(cut_.first)].sweep; }

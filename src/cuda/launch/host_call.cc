@@ -45,6 +45,8 @@ class HostCall : public KernelLaunch {
 
   void load(const Gpu& /*gpu*/) override {}
 
+  bool is_kernel() const override { return false; }
+
   void launch(const RunContext& run, std::byte* /*counters*/) const override {
     std::vector<ConstTensorView> operands;
     for (const Operand& operand : operands_) {

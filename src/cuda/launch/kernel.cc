@@ -89,6 +89,7 @@ void LoadedKernel::launch(const RunContext& run, const LaunchShape& shape, Param
   launch.dynamic_shared_bytes = static_cast<unsigned int>(dynamic_shared_bytes_);
   launch.cooperative = shape.cooperative;
   launch.cluster = {shape.cluster, 1, 1};
+  launch.overlaps = shape.overlaps;
   launch.stream = run.stream;
   launch.parameters = parameters.pointers();
   launch.name = source_.name.c_str();

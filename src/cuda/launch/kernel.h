@@ -24,6 +24,7 @@ struct RunContext {
   const Gpu* gpu = nullptr;
   const std::vector<SlotView>* views = nullptr;
   std::byte* workspace = nullptr;
+  bool behind_kernel = false;  // whether what was put into the stream before is a kernel of this run
 };
 
 // The arguments of a launch as the device code's struct Arguments has them: eight bytes each.
@@ -51,6 +52,7 @@ struct LaunchShape {
   unsigned int threads = 1;
   bool cooperative = false;  // all blocks wait for each other
   unsigned int cluster = 1;  // blocks
+  bool overlaps = false;  // begins beside the kernel before it in the stream, and waits for its end by itself
 };
 
 // A kernel's text, compiled and loaded when it is first needed.
@@ -147,6 +149,8 @@ class KernelLaunch {
   // the same launch for other extents, whose constants are taken; null: its own. Throws NotSupportedError for a kernel
   // that has no description.
   virtual LaunchDescription describe(const KernelLaunch* like) const;
+  // Whether it puts a kernel of its own into the stream last.
+  virtual bool is_kernel() const { return true; }
   // `counters` is where those of all kernels begin.
   virtual void launch(const RunContext& run, std::byte* counters) const = 0;
 };

@@ -17,8 +17,8 @@
 template <int kFirst, int kEnd>
 __device__ inline void begin_sums(unsigned int starts, float (&sums)[kSums]) {
   if constexpr (kFirst < kEnd) {
-    read_pair<kFirst % kBlockSums / 4 * 32>(starts, sums[kFirst], sums[kFirst + 1]);
-    begin_sums<kFirst + 2, kEnd>(starts, sums);
+    read_quad<kFirst % kBlockSums * 16>(starts, sums + kFirst);
+    begin_sums<kFirst + 4, kEnd>(starts, sums);
   }
 }
 
@@ -32,6 +32,7 @@ __device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
 #pragma unroll
     for (int distance = 4; distance < 32; distance *= 2)
       count += __shfl_xor_sync(0xffffffffu, count, distance);
+    const float part = count == 0 ? 0 : share(1.0f, count);
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) {
       float sum = 0;
@@ -41,8 +42,8 @@ __device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
 #pragma unroll
       for (int distance = 4; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
       if (squad::thread() < 4) {
-        starts.moved[channel_of(e)] = count == 0 ? 0 : sum / count;
-        starts.of[channel_of(e)] -= starts.moved[channel_of(e)];
+        starts.moved[channel_of(e)] = sum * part;
+        starts.begin(channel_of(e), starts.of[e / 2][threadIdx.x % 4][e % 2] - sum * part);
       }
     }
   }
@@ -54,49 +55,47 @@ __device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
       sums[m][i] -= starts.moved[channel_of(i % kBlockSums / 4 * 2 + i % 2)];
 }
 
-// Before the first elements are added.
+// Before the first elements are added: moments of a channel are around the same element in all of a warp, its
+// first that is there.
 template <class Sweep>
 __device__ inline void begin_kept(const Arguments& a, const typename Sweep::Channel* channels,
                                   const typename Sweep::Places (&places)[kRows],
                                   const float (&products)[1][kNTiles][4], unsigned int inside,
                                   typename Sweep::Kept (&kept)[kColumns]) {
+  const int lane = __ffs((int)__ballot_sync(0xffffffffu, inside != 0)) - 1 + (int)threadIdx.x % 4;
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) {
     const int c = within(channel_of(e));
-    typename Sweep::Results results[kRows];
+    float value = 0;
 #pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      results[i] =
-          Sweep::program(channels[c], places[i], Sweep::steps(a, c), products[0][e / 2][i * 2 + e % 2]);
-    kept[e].begin(results, inside);
+    for (int i = kRows - 1; i >= 0; --i)
+      if (inside >> i & 1) value = products[0][e / 2][i * 2 + e % 2];
+    value = __shfl_sync(0xffffffffu, value, lane);
+    kept[e].begin(Sweep::program(channels[c], places[0], Sweep::steps(a, c), value));
   }
 }
 
 // The planes of a squad's strips, one after the other: fetched two ahead, this one is in shared memory, the
-// next in registers, on its way there.
+// next in registers, on its way there. Behind the last strip others are fetched, which nobody takes.
 struct Planes {
-  int tile, end, plane;
+  int plane;
   Strip strip;
   Rows rows;
   const Element* data;
   Fetched fetched;
-  bool exists;  // what was fetched
 
-  __device__ Planes(const Arguments& a, int n, int first, int last) : tile(first), end(last) {
+  __device__ Planes(const Arguments& a, int n, int tile) : strip(strip_of(a, tile)) {
     begin_strip(a, n);
     fetch_next(a, n);
   }
   __device__ void begin_strip(const Arguments& a, int n) {
     plane = 0;
-    strip = strip_of(a, tile);
     rows = rows_of(a, strip);
     data = input_data(a) + input_offset(a, n, strip.depth - kPadD);
   }
   __device__ void fetch_next(const Arguments& a, int n) {
-    exists = plane < strip.planes || tile + 1 < end;
-    if (!exists) return;
     if (plane == strip.planes) {
-      ++tile;
+      strip.move(a);
       begin_strip(a, n);
     }
     // Planes of padding lie beyond the tensor.
@@ -121,17 +120,8 @@ struct Walk {
   int slot;   // its number
   typename Sweep::Kept kept[kColumns];
   int count;
-  bool begun;  // moments are around an element
+  bool begun;  // moments are around an element, in all of a warp
 };
-
-// What is there of a product: a bit for each of a lane's positions, then whether all of the warp's are there,
-// and all first ones.
-constexpr unsigned int kWholeBit = 1u << kRows, kFirstWholeBit = 2u << kRows;
-__device__ inline unsigned int there_of(const Arguments& a, const Strip& strip, int m) {
-  const unsigned int inside = inside_of(a, strip, m);
-  return inside | (__all_sync(0xffffffffu, inside == kAllRows) ? kWholeBit : 0) |
-         (__all_sync(0xffffffffu, (inside & 1) != 0) ? kFirstWholeBit : 0);
-}
 
 // Begins product kProduct of a plane.
 template <int kRotation, int kProduct, class Sweep>
@@ -153,28 +143,23 @@ __device__ inline void begin_product(const Walk<Sweep>& walk, float (&sums)[kSum
   warpgroup::commit();
 }
 
-// The program and the statistics of a depth that is done, of one product; statistics begin where `begins`.
+// The program and the statistics of a depth that is done, of one product and its positions `inside`; statistics
+// begin where `begins`.
 template <class Sweep>
-__device__ inline void take(Walk<Sweep>& walk, const float* done, unsigned int there, bool begins) {
+__device__ inline void take(Walk<Sweep>& walk, const float* done, unsigned int inside, bool begins) {
   typename Sweep::Places places[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(walk.a, walk.unit, position_at(0, 0, 0));
   float products[1][kNTiles][4];
 #pragma unroll
   for (int i = 0; i < kBlockSums; ++i) products[0][i / 4][i % 4] = done[i];
-  const unsigned int inside = there & kAllRows;
   if constexpr (!Sweep::kMoves) {
-    if (begins && __any_sync(0xffffffffu, !walk.begun)) {
-      begin_kept<Sweep>(walk.a, walk.channels, places, products, walk.begun ? 0 : inside, walk.kept);
-      walk.begun = walk.begun || inside != 0;
+    if (begins && !walk.begun && __any_sync(0xffffffffu, inside != 0)) {
+      begin_kept<Sweep>(walk.a, walk.channels, places, products, inside, walk.kept);
+      walk.begun = true;
     }
   }
-  if (there & kWholeBit)
-    take_channels<Sweep, true>(walk.a, walk.channels, places, kAllRows, products, walk.kept);
-  else if (there & kFirstWholeBit)
-    take_channels<Sweep, false>(walk.a, walk.channels, places, inside | 1u, products, walk.kept);
-  else
-    take_channels<Sweep, false>(walk.a, walk.channels, places, inside, products, walk.kept);
+  take_channels<Sweep, false>(walk.a, walk.channels, places, inside, products, walk.kept);
 }
 
 // Ends the products of a plane from kProduct on: the program runs on one's sums beside the next.
@@ -191,7 +176,7 @@ __device__ inline void end_products(Walk<Sweep>& walk, int plane, bool is_first,
     }
     const bool begins = kRotation == kFilterD - 1 && plane == kRotation;
     if constexpr (Sweep::kMoves && kProduct == 0)
-      if (begins && is_first) move_sums<kProducts>(walk.squad, walk.starts, there[0] & kAllRows, sums);
+      if (begins && is_first) move_sums<kProducts>(walk.squad, walk.starts, there[0], sums);
     if constexpr (kProduct + 1 < kProducts)
       begin_product<kRotation, kProduct + 1>(walk, sums[kProduct + 1], taken[kProduct + 1]);
     if (plane >= kFilterD - 1)
@@ -210,7 +195,7 @@ __device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int tu
     squad::sync(walk.squad);
     float(&taken)[kProducts][kSums] = kMode == kStrict ? some : sums;
     begin_product<kRotation, 0>(walk, sums[0], taken[0]);
-    if (walk.next.exists) put(walk.next.fetched, walk.stages + (1 - walk.slot) * kStageFloats);
+    put(walk.next.fetched, walk.stages + (1 - walk.slot) * kStageFloats);
     walk.next.fetch_next(walk.a, walk.unit.n);
     end_products<kRotation, 0, kProducts>(walk, plane, is_first, there, sums, taken);
     walk.taps.move(walk.slot == 0 ? 4 * kStageFloats : -4 * kStageFloats);
@@ -221,17 +206,18 @@ __device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int tu
 
 // All planes of a strip, of which `kProducts` products have positions.
 template <int kProducts, class Sweep>
-__device__ inline void walk_strip(Walk<Sweep>& walk, const Strip& strip, bool is_first) {
+__device__ inline void walk_strip(Walk<Sweep>& walk, bool is_first) {
+  const Strip strip = walk.next.strip;
   unsigned int there[kProducts];
 #pragma unroll
-  for (int m = 0; m < kProducts; ++m) there[m] = there_of(walk.a, strip, m);
+  for (int m = 0; m < kProducts; ++m) there[m] = inside_of(walk.a, strip, m);
   float sums[kProducts][kSums];
 #pragma unroll 1
   for (int turn = 0; turn < strip.planes; turn += kFilterD)
     walk_planes<0, kProducts>(walk, strip, turn, is_first, there, sums);
 #pragma unroll
   for (int m = 0; m < kProducts; ++m)
-    walk.count += __popc(there[m] & kAllRows) * (strip.planes - (kFilterD - 1));
+    walk.count += __popc(there[m]) * (strip.planes - (kFilterD - 1));
 }
 
 // How many neighbouring threads merge the warps' statistics of a channel: a power of two.
@@ -243,15 +229,20 @@ __device__ constexpr int mergers() {
 
 // Leaves the statistics of all lanes and warps in `totals`.
 template <class Sweep>
-__device__ inline void merge_warps(const typename Sweep::Kept (&kept)[kColumns], int count, Shared& shared,
+__device__ inline void merge_warps(typename Sweep::Kept (&kept)[kColumns], int count, Shared& shared,
                                    typename Sweep::Sums* totals) {
   const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 #pragma unroll
-  for (int e = 0; e < kColumns; ++e) {
-    typename Sweep::Sums total = kept[e].whole(count);
+  for (int distance = 4; distance < 32; distance *= 2) {
+    count += __shfl_xor_sync(0xffffffffu, count, distance);
 #pragma unroll
-    for (int distance = 4; distance < 32; distance *= 2) total.merge(from_lane_at(total, distance));
-    if (lane < 4 && channel_of(e) < kChannels) shared.list0[warp][channel_of(e)] = total;
+    for (int e = 0; e < kColumns; ++e) kept[e].add_lane_at(distance);
+  }
+  if (lane < 4) {
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e)
+      if (channel_of(e) < kChannels) shared.list0[warp][channel_of(e)] = kept[e];
+    shared.counts[warp] = count;
   }
   __syncthreads();
   constexpr int kMergers = mergers();
@@ -260,7 +251,8 @@ __device__ inline void merge_warps(const typename Sweep::Kept (&kept)[kColumns],
     typename Sweep::Sums total;
     total.clear();
     if (c < kChannels)
-      for (int i = list; i < kWarps; i += kMergers) total.merge(shared.list0[i][c]);
+#pragma unroll 1
+      for (int i = list; i < kWarps; i += kMergers) total.merge(shared.list0[i][c].whole(shared.counts[i]));
 #pragma unroll
     for (int distance = 1; distance < kMergers; distance *= 2) total.merge(from_lane_at(total, distance));
     if (c < kChannels && list == 0) totals[c] = total;
@@ -270,13 +262,12 @@ __device__ inline void merge_warps(const typename Sweep::Kept (&kept)[kColumns],
 
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>
-__device__ inline void sweep_item(const Arguments& a, const Unit& unit, int item_first, int item_end,
-                                  Shared& shared, char* memory, typename Sweep::Sums* totals) {
+__device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Run& run, Shared& shared,
+                                  char* memory, typename Sweep::Sums* totals) {
   static_assert(Sweep::kStatistics && kOverPositions != 0, "statistics of each channel");
   // The squad's own strips, of which there may be none.
-  const int squad = squad::number(), strips = item_end - item_first;
-  const int first = item_first + strips * squad / kSquads;
-  const int end = item_first + strips * (squad + 1) / kSquads;
+  const int squad = squad::number();
+  const int first = first_of_squad(run, squad), end = first_of_squad(run, squad + 1);
   float* stages = reinterpret_cast<float*>(memory) + squad * (2 * kStageFloats);
   Starts& starts = shared.starts[squad];
   typename Sweep::Channel* channels = unit.values->channels0;
@@ -287,8 +278,8 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int item
                       stages,
                       squad,
                       place_of(shared.prepared.weights),
-                      (unsigned int)__cvta_generic_to_shared(starts.of + threadIdx.x % 4 * 2),
-                      Planes(a, unit.n, min(first, (int)a.tiles - 1), end),
+                      (unsigned int)__cvta_generic_to_shared(starts.of[0][threadIdx.x % 4]),
+                      Planes(a, unit.n, min(first, (int)a.tiles - 1)),
                       taps_of_lane(stages)};
   walk.slot = walk.count = 0;
   walk.begun = false;
@@ -298,13 +289,13 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int item
   for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) Sweep::read_channel(a, unit, c, channels[c]);
   __syncthreads();
   for (int c = squad::thread(); c < kNTiles * 8; c += kSquadThreads) {
-    starts.of[c] = c < kChannels ? Sweep::bias(channels[c]) : 0;
+    starts.begin(c, c < kChannels ? Sweep::bias(channels[c]) : 0);
     starts.moved[c] = 0;
   }
   put(walk.next.fetched, stages);
-  if (first < end) walk.next.fetch_next(a, unit.n);
+  walk.next.fetch_next(a, unit.n);
 #pragma unroll 1
-  for (int tile = first; tile < end; ++tile) walk_strip<kTiles>(walk, strip_of(a, tile), tile == first);
+  for (int tile = first; tile < end; ++tile) walk_strip<kTiles>(walk, tile == first);
   if constexpr (Sweep::kMoves) {
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) walk.kept[e].move(starts.moved[channel_of(e)]);

@@ -72,6 +72,20 @@ __device__ constexpr int row_offset(int row) {
 // are met.
 struct Strip {
   int first, column, depth, planes;
+
+  // The strip behind it, which is beyond the last band where there are no more.
+  __device__ void move(const Arguments& a) {
+    depth += (int)a.depths;
+    if (depth >= (int)a.out_d) {
+      depth = 0;
+      first += kStrip;
+      if (first >= (int)a.strips * kStrip) {
+        first = 0;
+        column += kTileW;
+      }
+    }
+    planes = min((int)a.depths, (int)a.out_d - depth) + kFilterD - 1;
+  }
 };
 __device__ inline Strip strip_of(const Arguments& a, int tile) {
   const int strip = tile / (int)a.segments, band = strip / (int)a.strips;
@@ -80,8 +94,9 @@ __device__ inline Strip strip_of(const Arguments& a, int tile) {
   return {(strip - band * (int)a.strips) * kStrip, band * kTileW, depth, depths + kFilterD - 1};
 }
 
-// The elements that a thread stages, kVector neighbours each time, the same in all planes: where they lie in
-// a plane of the tensor, and a bit for each time that they are there.
+// The elements that a thread stages, kVector4 neighbours each time, the same in all planes: where they lie in
+// a plane of the tensor, and a bit for each time that they are there. In a plane without padding, which is one
+// run of memory, elements beyond its end are other ones of it: no position that is there reads them.
 constexpr int kVector4 = kLinear != 0 ? 4 : 1;
 constexpr int kVectors = (kSpan + kVector4 - 1) / kVector4;  // of a channel
 constexpr int kFetches = (kInChannels * kVectors + kSquadThreads - 1) / kSquadThreads;
@@ -103,9 +118,13 @@ __device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
   for (int i = 0; i < kFetches; ++i) {
     const int number = squad::thread() + i * kSquadThreads, c = number / kVectors;
     const int p = strip.first + (number - c * kVectors) * kVector4;
-    const int y = p / kPitch - kPadH, x = strip.column + p % kPitch - kPadW;
-    rows.at[i] = c * steps.c + y * steps.h + x * steps.w;
-    if (c < kInChannels && y >= 0 && y < (int)a.in_h && x >= 0 && x < (int)a.in_w) rows.inside |= 1u << i;
+    if constexpr (kLinear != 0) {
+      rows.at[i] = min(c, kInChannels - 1) * steps.c + min(p, (int)(a.in_h * a.in_w) - kVector4);
+    } else {
+      const int y = p / kPitch - kPadH, x = strip.column + p % kPitch - kPadW;
+      rows.at[i] = c * steps.c + y * steps.h + x * steps.w;
+      if (c < kInChannels && y >= 0 && y < (int)a.in_h && x >= 0 && x < (int)a.in_w) rows.inside |= 1u << i;
+    }
   }
   return rows;
 }
@@ -119,15 +138,13 @@ __device__ inline Fetched fetch(const Element* data, bool there, const Rows& row
   Fetched fetched;
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
-#pragma unroll
-    for (int e = 0; e < kVector4; ++e) fetched.values[i][e] = 0;
-    if (!(there && (rows.inside >> i & 1))) continue;
     if constexpr (kVector4 == 4) {
       const float4 found = *reinterpret_cast<const float4*>(data + rows.at[i]);
       fetched.values[i][0] = found.x, fetched.values[i][1] = found.y;
       fetched.values[i][2] = found.z, fetched.values[i][3] = found.w;
     } else {
-      fetched.values[i][0] = data[rows.at[i]];
+      fetched.values[i][0] = 0;
+      if (there && (rows.inside >> i & 1)) fetched.values[i][0] = data[rows.at[i]];
     }
   }
   return fetched;
@@ -136,9 +153,9 @@ __device__ inline Fetched fetch(const Element* data, bool there, const Rows& row
 // What products take of a number: the nearest tf32, and in strict mode the rest. They ignore lower bits.
 __device__ inline void take_apart(float x, float& large, float& small) {
   if (kMode == kTf32) {
-    unsigned int bits = __float_as_uint(x);
-    if (fabsf(x) < __int_as_float(0x7f800000)) bits += 0x1000;
-    large = __uint_as_float(bits);
+    // Half of what the last bit that counts is worth, away from 0; NaN and infinities stay what they are.
+    const float power = __uint_as_float(__float_as_uint(x) & 0xff800000u);
+    large = fmaf(power, 0.00048828125f, x);
     return;
   }
   large = to_tf32(x);
@@ -188,11 +205,11 @@ __device__ inline float read_at(unsigned int address) {
   asm volatile("ld.shared.f32 %0, [%1 + %2];" : "=f"(value) : "r"(address), "n"(kBytes) : "memory");
   return value;
 }
-// Two neighbours. A load for both is less than a move for each.
+// Four neighbours, in which a load for all is less than a move for some.
 template <int kBytes>
-__device__ inline void read_pair(unsigned int address, float& first, float& second) {
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2 + %3];"
-               : "=f"(first), "=f"(second)
+__device__ inline void read_quad(unsigned int address, float* values) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4 + %5];"
+               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
                : "r"(address), "n"(kBytes)
                : "memory");
 }
@@ -252,10 +269,15 @@ struct Prepared {
   alignas(128) float weights[kParts][kSlots][kWeightRows][4];
 };
 
-// What sums begin at, by channels, and how far they are moved; each squad's own.
+// What sums begin at, as a lane has them of eight channels, and how far they are moved, by channels; each
+// squad's own.
 struct Starts {
-  alignas(8) float of[kNTiles * 8];
+  alignas(16) float of[kNTiles][4][4];
   float moved[kNTiles * 8];
+
+  __device__ void begin(int c, float at) {
+    of[c / 8][c % 8 / 2][c % 2] = of[c / 8][c % 8 / 2][2 + c % 2] = at;
+  }
 };
 
 // Puts a weight where products look for it. Those of all depths but the first stand there twice.
@@ -270,19 +292,34 @@ __device__ inline void put_weight(Prepared& prepared, const Tap& tap, int row, f
   }
 }
 
+// An item: its sample, which run of the sample's strips it is, and these. Divisions of 64 bits are many
+// instructions.
+struct Run {
+  int n, number, first, end;
+};
+__device__ inline Run run_of(const Arguments& a, long long item) {
+  if (a.sample_items == 1) return {(int)item, 0, 0, (int)a.tiles};
+  const int n = (int)(item / a.sample_items), number = (int)(item - n * a.sample_items);
+  return {n, number, (int)(number * a.tiles / a.sample_items),
+          (int)((number + 1) * a.tiles / a.sample_items)};
+}
+// A squad's first strip of them.
+__device__ inline int first_of_squad(const Run& run, int squad) {
+  return run.first + (run.end - run.first) * squad / kSquads;
+}
+
 // The first planes of a squad's first strip come from memory while weights are prepared.
 __device__ inline void ask_ahead(const Arguments& a) {
-  const int n = (int)(blockIdx.x / a.sample_items), run = (int)(blockIdx.x - n * a.sample_items);
-  const int first = (int)(run * a.tiles / a.sample_items), end = (int)((run + 1) * a.tiles / a.sample_items);
-  const Strip strip = strip_of(a, first + (end - first) * squad::number() / kSquads);
+  const Run run = run_of(a, blockIdx.x);
+  const Strip strip = strip_of(a, first_of_squad(run, squad::number()));
   const Rows rows = rows_of(a, strip);
 #pragma unroll
   for (int plane = 0; plane < 2; ++plane) {
     const int depth = strip.depth + plane - kPadD;
-    const Element* data = input_data(a) + input_offset(a, n, depth);
+    const Element* data = input_data(a) + input_offset(a, run.n, depth);
 #pragma unroll
     for (int i = 0; i < kFetches; ++i)
-      if ((rows.inside >> i & 1) && depth >= 0 && depth < (int)a.in_d)
+      if (kLinear != 0 || ((rows.inside >> i & 1) && depth >= 0 && depth < (int)a.in_d))
         asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(data + rows.at[i])));
   }
 }

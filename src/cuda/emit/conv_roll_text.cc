@@ -155,10 +155,13 @@ class ConvRollWriter : ConvSweepWriter {
     text.open("struct Shared {");
     text.line("Prepared prepared;");
     text.line("UnitValues values;");
-    text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
     if (constants_.taps) {
+      text.line("Kept0 list0[kWarps][kChannels];");
+      text.line("int counts[kWarps];");
       text.line("Starts starts[kSquads];");
-      shared_bytes_ += constants_.squads * 2 * columns_ * 8 * 4 + 8;
+      shared_bytes_ += constants_.squads * 3 * columns_ * 8 * 4 + 16 + constants_.threads / 8;
+    } else {
+      text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
     }
     text.close("};");
     shared_bytes_ += totals() ? 4 * channels * numbers_ * constants_.threads / 32 : 4 * numbers_;

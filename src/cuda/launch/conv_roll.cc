@@ -17,7 +17,7 @@ constexpr int kReducing = 45;  // more for reductions over channels
 constexpr int kMostRegisters = 255;
 constexpr int kRegisters = 65536;  // of a multiprocessor
 // Of a block, and products of a warpgroup, to choose among.
-constexpr std::array<int, 4> kThreads = {128, 256, 384, 512};
+constexpr std::array<int, 5> kThreads = {128, 256, 384, 512, 640};
 constexpr std::array<int, 3> kRows = {1, 2, 4};
 // One after the other in a strip, where filters have one depth.
 constexpr std::array<int, 4> kRounds = {1, 4, 8, 16};

@@ -81,7 +81,6 @@ struct Planes {
   int plane;
   Strip strip;
   Rows rows;
-  const Element* data;
   Fetched fetched;
 
   __device__ Planes(const Arguments& a, int n, int tile) : strip(strip_of(a, tile)) {
@@ -90,8 +89,7 @@ struct Planes {
   }
   __device__ void begin_strip(const Arguments& a, int n) {
     plane = 0;
-    rows = rows_of(a, strip);
-    data = input_data(a) + input_offset(a, n, strip.depth - kPadD);
+    rows = rows_of(a, strip, input_data(a) + input_offset(a, n, strip.depth - kPadD));
   }
   __device__ void fetch_next(const Arguments& a, int n) {
     if (plane == strip.planes) {
@@ -100,8 +98,8 @@ struct Planes {
     }
     // Planes of padding lie beyond the tensor.
     const int depth = strip.depth + plane++ - kPadD;
-    fetched = fetch(data, kPadD == 0 || (depth >= 0 && depth < (int)a.in_d), rows);
-    data += input_steps(a).d;
+    fetched = fetch(kPadD == 0 || (depth >= 0 && depth < (int)a.in_d), rows);
+    rows.first += input_steps(a).d;
   }
 };
 
@@ -112,12 +110,11 @@ struct Walk {
   const Unit& unit;
   const typename Sweep::Channel* channels;
   Starts& starts;
-  float* stages;
   int squad;
   unsigned int weights, starts_place;
   Planes next;
-  Taps taps;  // in the stage of this plane
-  int slot;   // its number
+  float* place;  // of a thread's first elements in the first stage
+  Taps taps;
   typename Sweep::Kept kept[kColumns];
   int count;
   bool begun;  // moments are around an element, in all of a warp
@@ -128,11 +125,11 @@ template <int kRotation, int kProduct, class Sweep>
 __device__ inline void begin_product(const Walk<Sweep>& walk, float (&sums)[kSums], float (&taken)[kSums]) {
   begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, sums);
   Factors factors;
-  read_factors<0, kProduct, 0>(walk.taps, factors);
+  read_factors<0, kProduct, kRotation % kStages, 0>(walk.taps, factors);
   warpgroup::hold(taken);
   if constexpr (kMode == kStrict) {
     Factors small;
-    read_factors<0, kProduct, 1>(walk.taps, small);
+    read_factors<0, kProduct, kRotation % kStages, 1>(walk.taps, small);
     warpgroup::begin();
     multiply(small, walk.weights, kRotation, true, taken);
     multiply(factors, walk.weights + kSlots * kWeightRows, kRotation, false, taken);
@@ -195,11 +192,11 @@ __device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int tu
     squad::sync(walk.squad);
     float(&taken)[kProducts][kSums] = kMode == kStrict ? some : sums;
     begin_product<kRotation, 0>(walk, sums[0], taken[0]);
-    put(walk.next.fetched, walk.stages + (1 - walk.slot) * kStageFloats);
+    // The next strip's first plane goes into the first stage.
+    constexpr int kNext = (kRotation + 1) % kStages * kStageFloats;
+    put(walk.next.fetched, walk.place + (plane + 1 == strip.planes ? 0 : kNext));
     walk.next.fetch_next(walk.a, walk.unit.n);
     end_products<kRotation, 0, kProducts>(walk, plane, is_first, there, sums, taken);
-    walk.taps.move(walk.slot == 0 ? 4 * kStageFloats : -4 * kStageFloats);
-    walk.slot = 1 - walk.slot;
     walk_planes<kRotation + 1, kProducts>(walk, strip, turn, is_first, there, sums);
   }
 }
@@ -268,20 +265,20 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Ru
   // The squad's own strips, of which there may be none.
   const int squad = squad::number();
   const int first = first_of_squad(run, squad), end = first_of_squad(run, squad + 1);
-  float* stages = reinterpret_cast<float*>(memory) + squad * (2 * kStageFloats);
+  float* stages = reinterpret_cast<float*>(memory) + squad * (kStages * kStageFloats);
   Starts& starts = shared.starts[squad];
   typename Sweep::Channel* channels = unit.values->channels0;
   Walk<Sweep> walk = {a,
                       unit,
                       channels,
                       starts,
-                      stages,
                       squad,
                       place_of(shared.prepared.weights),
                       (unsigned int)__cvta_generic_to_shared(starts.of[0][threadIdx.x % 4]),
                       Planes(a, unit.n, min(first, (int)a.tiles - 1)),
+                      stages + place_in_stage(0),
                       taps_of_lane(stages)};
-  walk.slot = walk.count = 0;
+  walk.count = 0;
   walk.begun = false;
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) walk.kept[e].clear();
@@ -292,7 +289,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Ru
     starts.begin(c, c < kChannels ? Sweep::bias(channels[c]) : 0);
     starts.moved[c] = 0;
   }
-  put(walk.next.fetched, stages);
+  put(walk.next.fetched, walk.place);
   walk.next.fetch_next(a, unit.n);
 #pragma unroll 1
   for (int tile = first; tile < end; ++tile) walk_strip<kTiles>(walk, tile == first);

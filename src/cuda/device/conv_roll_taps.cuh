@@ -7,11 +7,14 @@
 // The result's columns are cut into bands of kTileW. The positions of a plane of a band are numbered row by
 // row, kPitch a row, of which the last kPitch - kTileW are not there. A strip is kStrip of them, one behind
 // the other, with a segment of the depths. The input of one plane of a strip lies in shared memory as it is,
-// channel by channel, kPitch columns a row: so a tap of the filter is one offset for all positions, and each
-// element is rounded and put once. Lane t of the four that have a position's elements reads column t of a row
-// of the filter, in each slot another row or channel; where filters are three columns wide the fourth lane
-// has the taps of rows that have no slot, and where there are no more of these an element of the position's
-// own that meets weights of 0. An infinity there makes a NaN of a sum that is not finite either way.
+// channel by channel, kPitch columns a row: so a tap of the filter is one offset for all positions. A lane has
+// two neighbouring positions of a warp's 16, and reads both at once; since pairs begin at even places alone,
+// all elements stand there a second time, one place before. Each is rounded once.
+//
+// Lane t of the four that have a position's elements reads column t of a row of the filter, in each slot
+// another row or channel; where filters are three columns wide the fourth lane has the taps of rows that have
+// no slot, and where there are no more of these an element of the position's own that meets weights of 0. An
+// infinity there makes a NaN of a sum that is not finite either way.
 //
 // Before this stand the constants, Arguments and input_data, input_offset and input_steps, the tensor that is
 // convolved.
@@ -19,14 +22,24 @@
 constexpr int kRowBytes = 16;
 constexpr int kTf32 = 0, kStrict = 1, k16Bits = 2;
 constexpr int kParts = kMode == kStrict ? 2 : 1;  // that a number is taken as the sum of
-constexpr int kPitch = kTileW + (kFilterW - 1) * kDilationW;
+constexpr int kPitch = (kTileW + (kFilterW - 1) * kDilationW + 1) / 2 * 2;
 constexpr int kSquadThreads = kThreads / kSquads;
 constexpr int kStrip = kSquadThreads / 2 * kTiles;
-// Elements of a strip's plane, of one channel. Channels are half of all banks of shared memory apart.
+// Elements of a strip's plane, of one channel. Those of neighbouring channels, and the second ones, lie in
+// other banks of shared memory.
 constexpr int kSpan = kStrip + (kFilterH - 1) * kDilationH * kPitch + (kFilterW - 1) * kDilationW;
-constexpr int kChannelStep = (kSpan + 15) / 32 * 32 + 16;
-constexpr int kPartStep = kInChannels * kChannelStep;
+constexpr int kChannelStep = (kSpan + 11) / 32 * 32 + 20;
+constexpr int kSecondStep = (kInChannels * kChannelStep + 11) / 32 * 32 + 24;
+constexpr int kPartStep = kSecondStep + kInChannels * kChannelStep;
 constexpr int kStageFloats = kParts * kPartStep;
+// As many planes are staged as divide the depths of the filter, so that the place of a plane is part of an
+// instruction.
+__device__ constexpr int stages() {
+  int number = 2;
+  while (kFilterD % number != 0) ++number;
+  return number;
+}
+constexpr int kStages = stages();
 
 // Rows of the filter, of one channel each, and how many of them have slots.
 constexpr int kFilterRows = kInChannels * kFilterH;
@@ -94,14 +107,16 @@ __device__ inline Strip strip_of(const Arguments& a, int tile) {
   return {(strip - band * (int)a.strips) * kStrip, band * kTileW, depth, depths + kFilterD - 1};
 }
 
-// The elements that a thread stages, kVector4 neighbours each time, the same in all planes: where they lie in
-// a plane of the tensor, and a bit for each time that they are there. In a plane without padding, which is one
-// run of memory, elements beyond its end are other ones of it: no position that is there reads them.
+// The elements that a thread stages, kVector4 neighbours each time, the same in all planes: where the first lie
+// in the tensor, how far behind them the others, and a bit for each time that they are there. In a plane
+// without padding, which is one run of memory, elements beyond its end are other ones of it: no position that
+// is there reads them.
 constexpr int kVector4 = kLinear != 0 ? 4 : 1;
 constexpr int kVectors = (kSpan + kVector4 - 1) / kVector4;  // of a channel
 constexpr int kFetches = (kInChannels * kVectors + kSquadThreads - 1) / kSquadThreads;
 struct Rows {
-  Offset at[kFetches];
+  const Element* first;
+  Offset behind[kFetches];
   unsigned int inside;
 };
 // Where a thread's elements go in a stage.
@@ -110,7 +125,8 @@ __device__ inline int place_in_stage(int i) {
   return c * kChannelStep + (number - c * kVectors) * kVector4;
 }
 
-__device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
+// Of the plane that begins at `data`.
+__device__ inline Rows rows_of(const Arguments& a, const Strip& strip, const Element* data) {
   const InputSteps steps = input_steps(a);
   Rows rows;
   rows.inside = 0;
@@ -119,13 +135,16 @@ __device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
     const int number = squad::thread() + i * kSquadThreads, c = number / kVectors;
     const int p = strip.first + (number - c * kVectors) * kVector4;
     if constexpr (kLinear != 0) {
-      rows.at[i] = min(c, kInChannels - 1) * steps.c + min(p, (int)(a.in_h * a.in_w) - kVector4);
+      rows.behind[i] = min(c, kInChannels - 1) * steps.c + min(p, (int)(a.in_h * a.in_w) - kVector4);
     } else {
       const int y = p / kPitch - kPadH, x = strip.column + p % kPitch - kPadW;
-      rows.at[i] = c * steps.c + y * steps.h + x * steps.w;
+      rows.behind[i] = c * steps.c + y * steps.h + x * steps.w;
       if (c < kInChannels && y >= 0 && y < (int)a.in_h && x >= 0 && x < (int)a.in_w) rows.inside |= 1u << i;
     }
   }
+  rows.first = data + rows.behind[0];
+#pragma unroll
+  for (int i = kFetches - 1; i >= 0; --i) rows.behind[i] -= rows.behind[0];
   return rows;
 }
 
@@ -133,18 +152,19 @@ struct Fetched {
   float values[kFetches][kVector4];
 };
 
-// Reads a thread's elements of the plane that begins at `data`; none where it is not `there`.
-__device__ inline Fetched fetch(const Element* data, bool there, const Rows& rows) {
+// Reads a thread's elements of a plane; none where it is not `there`.
+__device__ inline Fetched fetch(bool there, const Rows& rows) {
   Fetched fetched;
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
+    const Element* from = i == 0 ? rows.first : rows.first + rows.behind[i];
     if constexpr (kVector4 == 4) {
-      const float4 found = *reinterpret_cast<const float4*>(data + rows.at[i]);
+      const float4 found = *reinterpret_cast<const float4*>(from);
       fetched.values[i][0] = found.x, fetched.values[i][1] = found.y;
       fetched.values[i][2] = found.z, fetched.values[i][3] = found.w;
     } else {
       fetched.values[i][0] = 0;
-      if (there && (rows.inside >> i & 1)) fetched.values[i][0] = data[rows.at[i]];
+      if (there && (rows.inside >> i & 1)) fetched.values[i][0] = *from;
     }
   }
   return fetched;
@@ -162,35 +182,42 @@ __device__ inline void take_apart(float x, float& large, float& small) {
   small = __uint_as_float(rest_of(x, large));
 }
 
-__device__ inline void put(const Fetched& fetched, float* stage) {
+// Puts a thread's elements, each twice. `first` is where the first go.
+__device__ inline void put_twice(const float (&values)[kVector4], float* first) {
+  float* second = first + kSecondStep - 1;
+  if constexpr (kVector4 == 4) {
+    *reinterpret_cast<float4*>(first) = make_float4(values[0], values[1], values[2], values[3]);
+    second[0] = values[0];
+    *reinterpret_cast<float2*>(second + 1) = make_float2(values[1], values[2]);
+    second[3] = values[3];
+  } else {
+    first[0] = second[0] = values[0];
+  }
+}
+__device__ inline void put(const Fetched& fetched, float* first) {
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
     if (kInChannels * kVectors % kSquadThreads != 0 && i == kFetches - 1 &&
         squad::thread() + i * kSquadThreads >= kInChannels * kVectors)
       continue;
-    float* to = stage + place_in_stage(i);
+    float* to = i == 0 ? first : first + (place_in_stage(i) - place_in_stage(0));
     float large[kVector4], small[kVector4];
 #pragma unroll
     for (int e = 0; e < kVector4; ++e) take_apart(fetched.values[i][e], large[e], small[e]);
-    if constexpr (kVector4 == 4) {
-      *reinterpret_cast<float4*>(to) = make_float4(large[0], large[1], large[2], large[3]);
-      if (kMode == kStrict)
-        *reinterpret_cast<float4*>(to + kPartStep) = make_float4(small[0], small[1], small[2], small[3]);
-    } else {
-      to[0] = large[0];
-      if (kMode == kStrict) to[kPartStep] = small[0];
-    }
+    put_twice(large, to);
+    if (kMode == kStrict) put_twice(small, to + kPartStep);
   }
 }
 
-// Which of a lane's positions of product m are there, a bit for each: rows g and g + 8 of a warp's 16.
+// Which of a lane's positions of product m are there, a bit for each: positions 2 g and 2 g + 1 of a warp's 16,
+// which are rows g and g + 8 of the product.
 __device__ inline unsigned int inside_of(const Arguments& a, const Strip& strip, int m) {
   const int thread = squad::thread();
   unsigned int inside = 0;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    const int p = strip.first + m * (kSquadThreads / 2) + thread / 128 * 64 + thread / 32 % 4 * 16 + i * 8 +
-                  thread % 32 / 4;
+    const int p = strip.first + m * (kSquadThreads / 2) + thread / 128 * 64 + thread / 32 % 4 * 16 +
+                  thread % 32 / 4 * 2 + i;
     const int h = p / kPitch, place = p % kPitch;
     if (place < kTileW && strip.column + place < (int)a.out_w && h < (int)a.out_h) inside |= 1u << i;
   }
@@ -200,12 +227,12 @@ __device__ inline unsigned int inside_of(const Arguments& a, const Strip& strip,
 // Shared memory by addresses, the same every time a plane comes by: with numbers added to them that are part
 // of the instruction.
 template <int kBytes>
-__device__ inline float read_at(unsigned int address) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1 + %2];" : "=f"(value) : "r"(address), "n"(kBytes) : "memory");
-  return value;
+__device__ inline void read_pair(unsigned int address, float (&values)[2]) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2 + %3];"
+               : "=f"(values[0]), "=f"(values[1])
+               : "r"(address), "n"(kBytes)
+               : "memory");
 }
-// Four neighbours, in which a load for all is less than a move for some.
 template <int kBytes>
 __device__ inline void read_quad(unsigned int address, float* values) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4 + %5];"
@@ -214,47 +241,43 @@ __device__ inline void read_quad(unsigned int address, float* values) {
                : "memory");
 }
 
-// Where a lane's taps of its first position lie in a stage: the first slot's of its own column, and those of
-// rows that have no slot.
+// Where a lane's taps of its first position lie in the first stage: the first slot's of its own column, and
+// those of rows that have no slot.
 struct Taps {
   unsigned int column;
   unsigned int left[kLeftTaps + 1];
-
-  __device__ void move(int bytes) {
-    column += bytes;
-#pragma unroll
-    for (int slot = 0; slot < kLeftTaps; ++slot) left[slot] += bytes;
-  }
 };
 __device__ inline Taps taps_of_lane(const float* stage) {
   const int thread = squad::thread(), t = thread % 4;
-  const float* first = stage + thread / 128 * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
-  auto address_of = [](const float* place) { return (unsigned int)__cvta_generic_to_shared(place); };
+  const float* first = stage + thread / 128 * 64 + thread / 32 % 4 * 16 + thread % 32 / 4 * 2;
+  auto address_of = [&](int row, int column) {
+    return (unsigned int)__cvta_generic_to_shared(first + row +
+                                                  (column % 2 == 0 ? column : column - 1 + kSecondStep));
+  };
   Taps taps;
-  taps.column = address_of(first + (t < kFilterW ? t : 0) * kDilationW);
+  taps.column = address_of(0, (t < kFilterW ? t : 0) * kDilationW);
 #pragma unroll
   for (int slot = 0; slot < kLeftTaps; ++slot)
-    taps.left[slot] =
-        t < kFilterW
-            ? taps.column + row_offset(slot) * 4
-            : address_of(first + row_offset(kOwnSlots + slot / kFilterW) + slot % kFilterW * kDilationW);
+    taps.left[slot] = t < kFilterW ? taps.column + row_offset(slot) * 4
+                                   : address_of(row_offset(kOwnSlots + slot / kFilterW),
+                                                slot % kFilterW * kDilationW);
   return taps;
 }
 
-// A lane's elements of product m: of positions g and g + 8 of its warp's 16, in each slot.
+// A lane's elements of product m: of its two positions, in each slot.
 struct Factors {
   float values[kSlots][2];
 };
-template <int kFirstSlot, int kProduct, int kPart>
+template <int kFirstSlot, int kProduct, int kStage, int kPart>
 __device__ inline void read_factors(const Taps& taps, Factors& factors) {
   if constexpr (kFirstSlot < kSlots) {
-    constexpr int kBytes = 4 * (kPart * kPartStep + kProduct * (kSquadThreads / 2));
+    constexpr int kBytes =
+        4 * (kStage * kStageFloats + kPart * kPartStep + kProduct * (kSquadThreads / 2));
     constexpr int kRow = 4 * row_offset(kFirstSlot < kOwnSlots ? kFirstSlot : 0);
     constexpr bool kIsLeft = kFirstSlot < kLeftTaps;
     const unsigned int from = kIsLeft ? taps.left[kIsLeft ? kFirstSlot : 0] : taps.column;
-    factors.values[kFirstSlot][0] = read_at<kBytes + (kIsLeft ? 0 : kRow)>(from);
-    factors.values[kFirstSlot][1] = read_at<kBytes + (kIsLeft ? 0 : kRow) + 32>(from);
-    read_factors<kFirstSlot + 1, kProduct, kPart>(taps, factors);
+    read_pair<kBytes + (kIsLeft ? 0 : kRow)>(from, factors.values[kFirstSlot]);
+    read_factors<kFirstSlot + 1, kProduct, kStage, kPart>(taps, factors);
   }
 }
 
@@ -312,15 +335,14 @@ __device__ inline int first_of_squad(const Run& run, int squad) {
 __device__ inline void ask_ahead(const Arguments& a) {
   const Run run = run_of(a, blockIdx.x);
   const Strip strip = strip_of(a, first_of_squad(run, squad::number()));
-  const Rows rows = rows_of(a, strip);
 #pragma unroll
   for (int plane = 0; plane < 2; ++plane) {
     const int depth = strip.depth + plane - kPadD;
-    const Element* data = input_data(a) + input_offset(a, run.n, depth);
+    const Rows rows = rows_of(a, strip, input_data(a) + input_offset(a, run.n, depth));
 #pragma unroll
     for (int i = 0; i < kFetches; ++i)
       if (kLinear != 0 || ((rows.inside >> i & 1) && depth >= 0 && depth < (int)a.in_d))
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(data + rows.at[i])));
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(rows.first + rows.behind[i])));
   }
 }
 

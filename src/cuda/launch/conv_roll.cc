@@ -48,7 +48,8 @@ std::int64_t steps_of(const ConvRollConstants& constants, const ConvSum& conv) {
 }
 
 std::int64_t pitch_of(const ConvRollConstants& constants, const ConvSum& conv) {
-  if (constants.taps) return constants.width + (conv.geometry.filter[2] - 1) * conv.geometry.dilation[2];
+  if (constants.taps)
+    return ceil_div(constants.width + (conv.geometry.filter[2] - 1) * conv.geometry.dilation[2], 2) * 2;
   return constants.width +
          (chunks_of(conv, constants.pack).w - 1) * constants.pack[2] * conv.geometry.dilation[2];
 }
@@ -64,15 +65,25 @@ std::int64_t span_of(const ConvRollConstants& constants, const ConvSum& conv) {
          (conv.geometry.filter[2] - 1) * conv.geometry.dilation[2];
 }
 
-// Rows of 16 bytes of one staged plane.
+// Rows of 16 bytes of one staged plane. Where it lies there as it is, each element has two places.
 std::int64_t stage_rows(const ConvRollConstants& constants, const ConvSum& conv) {
-  if (constants.taps) return conv.in_channels * ((span_of(constants, conv) + 15) / 32 * 32 + 16) / 4;
+  if (constants.taps) {
+    const std::int64_t once = conv.in_channels * ((span_of(constants, conv) + 11) / 32 * 32 + 20);
+    return ((once + 11) / 32 * 32 + 24 + once) / 4;
+  }
   const Chunks chunks = chunks_of(conv, constants.pack);
   const std::int64_t of_chunk =
       strip_of(constants) +
       (chunks.h - 1) * constants.pack[1] * conv.geometry.dilation[1] * pitch_of(constants, conv) +
       (chunks.w - 1) * constants.pack[2] * conv.geometry.dilation[2];
   return chunks.c * of_chunk;
+}
+
+// Planes that are staged at a time.
+std::int64_t stages_of(const ConvRollConstants& constants, const ConvSum& conv) {
+  std::int64_t stages = 2;
+  while (constants.taps && conv.geometry.filter[0] % stages != 0) ++stages;
+  return stages;
 }
 
 // What a thread fetches at a time for a plane, or beside a round of one, and how often.
@@ -335,7 +346,8 @@ class Divider {
     const int registers = std::min(kMostRegisters, kRegisters / (trial.threads * trial.blocks) / 8 * 8);
     if (registers_of(trial, work) > slack_ * registers) return false;
     const std::int64_t stages =
-        ceil_div(2 * stage_rows(trial, work.conv) * trial.squads * (work.mode == ConvMode::kStrict ? 2 : 1),
+        ceil_div(stages_of(trial, work.conv) * stage_rows(trial, work.conv) * trial.squads *
+                     (work.mode == ConvMode::kStrict ? 2 : 1),
                  8) *
         8 * kRowBytes;
     if (stages + shared_bytes_(trial) + kStaticBytes >

@@ -82,8 +82,10 @@ struct Planes {
   Strip strip;
   Rows rows;
   Fetched fetched;
+  long long bytes;  // from a plane to the next
 
-  __device__ Planes(const Arguments& a, int n, int tile) : strip(strip_of(a, tile)) {
+  __device__ Planes(const Arguments& a, int n, int tile)
+      : strip(strip_of(a, tile)), bytes(input_steps(a).d * (long long)sizeof(Element)) {
     begin_strip(a, n);
     fetch_next(a, n);
   }
@@ -99,7 +101,7 @@ struct Planes {
     // Planes of padding lie beyond the tensor.
     const int depth = strip.depth + plane++ - kPadD;
     fetched = fetch(kPadD == 0 || (depth >= 0 && depth < (int)a.in_d), rows);
-    rows.first += input_steps(a).d;
+    rows.first = reinterpret_cast<const Element*>(reinterpret_cast<const char*>(rows.first) + bytes);
   }
 };
 
@@ -209,8 +211,11 @@ __device__ inline void walk_strip(Walk<Sweep>& walk, bool is_first) {
 #pragma unroll
   for (int m = 0; m < kProducts; ++m) there[m] = inside_of(walk.a, strip, m);
   float sums[kProducts][kSums];
+  // Whoever knows that it begins at 0 puts the program of products before others that it should run beside.
+  int turn = 0;
+  asm volatile("" : "+r"(turn)::"memory");
 #pragma unroll 1
-  for (int turn = 0; turn < strip.planes; turn += kFilterD)
+  for (; turn < strip.planes; turn += kFilterD)
     walk_planes<0, kProducts>(walk, strip, turn, is_first, there, sums);
 #pragma unroll
   for (int m = 0; m < kProducts; ++m)
@@ -243,6 +248,7 @@ __device__ inline void merge_warps(typename Sweep::Kept (&kept)[kColumns], int c
   }
   __syncthreads();
   constexpr int kMergers = mergers();
+#pragma unroll 1
   for (int first = 0; first < kChannels; first += kThreads / kMergers) {
     const int c = first + (int)threadIdx.x / kMergers, list = (int)threadIdx.x % kMergers;
     typename Sweep::Sums total;
@@ -283,8 +289,10 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Ru
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) walk.kept[e].clear();
 
+#pragma unroll 1
   for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) Sweep::read_channel(a, unit, c, channels[c]);
   __syncthreads();
+#pragma unroll 1
   for (int c = squad::thread(); c < kNTiles * 8; c += kSquadThreads) {
     starts.begin(c, c < kChannels ? Sweep::bias(channels[c]) : 0);
     starts.moved[c] = 0;

@@ -101,7 +101,9 @@ struct Strip {
   }
 };
 __device__ inline Strip strip_of(const Arguments& a, int tile) {
-  const int strip = tile / (int)a.segments, band = strip / (int)a.strips;
+  // Divisions are many instructions.
+  const int strip = a.segments == 1 ? tile : tile / (int)a.segments;
+  const int band = strip < (int)a.strips ? 0 : strip / (int)a.strips;
   const int depth = (tile - strip * (int)a.segments) * (int)a.depths;
   const int depths = min((int)a.depths, (int)a.out_d - depth);
   return {(strip - band * (int)a.strips) * kStrip, band * kTileW, depth, depths + kFilterD - 1};
@@ -187,12 +189,11 @@ __device__ inline void put_twice(const float (&values)[kVector4], float* first) 
   float* second = first + kSecondStep - 1;
   if constexpr (kVector4 == 4) {
     *reinterpret_cast<float4*>(first) = make_float4(values[0], values[1], values[2], values[3]);
-    second[0] = values[0];
-    *reinterpret_cast<float2*>(second + 1) = make_float2(values[1], values[2]);
-    second[3] = values[3];
   } else {
-    first[0] = second[0] = values[0];
+    first[0] = values[0];
   }
+#pragma unroll
+  for (int e = 0; e < kVector4; ++e) second[e] = values[e];
 }
 __device__ inline void put(const Fetched& fetched, float* first) {
 #pragma unroll
@@ -331,9 +332,17 @@ __device__ inline int first_of_squad(const Run& run, int squad) {
   return run.first + (run.end - run.first) * squad / kSquads;
 }
 
-// The first planes of a squad's first strip come from memory while weights are prepared.
+__device__ inline void ask_for(const void* place) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(place)));
+}
+// What is read of each channel; behind the program of the sweep.
+__device__ inline void ask_for_channels(const Arguments& a, int n);
+
+// The first planes of a squad's first strip come from memory while weights are prepared, and what is read of
+// channels.
 __device__ inline void ask_ahead(const Arguments& a) {
   const Run run = run_of(a, blockIdx.x);
+  ask_for_channels(a, run.n);
   const Strip strip = strip_of(a, first_of_squad(run, squad::number()));
 #pragma unroll
   for (int plane = 0; plane < 2; ++plane) {
@@ -342,7 +351,7 @@ __device__ inline void ask_ahead(const Arguments& a) {
 #pragma unroll
     for (int i = 0; i < kFetches; ++i)
       if (kLinear != 0 || ((rows.inside >> i & 1) && depth >= 0 && depth < (int)a.in_d))
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(rows.first + rows.behind[i])));
+        ask_for(rows.first + rows.behind[i]);
   }
 }
 
@@ -352,7 +361,8 @@ __device__ inline void ask_ahead(const Arguments& a) {
 __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
   constexpr int kTaps = kInChannels * kFilterD * kFilterH * kFilterW;
   constexpr int kTogether = kThreads < kTaps ? 1 : kThreads / kTaps;  // output channels at a time
-  constexpr int kSome = 8, kRounds = (kChannels + kSome * kTogether - 1) / (kSome * kTogether);
+  constexpr int kEach = (kChannels + kTogether - 1) / kTogether, kSome = kEach < 8 ? kEach : 8;
+  constexpr int kRounds = (kEach + kSome - 1) / kSome;
   ask_ahead(a);
   const bool has_taps = kTogether == 1 || (int)threadIdx.x < kTogether * kTaps;
   const int first = kTogether == 1 ? 0 : (int)threadIdx.x / kTaps;
@@ -374,6 +384,7 @@ __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
         if (there && k + i * kTogether < kChannels)
           some[i] = weight_at(a, k + i * kTogether, c, position_at(depth, h, w));
       if (!cleared) {
+#pragma unroll 1
         for (int i = (int)threadIdx.x; i < (int)(sizeof(Prepared) / kRowBytes); i += kThreads)
           reinterpret_cast<uint4*>(&prepared)[i] = make_uint4(0, 0, 0, 0);
         __syncthreads();

@@ -455,9 +455,32 @@ void ConvSweepWriter::write_end(Text& text) {
 bool ConvSweepWriter::write_programs(Text& text) {
   write_sweep(text);
   if (totals()) write_finalise_units(text);
+  if (moves_sums_) write_ask_for_channels(text);
   const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
   write_finalise_all(text, cut_.remaining, outputs);
   return !cut_.remaining.empty() || !outputs.empty();
+}
+
+// What is read of each channel, of those that a launch can ask for before it has anything to do.
+void ConvSweepWriter::write_ask_for_channels(Text& text) {
+  std::vector<int> slots;
+  if (sweep(0).bias >= 0) slots.push_back(sweep(0).bias);
+  for (int i = cut_.first; i <= cut_.last; ++i) {
+    if (step(i).kind != StepKind::kFinalise) continue;
+    for (int number : step(i).parts)
+      for (int operand : part(number).operands)
+        if (in_unit(number) && !in_unit(operand) && sweep_of(operand) < 0 &&
+            part(operand).kind != PartKind::kComponent)
+          slots.push_back(statistic_slot(operand));
+  }
+  text.open("__device__ inline void ask_for_channels(const Arguments& a, int n) {");
+  text.line("#pragma unroll 1");
+  text.open("for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) {");
+  for (int number : slots)
+    if (slot(number).kind == SlotKind::kArgument && slot(number).extents[1] == conv_.channels)
+      text.line("ask_for(&" + tensor(number) + ".at(n, c));");
+  text.close();
+  text.close();
 }
 
 void ConvSweepWriter::write_finalise_calls(Text& text) const {

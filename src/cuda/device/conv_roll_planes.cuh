@@ -184,21 +184,33 @@ __device__ inline void end_products(Walk<Sweep>& walk, int plane, bool is_first,
   }
 }
 
+// The next plane into its stage, and the one behind it on its way. A strip begins with the first stage.
+template <int kRotation, class Sweep>
+__device__ inline void stage_next(Walk<Sweep>& walk, bool is_last) {
+  constexpr int kNext = (kRotation + 1) % kStages * kStageFloats;
+  put(walk.next.fetched, walk.place + (is_last ? 0 : kNext));
+  walk.next.fetch_next(walk.a, walk.unit.n);
+}
+
 template <int kRotation, int kProducts, class Sweep>
 __device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int turn, bool is_first,
                                    const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums]) {
   if constexpr (kRotation < kFilterD) {
     const int plane = turn + kRotation;
     if (plane >= strip.planes) return;
+    const bool is_last = plane + 1 == strip.planes;
+    // Where the last plane is in the first stage itself, the next strip's waits until all have read it.
+    const bool waits = kRotation % kStages == 0 && is_last;
     float some[kProducts][kSums];
     squad::sync(walk.squad);
     float(&taken)[kProducts][kSums] = kMode == kStrict ? some : sums;
     begin_product<kRotation, 0>(walk, sums[0], taken[0]);
-    // The next strip's first plane goes into the first stage.
-    constexpr int kNext = (kRotation + 1) % kStages * kStageFloats;
-    put(walk.next.fetched, walk.place + (plane + 1 == strip.planes ? 0 : kNext));
-    walk.next.fetch_next(walk.a, walk.unit.n);
+    if (!waits) stage_next<kRotation>(walk, is_last);
     end_products<kRotation, 0, kProducts>(walk, plane, is_first, there, sums, taken);
+    if (waits) {
+      squad::sync(walk.squad);
+      stage_next<kRotation>(walk, is_last);
+    }
     walk_planes<kRotation + 1, kProducts>(walk, strip, turn, is_first, there, sums);
   }
 }

@@ -17,8 +17,8 @@
 template <int kFirst, int kEnd>
 __device__ inline void begin_sums(unsigned int starts, float (&sums)[kSums]) {
   if constexpr (kFirst < kEnd) {
-    read_quad<kFirst % kBlockSums * 16>(starts, sums + kFirst);
-    begin_sums<kFirst + 4, kEnd>(starts, sums);
+    read_pair<kFirst % kBlockSums / 4 * 32>(starts, sums[kFirst], sums[kFirst + 1]);
+    begin_sums<kFirst + 2, kEnd>(starts, sums);
   }
 }
 
@@ -43,7 +43,7 @@ __device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
       for (int distance = 4; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
       if (squad::thread() < 4) {
         starts.moved[channel_of(e)] = sum * part;
-        starts.begin(channel_of(e), starts.of[e / 2][threadIdx.x % 4][e % 2] - sum * part);
+        starts.of[channel_of(e)] -= sum * part;
       }
     }
   }
@@ -122,23 +122,24 @@ struct Walk {
   bool begun;  // moments are around an element, in all of a warp
 };
 
-// Begins product kProduct of a plane.
-template <int kRotation, int kProduct, class Sweep>
+// Begins product kProduct of a plane, for kDepths depths of which it is the first, or for all.
+template <int kRotation, int kDepths, int kProduct, class Sweep>
 __device__ inline void begin_product(const Walk<Sweep>& walk, float (&sums)[kSums], float (&taken)[kSums]) {
   begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, sums);
   Factors factors;
   read_factors<0, kProduct, kRotation % kStages, 0>(walk.taps, factors);
-  warpgroup::hold(taken);
+  auto& some = reinterpret_cast<float(&)[kDepths * kBlockSums]>(taken);
+  warpgroup::hold(some);
   if constexpr (kMode == kStrict) {
     Factors small;
     read_factors<0, kProduct, kRotation % kStages, 1>(walk.taps, small);
     warpgroup::begin();
-    multiply(small, walk.weights, kRotation, true, taken);
-    multiply(factors, walk.weights + kSlots * kWeightRows, kRotation, false, taken);
+    multiply(small, walk.weights, kRotation, true, some);
+    multiply(factors, walk.weights + kSlots * kWeightRows, kRotation, false, some);
   } else {
     warpgroup::begin();
   }
-  multiply(factors, walk.weights, kRotation, false, taken);
+  multiply(factors, walk.weights, kRotation, false, some);
   warpgroup::commit();
 }
 
@@ -161,24 +162,36 @@ __device__ inline void take(Walk<Sweep>& walk, const float* done, unsigned int i
   take_channels<Sweep, false>(walk.a, walk.channels, places, inside, products, walk.kept);
 }
 
+// Waits for a product's sums.
+template <int kDepths>
+__device__ inline void end_product(float (&sums)[kSums], float (&taken)[kSums]) {
+  warpgroup::wait(0);
+  warpgroup::hold(reinterpret_cast<float(&)[kDepths * kBlockSums]>(taken));
+  if constexpr (kMode == kStrict) {
+#pragma unroll
+    for (int i = 0; i < kDepths * kBlockSums; ++i) sums[i] += taken[i];
+  }
+}
+
+// Planes of a strip that have products of fewer depths: all before the first with which a depth is done. In
+// strict mode the compiler has no registers for products of several sizes.
+constexpr int kFirstPlanes = kMode == kStrict ? 0 : kFilterD - 1;
+
 // Ends the products of a plane from kProduct on: the program runs on one's sums beside the next.
 template <int kRotation, int kProduct, int kProducts, class Sweep>
 __device__ inline void end_products(Walk<Sweep>& walk, int plane, bool is_first,
                                     const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums],
                                     float (&taken)[kProducts][kSums]) {
   if constexpr (kProduct < kProducts) {
-    warpgroup::wait(0);
-    warpgroup::hold(taken[kProduct]);
-    if constexpr (kMode == kStrict) {
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) sums[kProduct][i] += taken[kProduct][i];
-    }
+    end_product<kFilterD>(sums[kProduct], taken[kProduct]);
     const bool begins = kRotation == kFilterD - 1 && plane == kRotation;
     if constexpr (Sweep::kMoves && kProduct == 0)
       if (begins && is_first) move_sums<kProducts>(walk.squad, walk.starts, there[0], sums);
     if constexpr (kProduct + 1 < kProducts)
-      begin_product<kRotation, kProduct + 1>(walk, sums[kProduct + 1], taken[kProduct + 1]);
-    if (plane >= kFilterD - 1)
+      begin_product<kRotation, kFilterD, kProduct + 1>(walk, sums[kProduct + 1], taken[kProduct + 1]);
+    // Where that is always so the compiler does not know it: else it puts the program before the product that
+    // it should run beside.
+    if ((kFirstPlanes == kFilterD - 1 && kProduct + 1 == kProducts) || plane >= kFilterD - 1)
       take(walk, sums[kProduct] + (kRotation + 1) % kFilterD * kBlockSums, there[kProduct], begins);
     end_products<kRotation, kProduct + 1, kProducts>(walk, plane, is_first, there, sums, taken);
   }
@@ -192,26 +205,49 @@ __device__ inline void stage_next(Walk<Sweep>& walk, bool is_last) {
   walk.next.fetch_next(walk.a, walk.unit.n);
 }
 
-template <int kRotation, int kProducts, class Sweep>
+// The products of one of the first planes, with which no depth is done.
+template <int kPlane, int kProduct, int kProducts, class Sweep>
+__device__ inline void end_first(Walk<Sweep>& walk, float (&sums)[kProducts][kSums]) {
+  if constexpr (kProduct < kProducts) {
+    end_product<kPlane + 1>(sums[kProduct], sums[kProduct]);
+    if constexpr (kProduct + 1 < kProducts)
+      begin_product<kPlane, kPlane + 1, kProduct + 1>(walk, sums[kProduct + 1], sums[kProduct + 1]);
+    end_first<kPlane, kProduct + 1, kProducts>(walk, sums);
+  }
+}
+template <int kPlane, int kProducts, class Sweep>
+__device__ inline void walk_first(Walk<Sweep>& walk, float (&sums)[kProducts][kSums]) {
+  if constexpr (kPlane < kFirstPlanes) {
+    squad::sync(walk.squad);
+    begin_product<kPlane, kPlane + 1, 0>(walk, sums[0], sums[0]);
+    stage_next<kPlane>(walk, false);
+    end_first<kPlane, 0, kProducts>(walk, sums);
+    walk_first<kPlane + 1, kProducts>(walk, sums);
+  }
+}
+
+// kFilterD planes from `turn` on, or as many as there are.
+template <int kStep, int kProducts, class Sweep>
 __device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int turn, bool is_first,
                                    const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums]) {
-  if constexpr (kRotation < kFilterD) {
-    const int plane = turn + kRotation;
+  if constexpr (kStep < kFilterD) {
+    constexpr int kRotation = (kFirstPlanes + kStep) % kFilterD;
+    const int plane = turn + kStep;
     if (plane >= strip.planes) return;
     const bool is_last = plane + 1 == strip.planes;
     // Where the last plane is in the first stage itself, the next strip's waits until all have read it.
     const bool waits = kRotation % kStages == 0 && is_last;
     float some[kProducts][kSums];
-    squad::sync(walk.squad);
     float(&taken)[kProducts][kSums] = kMode == kStrict ? some : sums;
-    begin_product<kRotation, 0>(walk, sums[0], taken[0]);
+    squad::sync(walk.squad);
+    begin_product<kRotation, kFilterD, 0>(walk, sums[0], taken[0]);
     if (!waits) stage_next<kRotation>(walk, is_last);
     end_products<kRotation, 0, kProducts>(walk, plane, is_first, there, sums, taken);
     if (waits) {
       squad::sync(walk.squad);
       stage_next<kRotation>(walk, is_last);
     }
-    walk_planes<kRotation + 1, kProducts>(walk, strip, turn, is_first, there, sums);
+    walk_planes<kStep + 1, kProducts>(walk, strip, turn, is_first, there, sums);
   }
 }
 
@@ -223,8 +259,8 @@ __device__ inline void walk_strip(Walk<Sweep>& walk, bool is_first) {
 #pragma unroll
   for (int m = 0; m < kProducts; ++m) there[m] = inside_of(walk.a, strip, m);
   float sums[kProducts][kSums];
-  // Whoever knows that it begins at 0 puts the program of products before others that it should run beside.
-  int turn = 0;
+  walk_first<0, kProducts>(walk, sums);
+  int turn = kFirstPlanes;
   asm volatile("" : "+r"(turn)::"memory");
 #pragma unroll 1
   for (; turn < strip.planes; turn += kFilterD)
@@ -292,7 +328,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Ru
                       starts,
                       squad,
                       place_of(shared.prepared.weights),
-                      (unsigned int)__cvta_generic_to_shared(starts.of[0][threadIdx.x % 4]),
+                      (unsigned int)__cvta_generic_to_shared(starts.of + threadIdx.x % 4 * 2),
                       Planes(a, unit.n, min(first, (int)a.tiles - 1)),
                       stages + place_in_stage(0),
                       taps_of_lane(stages)};
@@ -306,7 +342,7 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Ru
   __syncthreads();
 #pragma unroll 1
   for (int c = squad::thread(); c < kNTiles * 8; c += kSquadThreads) {
-    starts.begin(c, c < kChannels ? Sweep::bias(channels[c]) : 0);
+    starts.of[c] = c < kChannels ? Sweep::bias(channels[c]) : 0;
     starts.moved[c] = 0;
   }
   put(walk.next.fetched, walk.place);

@@ -7,9 +7,8 @@
 // The result's columns are cut into bands of kTileW. The positions of a plane of a band are numbered row by
 // row, kPitch a row, of which the last kPitch - kTileW are not there. A strip is kStrip of them, one behind
 // the other, with a segment of the depths. The input of one plane of a strip lies in shared memory as it is,
-// channel by channel, kPitch columns a row: so a tap of the filter is one offset for all positions. A lane has
-// two neighbouring positions of a warp's 16, and reads both at once; since pairs begin at even places alone,
-// all elements stand there a second time, one place before. Each is rounded once.
+// channel by channel, kPitch columns a row: so a tap of the filter is one offset for all positions, and each
+// element is rounded and put once.
 //
 // Lane t of the four that have a position's elements reads column t of a row of the filter, in each slot
 // another row or channel; where filters are three columns wide the fourth lane has the taps of rows that have
@@ -22,15 +21,13 @@
 constexpr int kRowBytes = 16;
 constexpr int kTf32 = 0, kStrict = 1, k16Bits = 2;
 constexpr int kParts = kMode == kStrict ? 2 : 1;  // that a number is taken as the sum of
-constexpr int kPitch = (kTileW + (kFilterW - 1) * kDilationW + 1) / 2 * 2;
+constexpr int kPitch = kTileW + (kFilterW - 1) * kDilationW;
 constexpr int kSquadThreads = kThreads / kSquads;
 constexpr int kStrip = kSquadThreads / 2 * kTiles;
-// Elements of a strip's plane, of one channel. Those of neighbouring channels, and the second ones, lie in
-// other banks of shared memory.
+// Elements of a strip's plane, of one channel. Channels are half of all banks of shared memory apart.
 constexpr int kSpan = kStrip + (kFilterH - 1) * kDilationH * kPitch + (kFilterW - 1) * kDilationW;
-constexpr int kChannelStep = (kSpan + 11) / 32 * 32 + 20;
-constexpr int kSecondStep = (kInChannels * kChannelStep + 11) / 32 * 32 + 24;
-constexpr int kPartStep = kSecondStep + kInChannels * kChannelStep;
+constexpr int kChannelStep = (kSpan + 15) / 32 * 32 + 16;
+constexpr int kPartStep = kInChannels * kChannelStep;
 constexpr int kStageFloats = kParts * kPartStep;
 // As many planes are staged as divide the depths of the filter, so that the place of a plane is part of an
 // instruction.
@@ -184,17 +181,13 @@ __device__ inline void take_apart(float x, float& large, float& small) {
   small = __uint_as_float(rest_of(x, large));
 }
 
-// Puts a thread's elements, each twice. `first` is where the first go.
-__device__ inline void put_twice(const float (&values)[kVector4], float* first) {
-  float* second = first + kSecondStep - 1;
-  if constexpr (kVector4 == 4) {
-    *reinterpret_cast<float4*>(first) = make_float4(values[0], values[1], values[2], values[3]);
-  } else {
-    first[0] = values[0];
-  }
-#pragma unroll
-  for (int e = 0; e < kVector4; ++e) second[e] = values[e];
+__device__ inline void put_some(const float (&values)[kVector4], float* to) {
+  if constexpr (kVector4 == 4)
+    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+  else
+    to[0] = values[0];
 }
+// `first` is where a thread's first elements go.
 __device__ inline void put(const Fetched& fetched, float* first) {
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
@@ -205,20 +198,19 @@ __device__ inline void put(const Fetched& fetched, float* first) {
     float large[kVector4], small[kVector4];
 #pragma unroll
     for (int e = 0; e < kVector4; ++e) take_apart(fetched.values[i][e], large[e], small[e]);
-    put_twice(large, to);
-    if (kMode == kStrict) put_twice(small, to + kPartStep);
+    put_some(large, to);
+    if (kMode == kStrict) put_some(small, to + kPartStep);
   }
 }
 
-// Which of a lane's positions of product m are there, a bit for each: positions 2 g and 2 g + 1 of a warp's 16,
-// which are rows g and g + 8 of the product.
+// Which of a lane's positions of product m are there, a bit for each: rows g and g + 8 of a warp's 16.
 __device__ inline unsigned int inside_of(const Arguments& a, const Strip& strip, int m) {
   const int thread = squad::thread();
   unsigned int inside = 0;
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
-    const int p = strip.first + m * (kSquadThreads / 2) + thread / 128 * 64 + thread / 32 % 4 * 16 +
-                  thread % 32 / 4 * 2 + i;
+    const int p = strip.first + m * (kSquadThreads / 2) + thread / 128 * 64 + thread / 32 % 4 * 16 + i * 8 +
+                  thread % 32 / 4;
     const int h = p / kPitch, place = p % kPitch;
     if (place < kTileW && strip.column + place < (int)a.out_w && h < (int)a.out_h) inside |= 1u << i;
   }
@@ -228,16 +220,16 @@ __device__ inline unsigned int inside_of(const Arguments& a, const Strip& strip,
 // Shared memory by addresses, the same every time a plane comes by: with numbers added to them that are part
 // of the instruction.
 template <int kBytes>
-__device__ inline void read_pair(unsigned int address, float (&values)[2]) {
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2 + %3];"
-               : "=f"(values[0]), "=f"(values[1])
-               : "r"(address), "n"(kBytes)
-               : "memory");
+__device__ inline float read_at(unsigned int address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1 + %2];" : "=f"(value) : "r"(address), "n"(kBytes) : "memory");
+  return value;
 }
+// Two neighbours.
 template <int kBytes>
-__device__ inline void read_quad(unsigned int address, float* values) {
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4 + %5];"
-               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+__device__ inline void read_pair(unsigned int address, float& first, float& second) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2 + %3];"
+               : "=f"(first), "=f"(second)
                : "r"(address), "n"(kBytes)
                : "memory");
 }
@@ -250,22 +242,21 @@ struct Taps {
 };
 __device__ inline Taps taps_of_lane(const float* stage) {
   const int thread = squad::thread(), t = thread % 4;
-  const float* first = stage + thread / 128 * 64 + thread / 32 % 4 * 16 + thread % 32 / 4 * 2;
-  auto address_of = [&](int row, int column) {
-    return (unsigned int)__cvta_generic_to_shared(first + row +
-                                                  (column % 2 == 0 ? column : column - 1 + kSecondStep));
-  };
+  const float* first = stage + thread / 128 * 64 + thread / 32 % 4 * 16 + thread % 32 / 4;
+  auto address_of = [](const float* place) { return (unsigned int)__cvta_generic_to_shared(place); };
   Taps taps;
-  taps.column = address_of(0, (t < kFilterW ? t : 0) * kDilationW);
+  taps.column = address_of(first + (t < kFilterW ? t : 0) * kDilationW);
 #pragma unroll
   for (int slot = 0; slot < kLeftTaps; ++slot)
-    taps.left[slot] = t < kFilterW ? taps.column + row_offset(slot) * 4
-                                   : address_of(row_offset(kOwnSlots + slot / kFilterW),
-                                                slot % kFilterW * kDilationW);
+    taps.left[slot] =
+        t < kFilterW
+            ? taps.column + row_offset(slot) * 4
+            : address_of(first + row_offset(kOwnSlots + slot / kFilterW) + slot % kFilterW * kDilationW);
   return taps;
 }
 
-// A lane's elements of product m: of its two positions, in each slot.
+// A lane's elements of product m: of positions g and g + 8 of its warp's 16, in each slot. One load a number:
+// pairs of neighbouring positions would be half of the loads, but take shared memory longer.
 struct Factors {
   float values[kSlots][2];
 };
@@ -277,7 +268,8 @@ __device__ inline void read_factors(const Taps& taps, Factors& factors) {
     constexpr int kRow = 4 * row_offset(kFirstSlot < kOwnSlots ? kFirstSlot : 0);
     constexpr bool kIsLeft = kFirstSlot < kLeftTaps;
     const unsigned int from = kIsLeft ? taps.left[kIsLeft ? kFirstSlot : 0] : taps.column;
-    read_pair<kBytes + (kIsLeft ? 0 : kRow)>(from, factors.values[kFirstSlot]);
+    factors.values[kFirstSlot][0] = read_at<kBytes + (kIsLeft ? 0 : kRow)>(from);
+    factors.values[kFirstSlot][1] = read_at<kBytes + (kIsLeft ? 0 : kRow) + 32>(from);
     read_factors<kFirstSlot + 1, kProduct, kStage, kPart>(taps, factors);
   }
 }
@@ -293,15 +285,10 @@ struct Prepared {
   alignas(128) float weights[kParts][kSlots][kWeightRows][4];
 };
 
-// What sums begin at, as a lane has them of eight channels, and how far they are moved, by channels; each
-// squad's own.
+// What sums begin at, by channels, and how far they are moved; each squad's own.
 struct Starts {
-  alignas(16) float of[kNTiles][4][4];
+  alignas(8) float of[kNTiles * 8];
   float moved[kNTiles * 8];
-
-  __device__ void begin(int c, float at) {
-    of[c / 8][c % 8 / 2][c % 2] = of[c / 8][c % 8 / 2][2 + c % 2] = at;
-  }
 };
 
 // Puts a weight where products look for it. Those of all depths but the first stand there twice.
@@ -400,10 +387,11 @@ __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
   block::publish_rows();
 }
 
-// Adds products of one plane to a warpgroup's sums, which begin at 0 where they are `fresh`. `weights` is a
-// place in shared memory.
+// Adds products of one plane to a warpgroup's sums, those of its first depths or of all, which begin at 0 where
+// they are `fresh`. `weights` is a place in shared memory.
+template <int kCount>
 __device__ inline void multiply(const Factors& factors, unsigned int weights, int rotation, bool fresh,
-                                float (&sums)[kSums]) {
+                                float (&sums)[kCount]) {
 #pragma unroll
   for (int slot = 0; slot < kSlots; slot += 2)
     warpgroup::multiply_taken(

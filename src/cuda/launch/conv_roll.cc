@@ -50,8 +50,7 @@ std::int64_t steps_of(const ConvRollConstants& constants, const ConvSum& conv) {
 }
 
 std::int64_t pitch_of(const ConvRollConstants& constants, const ConvSum& conv) {
-  if (constants.taps)
-    return ceil_div(constants.width + (conv.geometry.filter[2] - 1) * conv.geometry.dilation[2], 2) * 2;
+  if (constants.taps) return constants.width + (conv.geometry.filter[2] - 1) * conv.geometry.dilation[2];
   return constants.width +
          (chunks_of(conv, constants.pack).w - 1) * constants.pack[2] * conv.geometry.dilation[2];
 }
@@ -67,12 +66,9 @@ std::int64_t span_of(const ConvRollConstants& constants, const ConvSum& conv) {
          (conv.geometry.filter[2] - 1) * conv.geometry.dilation[2];
 }
 
-// Rows of 16 bytes of one staged plane. Where it lies there as it is, each element has two places.
+// Rows of 16 bytes of one staged plane.
 std::int64_t stage_rows(const ConvRollConstants& constants, const ConvSum& conv) {
-  if (constants.taps) {
-    const std::int64_t once = conv.in_channels * ((span_of(constants, conv) + 11) / 32 * 32 + 20);
-    return ((once + 11) / 32 * 32 + 24 + once) / 4;
-  }
+  if (constants.taps) return conv.in_channels * ((span_of(constants, conv) + 15) / 32 * 32 + 16) / 4;
   const Chunks chunks = chunks_of(conv, constants.pack);
   const std::int64_t of_chunk =
       strip_of(constants) +
@@ -154,7 +150,7 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
     // Clocks of products and of instructions add up on an H200. Counts are those of the machine code.
     constexpr double kTapsPlane = 15;
     const double program = elements * (work.itself ? 2.25 : 7) * parts;
-    const double reads = constants.rows * (2.0 * static_cast<double>(steps) + 16) * parts;
+    const double reads = constants.rows * (4.0 * static_cast<double>(steps) + 20) * parts;
     const double issue = warpgroups * (kTapsPlane + strip / planes + fetch + reads + program);
     return std::max(squads * (tensor + issue * (warps + kHalf) / warps), tensor + issue + kLatency);
   }

@@ -13,19 +13,30 @@
 // device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
 // what is here; last the kernel, device/conv_roll.cu.
 
+// What sums begin at lies in shared memory, by channels, and but for strict mode, which has no registers for it,
+// in each lane's registers, by its columns: shared memory has enough to do.
+constexpr bool kHoldsStarts = kMode != kStrict;
+constexpr int kHeldStarts = kHoldsStarts ? kColumns : 1;
+
 // Sums of a depth that begins.
 template <int kFirst, int kEnd>
-__device__ inline void begin_sums(unsigned int starts, float (&sums)[kSums]) {
+__device__ inline void begin_sums(unsigned int starts, const float (&held)[kHeldStarts],
+                                  float (&sums)[kSums]) {
   if constexpr (kFirst < kEnd) {
-    read_pair<kFirst % kBlockSums / 4 * 32>(starts, sums[kFirst], sums[kFirst + 1]);
-    begin_sums<kFirst + 2, kEnd>(starts, sums);
+    if constexpr (kHoldsStarts) {
+      sums[kFirst] = held[kFirst % kBlockSums / 4 * 2];
+      sums[kFirst + 1] = held[kFirst % kBlockSums / 4 * 2 + 1];
+    } else {
+      read_pair<kFirst % kBlockSums / 4 * 32>(starts, sums[kFirst], sums[kFirst + 1]);
+    }
+    begin_sums<kFirst + 2, kEnd>(starts, held, sums);
   }
 }
 
 // Moves sums by their mean in the first product of the squad's first warp, of the depth that is done first.
 // Behind the first product those of the last depth are yet to begin; they and all others begin with it.
 template <int kProducts>
-__device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
+__device__ inline void move_sums(int squad, Starts& starts, unsigned int inside, float (&held)[kHeldStarts],
                                  float (&sums)[kProducts][kSums]) {
   if (squad::thread() < 32) {
     float count = __popc(inside);
@@ -48,6 +59,8 @@ __device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
     }
   }
   squad::sync(squad);
+#pragma unroll
+  for (int e = 0; kHoldsStarts && e < kHeldStarts; ++e) held[e] = starts.of[channel_of(e)];
 #pragma unroll
   for (int m = 0; m < kProducts; ++m)
 #pragma unroll
@@ -117,6 +130,7 @@ struct Walk {
   Planes next;
   float* place;  // of a thread's first elements in the first stage
   Taps taps;
+  float held[kHeldStarts];
   typename Sweep::Kept kept[kColumns];
   int count;
   bool begun;  // moments are around an element, in all of a warp
@@ -125,7 +139,7 @@ struct Walk {
 // Begins product kProduct of a plane, for kDepths depths of which it is the first, or for all.
 template <int kRotation, int kDepths, int kProduct, class Sweep>
 __device__ inline void begin_product(const Walk<Sweep>& walk, float (&sums)[kSums], float (&taken)[kSums]) {
-  begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, sums);
+  begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, walk.held, sums);
   Factors factors;
   read_factors<0, kProduct, kRotation % kStages, 0>(walk.taps, factors);
   auto& some = reinterpret_cast<float(&)[kDepths * kBlockSums]>(taken);
@@ -186,7 +200,7 @@ __device__ inline void end_products(Walk<Sweep>& walk, int plane, bool is_first,
     end_product<kFilterD>(sums[kProduct], taken[kProduct]);
     const bool begins = kRotation == kFilterD - 1 && plane == kRotation;
     if constexpr (Sweep::kMoves && kProduct == 0)
-      if (begins && is_first) move_sums<kProducts>(walk.squad, walk.starts, there[0], sums);
+      if (begins && is_first) move_sums<kProducts>(walk.squad, walk.starts, there[0], walk.held, sums);
     if constexpr (kProduct + 1 < kProducts)
       begin_product<kRotation, kFilterD, kProduct + 1>(walk, sums[kProduct + 1], taken[kProduct + 1]);
     // Where that is always so the compiler does not know it: else it puts the program before the product that
@@ -345,6 +359,9 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Ru
     starts.of[c] = c < kChannels ? Sweep::bias(channels[c]) : 0;
     starts.moved[c] = 0;
   }
+#pragma unroll
+  for (int e = 0; kHoldsStarts && e < kHeldStarts; ++e)
+    walk.held[e] = Sweep::bias(channels[within(channel_of(e))]);
   put(walk.next.fetched, walk.place);
   walk.next.fetch_next(a, unit.n);
 #pragma unroll 1

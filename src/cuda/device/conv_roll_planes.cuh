@@ -13,8 +13,8 @@
 // device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
 // what is here; last the kernel, device/conv_roll.cu.
 
-// What sums begin at lies in shared memory, by channels, and but for strict mode, which has no registers for it,
-// in each lane's registers, by its columns: shared memory has enough to do.
+// What sums begin at lies in shared memory, by channels, and but for strict mode, which has no registers for
+// it, in each lane's registers, by its columns: shared memory has enough to do.
 constexpr bool kHoldsStarts = kMode != kStrict;
 constexpr int kHeldStarts = kHoldsStarts ? kColumns : 1;
 
@@ -157,8 +157,8 @@ __device__ inline void begin_product(const Walk<Sweep>& walk, float (&sums)[kSum
   warpgroup::commit();
 }
 
-// The program and the statistics of a depth that is done, of one product and its positions `inside`; statistics
-// begin where `begins`.
+// The program and the statistics of a depth that is done, of one product and its positions `inside`;
+// statistics begin where `begins`.
 template <class Sweep>
 __device__ inline void take(Walk<Sweep>& walk, const float* done, unsigned int inside, bool begins) {
   typename Sweep::Places places[kRows];
@@ -280,8 +280,7 @@ __device__ inline void walk_strip(Walk<Sweep>& walk, bool is_first) {
   for (; turn < strip.planes; turn += kFilterD)
     walk_planes<0, kProducts>(walk, strip, turn, is_first, there, sums);
 #pragma unroll
-  for (int m = 0; m < kProducts; ++m)
-    walk.count += __popc(there[m]) * (strip.planes - (kFilterD - 1));
+  for (int m = 0; m < kProducts; ++m) walk.count += __popc(there[m]) * (strip.planes - (kFilterD - 1));
 }
 
 // How many neighbouring threads merge the warps' statistics of a channel: a power of two.

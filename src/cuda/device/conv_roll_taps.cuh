@@ -106,8 +106,8 @@ __device__ inline Strip strip_of(const Arguments& a, int tile) {
   return {(strip - band * (int)a.strips) * kStrip, band * kTileW, depth, depths + kFilterD - 1};
 }
 
-// The elements that a thread stages, kVector4 neighbours each time, the same in all planes: where the first lie
-// in the tensor, how far behind them the others, and a bit for each time that they are there. In a plane
+// The elements that a thread stages, kVector4 neighbours each time, the same in all planes: where the first
+// lie in the tensor, how far behind them the others, and a bit for each time that they are there. In a plane
 // without padding, which is one run of memory, elements beyond its end are other ones of it: no position that
 // is there reads them.
 constexpr int kVector4 = kLinear != 0 ? 4 : 1;
@@ -263,8 +263,7 @@ struct Factors {
 template <int kFirstSlot, int kProduct, int kStage, int kPart>
 __device__ inline void read_factors(const Taps& taps, Factors& factors) {
   if constexpr (kFirstSlot < kSlots) {
-    constexpr int kBytes =
-        4 * (kStage * kStageFloats + kPart * kPartStep + kProduct * (kSquadThreads / 2));
+    constexpr int kBytes = 4 * (kStage * kStageFloats + kPart * kPartStep + kProduct * (kSquadThreads / 2));
     constexpr int kRow = 4 * row_offset(kFirstSlot < kOwnSlots ? kFirstSlot : 0);
     constexpr bool kIsLeft = kFirstSlot < kLeftTaps;
     const unsigned int from = kIsLeft ? taps.left[kIsLeft ? kFirstSlot : 0] : taps.column;
@@ -387,8 +386,8 @@ __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
   block::publish_rows();
 }
 
-// Adds products of one plane to a warpgroup's sums, those of its first depths or of all, which begin at 0 where
-// they are `fresh`. `weights` is a place in shared memory.
+// Adds products of one plane to a warpgroup's sums, those of its first depths or of all, which begin at 0
+// where they are `fresh`. `weights` is a place in shared memory.
 template <int kCount>
 __device__ inline void multiply(const Factors& factors, unsigned int weights, int rotation, bool fresh,
                                 float (&sums)[kCount]) {

@@ -107,16 +107,16 @@ void ConvSweepWriter::write_kept(Text& text) const {
       text.line(name(sink) + "_pivot = results.r" + number_text(sink->step) + ";");
     text.close();
   } else {
-  text.line("// Before the first elements are added: those of `inside`, of which there may be none.");
-  text.open("__device__ void begin(const Results0 (&results)[kRows], unsigned int inside) {");
-  for (const Sink* sink : taken) {
-    if (!is_moments(sink)) continue;
-    text.line("#pragma unroll");
-    text.line("for (int i = kRows - 1; i >= 0; --i)");
-    text.line("  if (inside >> i & 1) " + name(sink) + "_pivot = results[i].r" + number_text(sink->step) +
-              ";");
-  }
-  text.close();
+    text.line("// Before the first elements are added: those of `inside`, of which there may be none.");
+    text.open("__device__ void begin(const Results0 (&results)[kRows], unsigned int inside) {");
+    for (const Sink* sink : taken) {
+      if (!is_moments(sink)) continue;
+      text.line("#pragma unroll");
+      text.line("for (int i = kRows - 1; i >= 0; --i)");
+      text.line("  if (inside >> i & 1) " + name(sink) + "_pivot = results[i].r" + number_text(sink->step) +
+                ";");
+    }
+    text.close();
   }
   if (apart_) {
     text.open("__device__ Taken0 taken(const Results0& results) const {");
@@ -179,8 +179,8 @@ void ConvSweepWriter::write_kept(Text& text) const {
       continue;
     }
     text.open("if (count != 0) {");
-    text.line("const real mean = " + (moves_sums_ ? "share(" + name(sink) + "_sum, (real)count);"
-                                                : name(sink) + "_sum / count;"));
+    text.line("const real mean = " +
+              (moves_sums_ ? "share(" + name(sink) + "_sum, (real)count);" : name(sink) + "_sum / count;"));
     text.line("const real squares = " + name(sink) + "_squares - " + name(sink) + "_sum * mean;");
     text.line("sums." + name(sink) + " = {" + name(sink) +
               "_pivot + mean, squares < 0 ? (real)0 : squares, (real)count};");
@@ -521,12 +521,12 @@ void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) {
     text.line("const Unit unit = {run.n, 0, &shared.values};");
     text.line("sweep_item<Sweep0>(a, unit, run, shared, stages, unit.values->totals0);");
   } else {
-  text.line("const int n = (int)(item / a.sample_items);");
-  text.line("const int run = (int)(item - n * a.sample_items);");
-  text.line("const Unit unit = {n, 0, &shared.values};");
-  text.line("const int first = (int)(run * a.tiles / a.sample_items);");
-  text.line("const int end = (int)((run + 1) * a.tiles / a.sample_items);");
-  text.line("sweep_item<Sweep0>(a, unit, first, end, shared, stages, unit.values->totals0);");
+    text.line("const int n = (int)(item / a.sample_items);");
+    text.line("const int run = (int)(item - n * a.sample_items);");
+    text.line("const Unit unit = {n, 0, &shared.values};");
+    text.line("const int first = (int)(run * a.tiles / a.sample_items);");
+    text.line("const int end = (int)((run + 1) * a.tiles / a.sample_items);");
+    text.line("sweep_item<Sweep0>(a, unit, first, end, shared, stages, unit.values->totals0);");
   }
   if (bias_later()) {
     text.line("for (int c = (int)threadIdx.x; c < kChannels; c += kThreads)");
@@ -537,7 +537,8 @@ void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) {
   }
   if (totals()) {
     text.line(moves_sums_
-                  ? "if (!join_items(a, run.number, a.list0 + run.n * a.sample_items * kChannels, a.arrived + run.n, "
+                  ? "if (!join_items(a, run.number, a.list0 + run.n * a.sample_items * kChannels, a.arrived "
+                    "+ run.n, "
                     "unit.values->totals0)) return;"
                   : "if (!join_items(a, run, a.list0 + n * a.sample_items * kChannels, a.arrived + n, "
                     "unit.values->totals0)) return;");

@@ -16,8 +16,8 @@ constexpr int kOtherRegisters = 32;
 constexpr int kReducing = 45;  // more for reductions over channels
 constexpr int kMostRegisters = 255;
 constexpr int kRegisters = 65536;  // of a multiprocessor
-// Of a block, and products of a warpgroup, to choose among. More threads than kMostThreads where products have
-// the input in registers alone: five warpgroups take the 15 products of 30 rows of 32 columns.
+// Of a block, and products of a warpgroup, to choose among. More threads than kMostThreads where products
+// have the input in registers alone: five warpgroups take the 15 products of 30 rows of 32 columns.
 constexpr std::array<int, 5> kThreads = {128, 256, 384, 512, 640};
 constexpr int kMostThreads = 512;
 constexpr std::array<int, 3> kRows = {1, 2, 4};
@@ -345,11 +345,10 @@ class Divider {
       return false;
     const int registers = std::min(kMostRegisters, kRegisters / (trial.threads * trial.blocks) / 8 * 8);
     if (registers_of(trial, work) > slack_ * registers) return false;
-    const std::int64_t stages =
-        ceil_div(stages_of(trial, work.conv) * stage_rows(trial, work.conv) * trial.squads *
-                     (work.mode == ConvMode::kStrict ? 2 : 1),
-                 8) *
-        8 * kRowBytes;
+    const std::int64_t stages = ceil_div(stages_of(trial, work.conv) * stage_rows(trial, work.conv) *
+                                             trial.squads * (work.mode == ConvMode::kStrict ? 2 : 1),
+                                         8) *
+                                8 * kRowBytes;
     if (stages + shared_bytes_(trial) + kStaticBytes >
         std::min(limits.shared_bytes_block,
                  limits.shared_bytes_multiprocessor / trial.blocks - limits.shared_bytes_reserved))

@@ -189,7 +189,7 @@ def run_block(folder: Path, device: str, block: str, kind: str, division: str = 
         "threads=128,rows=2",
         "threads=128,rows=1",
         "threads=512,squads=2,rows=2",
-        "threads=640,squads=5,rows=1",
+        "threads=512,squads=4,rows=1",
     ],
 )
 @pytest.mark.parametrize(

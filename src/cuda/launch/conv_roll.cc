@@ -16,10 +16,8 @@ constexpr int kOtherRegisters = 32;
 constexpr int kReducing = 45;  // more for reductions over channels
 constexpr int kMostRegisters = 255;
 constexpr int kRegisters = 65536;  // of a multiprocessor
-// Of a block, and products of a warpgroup, to choose among. More threads than kMostThreads where products
-// have the input in registers alone: five warpgroups take the 15 products of 30 rows of 32 columns.
-constexpr std::array<int, 5> kThreads = {128, 256, 384, 512, 640};
-constexpr int kMostThreads = 512;
+// Of a block, and products of a warpgroup, to choose among.
+constexpr std::array<int, 4> kThreads = {128, 256, 384, 512};
 constexpr std::array<int, 3> kRows = {1, 2, 4};
 // One after the other in a strip, where filters have one depth.
 constexpr std::array<int, 4> kRounds = {1, 4, 8, 16};
@@ -100,7 +98,7 @@ Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
   if (constants.taps)
     return {ceil_div(work.conv.in_channels * ceil_div(span_of(constants, work.conv), constants.vector),
                      constants.squad_threads()),
-            constants.vector, 10 + 3 * constants.vector};
+            constants.vector, 20 + 4 * constants.vector};
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
             (constants.rounds > 1 ? 30 : 12) + 2 * 16 / work.element_bytes};
@@ -147,11 +145,10 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
   }
   const double fetch = static_cast<double>(fetches.number) * fetches.instructions;
   if (constants.taps) {
-    // Clocks of products and of instructions add up on an H200. Counts are those of the machine code.
-    constexpr double kTapsPlane = 15;
-    const double program = elements * (work.itself ? 2.25 : 7) * parts;
+    // Clocks of products and of instructions add up on an H200.
+    const double program = elements * (work.itself ? 2.25 : 7);
     const double reads = constants.rows * (4.0 * static_cast<double>(steps) + 20) * parts;
-    const double issue = warpgroups * (kTapsPlane + strip / planes + fetch + reads + program);
+    const double issue = warpgroups * (kPlaneInstructions + strip / planes + fetch + reads + program);
     return std::max(squads * (tensor + issue * (warps + kHalf) / warps), tensor + issue + kLatency);
   }
   const double issue =
@@ -303,7 +300,6 @@ class Divider {
           for (const int rounds : kRounds)
             for (int blocks = 1; blocks <= 8; ++blocks) {
               if (rounds > 1 && (rows > 1 || !may_have_rounds(work, trial))) continue;
-              if (threads > kMostThreads && !trial.taps) continue;
               trial.threads = threads;
               trial.rows = rows;
               trial.rounds = rounds;

@@ -17,7 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("FUSEBLOCK_BUILD", ROOT / "build"))
@@ -171,6 +173,44 @@ def test_precision(precision: str, channels: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (output,) = json.loads(done.stdout)["outputs"]
     assert (output["max_abs_error"] > 1e-6) == (precision == "tf32")
+
+
+def run_block(folder: Path, device: str, block: str, kind: str, division: str = "") -> NDArray[np.float32]:
+    """The output `mean` of a block on generated data, in strict mode."""
+    command = [str(BUILD / "fuseblock"), "run", block, "--input", kind, "--device", device]
+    if device == "cuda":
+        command = [str(ROOT / "tools" / "emulated"), *command]
+    environment = {**os.environ, "FUSEBLOCK_BUILD": str(BUILD), "FUSEBLOCK_CONV": division}
+    words = [*command, "--save", str(folder / device)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result: NDArray[np.float32] = np.load(folder / device / "mean.npy")
+    return result
+
+
+# Products of a warpgroup one after the other; squads, some of which have no strips; strips one after the
+# other, whose last plane lies in the first stage, where the next one's first plane goes, and in others.
+@pytest.mark.parametrize(
+    "division",
+    [
+        "threads=128,rows=2",
+        "threads=128,rows=1",
+        "threads=512,squads=2,rows=2",
+        "threads=512,squads=4,rows=1",
+    ],
+)
+@pytest.mark.parametrize(
+    ("block", "kind"),
+    [
+        ("conv3d(24, k=3) | group_norm(8) | mean(c,d,h,w)", "f32[1,3,7,20,17]"),
+        ("conv3d(12, k=3) | hardswish | group_norm(3) | mean(d,h,w)", "f32[1,2,8,20,24]"),
+        ("conv3d(8, k=(2,2,4), pad=1) | hardswish | group_norm(2) | mean(d,h,w)", "f32[1,1,4,21,18]"),
+    ],
+)
+def test_taps(tmp_path: Path, block: str, kind: str, division: str) -> None:
+    """Divisions of `conv_roll` whose products have the input in registers."""
+    got = run_block(tmp_path, "cuda", block, kind, division + ",blocks=1")
+    assert abs(got - run_block(tmp_path, "reference", block, kind)).max() < 1e-6
 
 
 def test_kept_workspace() -> None:

@@ -13,25 +13,37 @@
 // device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
 // what is here; last the kernel, device/conv_roll.cu.
 
+// What sums begin at lies in shared memory, by channels, and but for strict mode, which has no registers for
+// it, in each lane's registers, by its columns: shared memory has enough to do.
+constexpr bool kHoldsStarts = kMode != kStrict;
+constexpr int kHeldStarts = kHoldsStarts ? kColumns : 1;
+
 // Sums of a depth that begins.
 template <int kFirst, int kEnd>
-__device__ inline void begin_sums(unsigned int starts, float (&sums)[kSums]) {
+__device__ inline void begin_sums(unsigned int starts, const float (&held)[kHeldStarts],
+                                  float (&sums)[kSums]) {
   if constexpr (kFirst < kEnd) {
-    read_pair<kFirst % kBlockSums / 4 * 32>(starts, sums[kFirst], sums[kFirst + 1]);
-    begin_sums<kFirst + 2, kEnd>(starts, sums);
+    if constexpr (kHoldsStarts) {
+      sums[kFirst] = held[kFirst % kBlockSums / 4 * 2];
+      sums[kFirst + 1] = held[kFirst % kBlockSums / 4 * 2 + 1];
+    } else {
+      read_pair<kFirst % kBlockSums / 4 * 32>(starts, sums[kFirst], sums[kFirst + 1]);
+    }
+    begin_sums<kFirst + 2, kEnd>(starts, held, sums);
   }
 }
 
 // Moves sums by their mean in the first product of the squad's first warp, of the depth that is done first.
 // Behind the first product those of the last depth are yet to begin; they and all others begin with it.
 template <int kProducts>
-__device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
+__device__ inline void move_sums(int squad, Starts& starts, unsigned int inside, float (&held)[kHeldStarts],
                                  float (&sums)[kProducts][kSums]) {
   if (squad::thread() < 32) {
     float count = __popc(inside);
 #pragma unroll
     for (int distance = 4; distance < 32; distance *= 2)
       count += __shfl_xor_sync(0xffffffffu, count, distance);
+    const float part = count == 0 ? 0 : share(1.0f, count);
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) {
       float sum = 0;
@@ -41,12 +53,14 @@ __device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
 #pragma unroll
       for (int distance = 4; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
       if (squad::thread() < 4) {
-        starts.moved[channel_of(e)] = count == 0 ? 0 : sum / count;
-        starts.of[channel_of(e)] -= starts.moved[channel_of(e)];
+        starts.moved[channel_of(e)] = sum * part;
+        starts.of[channel_of(e)] -= sum * part;
       }
     }
   }
   squad::sync(squad);
+#pragma unroll
+  for (int e = 0; kHoldsStarts && e < kHeldStarts; ++e) held[e] = starts.of[channel_of(e)];
 #pragma unroll
   for (int m = 0; m < kProducts; ++m)
 #pragma unroll
@@ -54,55 +68,53 @@ __device__ inline void move_sums(int squad, Starts& starts, unsigned int inside,
       sums[m][i] -= starts.moved[channel_of(i % kBlockSums / 4 * 2 + i % 2)];
 }
 
-// Before the first elements are added.
+// Before the first elements are added: moments of a channel are around the same element in all of a warp, its
+// first that is there.
 template <class Sweep>
 __device__ inline void begin_kept(const Arguments& a, const typename Sweep::Channel* channels,
                                   const typename Sweep::Places (&places)[kRows],
                                   const float (&products)[1][kNTiles][4], unsigned int inside,
                                   typename Sweep::Kept (&kept)[kColumns]) {
+  const int lane = __ffs((int)__ballot_sync(0xffffffffu, inside != 0)) - 1 + (int)threadIdx.x % 4;
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) {
     const int c = within(channel_of(e));
-    typename Sweep::Results results[kRows];
+    float value = 0;
 #pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      results[i] =
-          Sweep::program(channels[c], places[i], Sweep::steps(a, c), products[0][e / 2][i * 2 + e % 2]);
-    kept[e].begin(results, inside);
+    for (int i = kRows - 1; i >= 0; --i)
+      if (inside >> i & 1) value = products[0][e / 2][i * 2 + e % 2];
+    value = __shfl_sync(0xffffffffu, value, lane);
+    kept[e].begin(Sweep::program(channels[c], places[0], Sweep::steps(a, c), value));
   }
 }
 
 // The planes of a squad's strips, one after the other: fetched two ahead, this one is in shared memory, the
-// next in registers, on its way there.
+// next in registers, on its way there. Behind the last strip others are fetched, which nobody takes.
 struct Planes {
-  int tile, end, plane;
+  int plane;
   Strip strip;
   Rows rows;
-  const Element* data;
   Fetched fetched;
-  bool exists;  // what was fetched
+  long long bytes;  // from a plane to the next
 
-  __device__ Planes(const Arguments& a, int n, int first, int last) : tile(first), end(last) {
+  __device__ Planes(const Arguments& a, int n, int tile)
+      : strip(strip_of(a, tile)), bytes(input_steps(a).d * (long long)sizeof(Element)) {
     begin_strip(a, n);
     fetch_next(a, n);
   }
   __device__ void begin_strip(const Arguments& a, int n) {
     plane = 0;
-    strip = strip_of(a, tile);
-    rows = rows_of(a, strip);
-    data = input_data(a) + input_offset(a, n, strip.depth - kPadD);
+    rows = rows_of(a, strip, input_data(a) + input_offset(a, n, strip.depth - kPadD));
   }
   __device__ void fetch_next(const Arguments& a, int n) {
-    exists = plane < strip.planes || tile + 1 < end;
-    if (!exists) return;
     if (plane == strip.planes) {
-      ++tile;
+      strip.move(a);
       begin_strip(a, n);
     }
     // Planes of padding lie beyond the tensor.
     const int depth = strip.depth + plane++ - kPadD;
-    fetched = fetch(data, kPadD == 0 || (depth >= 0 && depth < (int)a.in_d), rows);
-    data += input_steps(a).d;
+    fetched = fetch(kPadD == 0 || (depth >= 0 && depth < (int)a.in_d), rows);
+    rows.first = reinterpret_cast<const Element*>(reinterpret_cast<const char*>(rows.first) + bytes);
   }
 };
 
@@ -113,69 +125,71 @@ struct Walk {
   const Unit& unit;
   const typename Sweep::Channel* channels;
   Starts& starts;
-  float* stages;
   int squad;
   unsigned int weights, starts_place;
   Planes next;
-  Taps taps;  // in the stage of this plane
-  int slot;   // its number
+  float* place;  // of a thread's first elements in the first stage
+  Taps taps;
+  float held[kHeldStarts];
   typename Sweep::Kept kept[kColumns];
   int count;
-  bool begun;  // moments are around an element
+  bool begun;  // moments are around an element, in all of a warp
 };
 
-// What is there of a product: a bit for each of a lane's positions, then whether all of the warp's are there,
-// and all first ones.
-constexpr unsigned int kWholeBit = 1u << kRows, kFirstWholeBit = 2u << kRows;
-__device__ inline unsigned int there_of(const Arguments& a, const Strip& strip, int m) {
-  const unsigned int inside = inside_of(a, strip, m);
-  return inside | (__all_sync(0xffffffffu, inside == kAllRows) ? kWholeBit : 0) |
-         (__all_sync(0xffffffffu, (inside & 1) != 0) ? kFirstWholeBit : 0);
-}
-
-// Begins product kProduct of a plane.
-template <int kRotation, int kProduct, class Sweep>
+// Begins product kProduct of a plane, for kDepths depths of which it is the first, or for all.
+template <int kRotation, int kDepths, int kProduct, class Sweep>
 __device__ inline void begin_product(const Walk<Sweep>& walk, float (&sums)[kSums], float (&taken)[kSums]) {
-  begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, sums);
+  begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, walk.held, sums);
   Factors factors;
-  read_factors<0, kProduct, 0>(walk.taps, factors);
-  warpgroup::hold(taken);
+  read_factors<0, kProduct, kRotation % kStages, 0>(walk.taps, factors);
+  auto& some = reinterpret_cast<float(&)[kDepths * kBlockSums]>(taken);
+  warpgroup::hold(some);
   if constexpr (kMode == kStrict) {
     Factors small;
-    read_factors<0, kProduct, 1>(walk.taps, small);
+    read_factors<0, kProduct, kRotation % kStages, 1>(walk.taps, small);
     warpgroup::begin();
-    multiply(small, walk.weights, kRotation, true, taken);
-    multiply(factors, walk.weights + kSlots * kWeightRows, kRotation, false, taken);
+    multiply(small, walk.weights, kRotation, true, some);
+    multiply(factors, walk.weights + kSlots * kWeightRows, kRotation, false, some);
   } else {
     warpgroup::begin();
   }
-  multiply(factors, walk.weights, kRotation, false, taken);
+  multiply(factors, walk.weights, kRotation, false, some);
   warpgroup::commit();
 }
 
-// The program and the statistics of a depth that is done, of one product; statistics begin where `begins`.
+// The program and the statistics of a depth that is done, of one product and its positions `inside`;
+// statistics begin where `begins`.
 template <class Sweep>
-__device__ inline void take(Walk<Sweep>& walk, const float* done, unsigned int there, bool begins) {
+__device__ inline void take(Walk<Sweep>& walk, const float* done, unsigned int inside, bool begins) {
   typename Sweep::Places places[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(walk.a, walk.unit, position_at(0, 0, 0));
   float products[1][kNTiles][4];
 #pragma unroll
   for (int i = 0; i < kBlockSums; ++i) products[0][i / 4][i % 4] = done[i];
-  const unsigned int inside = there & kAllRows;
   if constexpr (!Sweep::kMoves) {
-    if (begins && __any_sync(0xffffffffu, !walk.begun)) {
-      begin_kept<Sweep>(walk.a, walk.channels, places, products, walk.begun ? 0 : inside, walk.kept);
-      walk.begun = walk.begun || inside != 0;
+    if (begins && !walk.begun && __any_sync(0xffffffffu, inside != 0)) {
+      begin_kept<Sweep>(walk.a, walk.channels, places, products, inside, walk.kept);
+      walk.begun = true;
     }
   }
-  if (there & kWholeBit)
-    take_channels<Sweep, true>(walk.a, walk.channels, places, kAllRows, products, walk.kept);
-  else if (there & kFirstWholeBit)
-    take_channels<Sweep, false>(walk.a, walk.channels, places, inside | 1u, products, walk.kept);
-  else
-    take_channels<Sweep, false>(walk.a, walk.channels, places, inside, products, walk.kept);
+  take_channels<Sweep, false>(walk.a, walk.channels, places, inside, products, walk.kept);
 }
+
+// Waits for a product's sums.
+template <int kDepths>
+__device__ inline void end_product(float (&sums)[kSums], float (&taken)[kSums]) {
+  warpgroup::wait(0);
+  warpgroup::hold(reinterpret_cast<float(&)[kDepths * kBlockSums]>(taken));
+  if constexpr (kMode == kStrict) {
+#pragma unroll
+    for (int i = 0; i < kDepths * kBlockSums; ++i) sums[i] += taken[i];
+  }
+}
+
+// Planes of a strip that have products of fewer depths: all before the first with which a depth is done. In
+// strict mode the compiler has no registers for products of several sizes.
+constexpr int kFirstPlanes = kMode == kStrict ? 0 : kFilterD - 1;
 
 // Ends the products of a plane from kProduct on: the program runs on one's sums beside the next.
 template <int kRotation, int kProduct, int kProducts, class Sweep>
@@ -183,55 +197,90 @@ __device__ inline void end_products(Walk<Sweep>& walk, int plane, bool is_first,
                                     const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums],
                                     float (&taken)[kProducts][kSums]) {
   if constexpr (kProduct < kProducts) {
-    warpgroup::wait(0);
-    warpgroup::hold(taken[kProduct]);
-    if constexpr (kMode == kStrict) {
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) sums[kProduct][i] += taken[kProduct][i];
-    }
+    end_product<kFilterD>(sums[kProduct], taken[kProduct]);
     const bool begins = kRotation == kFilterD - 1 && plane == kRotation;
     if constexpr (Sweep::kMoves && kProduct == 0)
-      if (begins && is_first) move_sums<kProducts>(walk.squad, walk.starts, there[0] & kAllRows, sums);
+      if (begins && is_first) move_sums<kProducts>(walk.squad, walk.starts, there[0], walk.held, sums);
     if constexpr (kProduct + 1 < kProducts)
-      begin_product<kRotation, kProduct + 1>(walk, sums[kProduct + 1], taken[kProduct + 1]);
-    if (plane >= kFilterD - 1)
+      begin_product<kRotation, kFilterD, kProduct + 1>(walk, sums[kProduct + 1], taken[kProduct + 1]);
+    // Where that is always so the compiler does not know it: else it puts the program before the product that
+    // it should run beside.
+    if ((kFirstPlanes == kFilterD - 1 && kProduct + 1 == kProducts) || plane >= kFilterD - 1)
       take(walk, sums[kProduct] + (kRotation + 1) % kFilterD * kBlockSums, there[kProduct], begins);
     end_products<kRotation, kProduct + 1, kProducts>(walk, plane, is_first, there, sums, taken);
   }
 }
 
-template <int kRotation, int kProducts, class Sweep>
+// The next plane into its stage, and the one behind it on its way. A strip begins with the first stage.
+template <int kRotation, class Sweep>
+__device__ inline void stage_next(Walk<Sweep>& walk, bool is_last) {
+  constexpr int kNext = (kRotation + 1) % kStages * kStageFloats;
+  put(walk.next.fetched, walk.place + (is_last ? 0 : kNext));
+  walk.next.fetch_next(walk.a, walk.unit.n);
+}
+
+// The products of one of the first planes, with which no depth is done.
+template <int kPlane, int kProduct, int kProducts, class Sweep>
+__device__ inline void end_first(Walk<Sweep>& walk, float (&sums)[kProducts][kSums]) {
+  if constexpr (kProduct < kProducts) {
+    end_product<kPlane + 1>(sums[kProduct], sums[kProduct]);
+    if constexpr (kProduct + 1 < kProducts)
+      begin_product<kPlane, kPlane + 1, kProduct + 1>(walk, sums[kProduct + 1], sums[kProduct + 1]);
+    end_first<kPlane, kProduct + 1, kProducts>(walk, sums);
+  }
+}
+template <int kPlane, int kProducts, class Sweep>
+__device__ inline void walk_first(Walk<Sweep>& walk, float (&sums)[kProducts][kSums]) {
+  if constexpr (kPlane < kFirstPlanes) {
+    squad::sync(walk.squad);
+    begin_product<kPlane, kPlane + 1, 0>(walk, sums[0], sums[0]);
+    stage_next<kPlane>(walk, false);
+    end_first<kPlane, 0, kProducts>(walk, sums);
+    walk_first<kPlane + 1, kProducts>(walk, sums);
+  }
+}
+
+// kFilterD planes from `turn` on, or as many as there are.
+template <int kStep, int kProducts, class Sweep>
 __device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int turn, bool is_first,
                                    const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums]) {
-  if constexpr (kRotation < kFilterD) {
-    const int plane = turn + kRotation;
+  if constexpr (kStep < kFilterD) {
+    constexpr int kRotation = (kFirstPlanes + kStep) % kFilterD;
+    const int plane = turn + kStep;
     if (plane >= strip.planes) return;
+    const bool is_last = plane + 1 == strip.planes;
+    // Where the last plane is in the first stage itself, the next strip's waits until all have read it.
+    const bool waits = kRotation % kStages == 0 && is_last;
     float some[kProducts][kSums];
-    squad::sync(walk.squad);
     float(&taken)[kProducts][kSums] = kMode == kStrict ? some : sums;
-    begin_product<kRotation, 0>(walk, sums[0], taken[0]);
-    if (walk.next.exists) put(walk.next.fetched, walk.stages + (1 - walk.slot) * kStageFloats);
-    walk.next.fetch_next(walk.a, walk.unit.n);
+    squad::sync(walk.squad);
+    begin_product<kRotation, kFilterD, 0>(walk, sums[0], taken[0]);
+    if (!waits) stage_next<kRotation>(walk, is_last);
     end_products<kRotation, 0, kProducts>(walk, plane, is_first, there, sums, taken);
-    walk.taps.move(walk.slot == 0 ? 4 * kStageFloats : -4 * kStageFloats);
-    walk.slot = 1 - walk.slot;
-    walk_planes<kRotation + 1, kProducts>(walk, strip, turn, is_first, there, sums);
+    if (waits) {
+      squad::sync(walk.squad);
+      stage_next<kRotation>(walk, is_last);
+    }
+    walk_planes<kStep + 1, kProducts>(walk, strip, turn, is_first, there, sums);
   }
 }
 
 // All planes of a strip, of which `kProducts` products have positions.
 template <int kProducts, class Sweep>
-__device__ inline void walk_strip(Walk<Sweep>& walk, const Strip& strip, bool is_first) {
+__device__ inline void walk_strip(Walk<Sweep>& walk, bool is_first) {
+  const Strip strip = walk.next.strip;
   unsigned int there[kProducts];
 #pragma unroll
-  for (int m = 0; m < kProducts; ++m) there[m] = there_of(walk.a, strip, m);
+  for (int m = 0; m < kProducts; ++m) there[m] = inside_of(walk.a, strip, m);
   float sums[kProducts][kSums];
+  walk_first<0, kProducts>(walk, sums);
+  int turn = kFirstPlanes;
+  asm volatile("" : "+r"(turn)::"memory");
 #pragma unroll 1
-  for (int turn = 0; turn < strip.planes; turn += kFilterD)
+  for (; turn < strip.planes; turn += kFilterD)
     walk_planes<0, kProducts>(walk, strip, turn, is_first, there, sums);
 #pragma unroll
-  for (int m = 0; m < kProducts; ++m)
-    walk.count += __popc(there[m] & kAllRows) * (strip.planes - (kFilterD - 1));
+  for (int m = 0; m < kProducts; ++m) walk.count += __popc(there[m]) * (strip.planes - (kFilterD - 1));
 }
 
 // How many neighbouring threads merge the warps' statistics of a channel: a power of two.
@@ -243,24 +292,31 @@ __device__ constexpr int mergers() {
 
 // Leaves the statistics of all lanes and warps in `totals`.
 template <class Sweep>
-__device__ inline void merge_warps(const typename Sweep::Kept (&kept)[kColumns], int count, Shared& shared,
+__device__ inline void merge_warps(typename Sweep::Kept (&kept)[kColumns], int count, Shared& shared,
                                    typename Sweep::Sums* totals) {
   const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
 #pragma unroll
-  for (int e = 0; e < kColumns; ++e) {
-    typename Sweep::Sums total = kept[e].whole(count);
+  for (int distance = 4; distance < 32; distance *= 2) {
+    count += __shfl_xor_sync(0xffffffffu, count, distance);
 #pragma unroll
-    for (int distance = 4; distance < 32; distance *= 2) total.merge(from_lane_at(total, distance));
-    if (lane < 4 && channel_of(e) < kChannels) shared.list0[warp][channel_of(e)] = total;
+    for (int e = 0; e < kColumns; ++e) kept[e].add_lane_at(distance);
+  }
+  if (lane < 4) {
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e)
+      if (channel_of(e) < kChannels) shared.list0[warp][channel_of(e)] = kept[e];
+    shared.counts[warp] = count;
   }
   __syncthreads();
   constexpr int kMergers = mergers();
+#pragma unroll 1
   for (int first = 0; first < kChannels; first += kThreads / kMergers) {
     const int c = first + (int)threadIdx.x / kMergers, list = (int)threadIdx.x % kMergers;
     typename Sweep::Sums total;
     total.clear();
     if (c < kChannels)
-      for (int i = list; i < kWarps; i += kMergers) total.merge(shared.list0[i][c]);
+#pragma unroll 1
+      for (int i = list; i < kWarps; i += kMergers) total.merge(shared.list0[i][c].whole(shared.counts[i]));
 #pragma unroll
     for (int distance = 1; distance < kMergers; distance *= 2) total.merge(from_lane_at(total, distance));
     if (c < kChannels && list == 0) totals[c] = total;
@@ -270,41 +326,45 @@ __device__ inline void merge_warps(const typename Sweep::Kept (&kept)[kColumns],
 
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>
-__device__ inline void sweep_item(const Arguments& a, const Unit& unit, int item_first, int item_end,
-                                  Shared& shared, char* memory, typename Sweep::Sums* totals) {
+__device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Run& run, Shared& shared,
+                                  char* memory, typename Sweep::Sums* totals) {
   static_assert(Sweep::kStatistics && kOverPositions != 0, "statistics of each channel");
   // The squad's own strips, of which there may be none.
-  const int squad = squad::number(), strips = item_end - item_first;
-  const int first = item_first + strips * squad / kSquads;
-  const int end = item_first + strips * (squad + 1) / kSquads;
-  float* stages = reinterpret_cast<float*>(memory) + squad * (2 * kStageFloats);
+  const int squad = squad::number();
+  const int first = first_of_squad(run, squad), end = first_of_squad(run, squad + 1);
+  float* stages = reinterpret_cast<float*>(memory) + squad * (kStages * kStageFloats);
   Starts& starts = shared.starts[squad];
   typename Sweep::Channel* channels = unit.values->channels0;
   Walk<Sweep> walk = {a,
                       unit,
                       channels,
                       starts,
-                      stages,
                       squad,
                       place_of(shared.prepared.weights),
                       (unsigned int)__cvta_generic_to_shared(starts.of + threadIdx.x % 4 * 2),
-                      Planes(a, unit.n, min(first, (int)a.tiles - 1), end),
+                      Planes(a, unit.n, min(first, (int)a.tiles - 1)),
+                      stages + place_in_stage(0),
                       taps_of_lane(stages)};
-  walk.slot = walk.count = 0;
+  walk.count = 0;
   walk.begun = false;
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) walk.kept[e].clear();
 
+#pragma unroll 1
   for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) Sweep::read_channel(a, unit, c, channels[c]);
   __syncthreads();
+#pragma unroll 1
   for (int c = squad::thread(); c < kNTiles * 8; c += kSquadThreads) {
     starts.of[c] = c < kChannels ? Sweep::bias(channels[c]) : 0;
     starts.moved[c] = 0;
   }
-  put(walk.next.fetched, stages);
-  if (first < end) walk.next.fetch_next(a, unit.n);
+#pragma unroll
+  for (int e = 0; kHoldsStarts && e < kHeldStarts; ++e)
+    walk.held[e] = Sweep::bias(channels[within(channel_of(e))]);
+  put(walk.next.fetched, walk.place);
+  walk.next.fetch_next(a, unit.n);
 #pragma unroll 1
-  for (int tile = first; tile < end; ++tile) walk_strip<kTiles>(walk, strip_of(a, tile), tile == first);
+  for (int tile = first; tile < end; ++tile) walk_strip<kTiles>(walk, tile == first);
   if constexpr (Sweep::kMoves) {
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) walk.kept[e].move(starts.moved[channel_of(e)]);

@@ -8,10 +8,12 @@
 // row, kPitch a row, of which the last kPitch - kTileW are not there. A strip is kStrip of them, one behind
 // the other, with a segment of the depths. The input of one plane of a strip lies in shared memory as it is,
 // channel by channel, kPitch columns a row: so a tap of the filter is one offset for all positions, and each
-// element is rounded and put once. Lane t of the four that have a position's elements reads column t of a row
-// of the filter, in each slot another row or channel; where filters are three columns wide the fourth lane
-// has the taps of rows that have no slot, and where there are no more of these an element of the position's
-// own that meets weights of 0. An infinity there makes a NaN of a sum that is not finite either way.
+// element is rounded and put once.
+//
+// Lane t of the four that have a position's elements reads column t of a row of the filter, in each slot
+// another row or channel; where filters are three columns wide the fourth lane has the taps of rows that have
+// no slot, and where there are no more of these an element of the position's own that meets weights of 0. An
+// infinity there makes a NaN of a sum that is not finite either way.
 //
 // Before this stand the constants, Arguments and input_data, input_offset and input_steps, the tensor that is
 // convolved.
@@ -27,6 +29,14 @@ constexpr int kSpan = kStrip + (kFilterH - 1) * kDilationH * kPitch + (kFilterW 
 constexpr int kChannelStep = (kSpan + 15) / 32 * 32 + 16;
 constexpr int kPartStep = kInChannels * kChannelStep;
 constexpr int kStageFloats = kParts * kPartStep;
+// As many planes are staged as divide the depths of the filter, so that the place of a plane is part of an
+// instruction.
+__device__ constexpr int stages() {
+  int number = 2;
+  while (kFilterD % number != 0) ++number;
+  return number;
+}
+constexpr int kStages = stages();
 
 // Rows of the filter, of one channel each, and how many of them have slots.
 constexpr int kFilterRows = kInChannels * kFilterH;
@@ -72,21 +82,40 @@ __device__ constexpr int row_offset(int row) {
 // are met.
 struct Strip {
   int first, column, depth, planes;
+
+  // The strip behind it, which is beyond the last band where there are no more.
+  __device__ void move(const Arguments& a) {
+    depth += (int)a.depths;
+    if (depth >= (int)a.out_d) {
+      depth = 0;
+      first += kStrip;
+      if (first >= (int)a.strips * kStrip) {
+        first = 0;
+        column += kTileW;
+      }
+    }
+    planes = min((int)a.depths, (int)a.out_d - depth) + kFilterD - 1;
+  }
 };
 __device__ inline Strip strip_of(const Arguments& a, int tile) {
-  const int strip = tile / (int)a.segments, band = strip / (int)a.strips;
+  // Divisions are many instructions.
+  const int strip = a.segments == 1 ? tile : tile / (int)a.segments;
+  const int band = strip < (int)a.strips ? 0 : strip / (int)a.strips;
   const int depth = (tile - strip * (int)a.segments) * (int)a.depths;
   const int depths = min((int)a.depths, (int)a.out_d - depth);
   return {(strip - band * (int)a.strips) * kStrip, band * kTileW, depth, depths + kFilterD - 1};
 }
 
-// The elements that a thread stages, kVector neighbours each time, the same in all planes: where they lie in
-// a plane of the tensor, and a bit for each time that they are there.
+// The elements that a thread stages, kVector4 neighbours each time, the same in all planes: where the first
+// lie in the tensor, how far behind them the others, and a bit for each time that they are there. In a plane
+// without padding, which is one run of memory, elements beyond its end are other ones of it: no position that
+// is there reads them.
 constexpr int kVector4 = kLinear != 0 ? 4 : 1;
 constexpr int kVectors = (kSpan + kVector4 - 1) / kVector4;  // of a channel
 constexpr int kFetches = (kInChannels * kVectors + kSquadThreads - 1) / kSquadThreads;
 struct Rows {
-  Offset at[kFetches];
+  const Element* first;
+  Offset behind[kFetches];
   unsigned int inside;
 };
 // Where a thread's elements go in a stage.
@@ -95,7 +124,8 @@ __device__ inline int place_in_stage(int i) {
   return c * kChannelStep + (number - c * kVectors) * kVector4;
 }
 
-__device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
+// Of the plane that begins at `data`.
+__device__ inline Rows rows_of(const Arguments& a, const Strip& strip, const Element* data) {
   const InputSteps steps = input_steps(a);
   Rows rows;
   rows.inside = 0;
@@ -103,10 +133,17 @@ __device__ inline Rows rows_of(const Arguments& a, const Strip& strip) {
   for (int i = 0; i < kFetches; ++i) {
     const int number = squad::thread() + i * kSquadThreads, c = number / kVectors;
     const int p = strip.first + (number - c * kVectors) * kVector4;
-    const int y = p / kPitch - kPadH, x = strip.column + p % kPitch - kPadW;
-    rows.at[i] = c * steps.c + y * steps.h + x * steps.w;
-    if (c < kInChannels && y >= 0 && y < (int)a.in_h && x >= 0 && x < (int)a.in_w) rows.inside |= 1u << i;
+    if constexpr (kLinear != 0) {
+      rows.behind[i] = min(c, kInChannels - 1) * steps.c + min(p, (int)(a.in_h * a.in_w) - kVector4);
+    } else {
+      const int y = p / kPitch - kPadH, x = strip.column + p % kPitch - kPadW;
+      rows.behind[i] = c * steps.c + y * steps.h + x * steps.w;
+      if (c < kInChannels && y >= 0 && y < (int)a.in_h && x >= 0 && x < (int)a.in_w) rows.inside |= 1u << i;
+    }
   }
+  rows.first = data + rows.behind[0];
+#pragma unroll
+  for (int i = kFetches - 1; i >= 0; --i) rows.behind[i] -= rows.behind[0];
   return rows;
 }
 
@@ -114,20 +151,19 @@ struct Fetched {
   float values[kFetches][kVector4];
 };
 
-// Reads a thread's elements of the plane that begins at `data`; none where it is not `there`.
-__device__ inline Fetched fetch(const Element* data, bool there, const Rows& rows) {
+// Reads a thread's elements of a plane; none where it is not `there`.
+__device__ inline Fetched fetch(bool there, const Rows& rows) {
   Fetched fetched;
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
-#pragma unroll
-    for (int e = 0; e < kVector4; ++e) fetched.values[i][e] = 0;
-    if (!(there && (rows.inside >> i & 1))) continue;
+    const Element* from = i == 0 ? rows.first : rows.first + rows.behind[i];
     if constexpr (kVector4 == 4) {
-      const float4 found = *reinterpret_cast<const float4*>(data + rows.at[i]);
+      const float4 found = *reinterpret_cast<const float4*>(from);
       fetched.values[i][0] = found.x, fetched.values[i][1] = found.y;
       fetched.values[i][2] = found.z, fetched.values[i][3] = found.w;
     } else {
-      fetched.values[i][0] = data[rows.at[i]];
+      fetched.values[i][0] = 0;
+      if (there && (rows.inside >> i & 1)) fetched.values[i][0] = *from;
     }
   }
   return fetched;
@@ -136,33 +172,34 @@ __device__ inline Fetched fetch(const Element* data, bool there, const Rows& row
 // What products take of a number: the nearest tf32, and in strict mode the rest. They ignore lower bits.
 __device__ inline void take_apart(float x, float& large, float& small) {
   if (kMode == kTf32) {
-    unsigned int bits = __float_as_uint(x);
-    if (fabsf(x) < __int_as_float(0x7f800000)) bits += 0x1000;
-    large = __uint_as_float(bits);
+    // Half of what the last bit that counts is worth, away from 0; NaN and infinities stay what they are.
+    const float power = __uint_as_float(__float_as_uint(x) & 0xff800000u);
+    large = fmaf(power, 0.00048828125f, x);
     return;
   }
   large = to_tf32(x);
   small = __uint_as_float(rest_of(x, large));
 }
 
-__device__ inline void put(const Fetched& fetched, float* stage) {
+__device__ inline void put_some(const float (&values)[kVector4], float* to) {
+  if constexpr (kVector4 == 4)
+    *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+  else
+    to[0] = values[0];
+}
+// `first` is where a thread's first elements go.
+__device__ inline void put(const Fetched& fetched, float* first) {
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
     if (kInChannels * kVectors % kSquadThreads != 0 && i == kFetches - 1 &&
         squad::thread() + i * kSquadThreads >= kInChannels * kVectors)
       continue;
-    float* to = stage + place_in_stage(i);
+    float* to = i == 0 ? first : first + (place_in_stage(i) - place_in_stage(0));
     float large[kVector4], small[kVector4];
 #pragma unroll
     for (int e = 0; e < kVector4; ++e) take_apart(fetched.values[i][e], large[e], small[e]);
-    if constexpr (kVector4 == 4) {
-      *reinterpret_cast<float4*>(to) = make_float4(large[0], large[1], large[2], large[3]);
-      if (kMode == kStrict)
-        *reinterpret_cast<float4*>(to + kPartStep) = make_float4(small[0], small[1], small[2], small[3]);
-    } else {
-      to[0] = large[0];
-      if (kMode == kStrict) to[kPartStep] = small[0];
-    }
+    put_some(large, to);
+    if (kMode == kStrict) put_some(small, to + kPartStep);
   }
 }
 
@@ -188,7 +225,7 @@ __device__ inline float read_at(unsigned int address) {
   asm volatile("ld.shared.f32 %0, [%1 + %2];" : "=f"(value) : "r"(address), "n"(kBytes) : "memory");
   return value;
 }
-// Two neighbours. A load for both is less than a move for each.
+// Two neighbours.
 template <int kBytes>
 __device__ inline void read_pair(unsigned int address, float& first, float& second) {
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2 + %3];"
@@ -197,17 +234,11 @@ __device__ inline void read_pair(unsigned int address, float& first, float& seco
                : "memory");
 }
 
-// Where a lane's taps of its first position lie in a stage: the first slot's of its own column, and those of
-// rows that have no slot.
+// Where a lane's taps of its first position lie in the first stage: the first slot's of its own column, and
+// those of rows that have no slot.
 struct Taps {
   unsigned int column;
   unsigned int left[kLeftTaps + 1];
-
-  __device__ void move(int bytes) {
-    column += bytes;
-#pragma unroll
-    for (int slot = 0; slot < kLeftTaps; ++slot) left[slot] += bytes;
-  }
 };
 __device__ inline Taps taps_of_lane(const float* stage) {
   const int thread = squad::thread(), t = thread % 4;
@@ -224,20 +255,21 @@ __device__ inline Taps taps_of_lane(const float* stage) {
   return taps;
 }
 
-// A lane's elements of product m: of positions g and g + 8 of its warp's 16, in each slot.
+// A lane's elements of product m: of positions g and g + 8 of its warp's 16, in each slot. One load a number:
+// pairs of neighbouring positions would be half of the loads, but take shared memory longer.
 struct Factors {
   float values[kSlots][2];
 };
-template <int kFirstSlot, int kProduct, int kPart>
+template <int kFirstSlot, int kProduct, int kStage, int kPart>
 __device__ inline void read_factors(const Taps& taps, Factors& factors) {
   if constexpr (kFirstSlot < kSlots) {
-    constexpr int kBytes = 4 * (kPart * kPartStep + kProduct * (kSquadThreads / 2));
+    constexpr int kBytes = 4 * (kStage * kStageFloats + kPart * kPartStep + kProduct * (kSquadThreads / 2));
     constexpr int kRow = 4 * row_offset(kFirstSlot < kOwnSlots ? kFirstSlot : 0);
     constexpr bool kIsLeft = kFirstSlot < kLeftTaps;
     const unsigned int from = kIsLeft ? taps.left[kIsLeft ? kFirstSlot : 0] : taps.column;
     factors.values[kFirstSlot][0] = read_at<kBytes + (kIsLeft ? 0 : kRow)>(from);
     factors.values[kFirstSlot][1] = read_at<kBytes + (kIsLeft ? 0 : kRow) + 32>(from);
-    read_factors<kFirstSlot + 1, kProduct, kPart>(taps, factors);
+    read_factors<kFirstSlot + 1, kProduct, kStage, kPart>(taps, factors);
   }
 }
 
@@ -270,20 +302,42 @@ __device__ inline void put_weight(Prepared& prepared, const Tap& tap, int row, f
   }
 }
 
-// The first planes of a squad's first strip come from memory while weights are prepared.
+// An item: its sample, which run of the sample's strips it is, and these. Divisions of 64 bits are many
+// instructions.
+struct Run {
+  int n, number, first, end;
+};
+__device__ inline Run run_of(const Arguments& a, long long item) {
+  if (a.sample_items == 1) return {(int)item, 0, 0, (int)a.tiles};
+  const int n = (int)(item / a.sample_items), number = (int)(item - n * a.sample_items);
+  return {n, number, (int)(number * a.tiles / a.sample_items),
+          (int)((number + 1) * a.tiles / a.sample_items)};
+}
+// A squad's first strip of them.
+__device__ inline int first_of_squad(const Run& run, int squad) {
+  return run.first + (run.end - run.first) * squad / kSquads;
+}
+
+__device__ inline void ask_for(const void* place) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(place)));
+}
+// What is read of each channel; behind the program of the sweep.
+__device__ inline void ask_for_channels(const Arguments& a, int n);
+
+// The first planes of a squad's first strip come from memory while weights are prepared, and what is read of
+// channels.
 __device__ inline void ask_ahead(const Arguments& a) {
-  const int n = (int)(blockIdx.x / a.sample_items), run = (int)(blockIdx.x - n * a.sample_items);
-  const int first = (int)(run * a.tiles / a.sample_items), end = (int)((run + 1) * a.tiles / a.sample_items);
-  const Strip strip = strip_of(a, first + (end - first) * squad::number() / kSquads);
-  const Rows rows = rows_of(a, strip);
+  const Run run = run_of(a, blockIdx.x);
+  ask_for_channels(a, run.n);
+  const Strip strip = strip_of(a, first_of_squad(run, squad::number()));
 #pragma unroll
   for (int plane = 0; plane < 2; ++plane) {
     const int depth = strip.depth + plane - kPadD;
-    const Element* data = input_data(a) + input_offset(a, n, depth);
+    const Rows rows = rows_of(a, strip, input_data(a) + input_offset(a, run.n, depth));
 #pragma unroll
     for (int i = 0; i < kFetches; ++i)
-      if ((rows.inside >> i & 1) && depth >= 0 && depth < (int)a.in_d)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(data + rows.at[i])));
+      if (kLinear != 0 || ((rows.inside >> i & 1) && depth >= 0 && depth < (int)a.in_d))
+        ask_for(rows.first + rows.behind[i]);
   }
 }
 
@@ -293,7 +347,8 @@ __device__ inline void ask_ahead(const Arguments& a) {
 __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
   constexpr int kTaps = kInChannels * kFilterD * kFilterH * kFilterW;
   constexpr int kTogether = kThreads < kTaps ? 1 : kThreads / kTaps;  // output channels at a time
-  constexpr int kSome = 8, kRounds = (kChannels + kSome * kTogether - 1) / (kSome * kTogether);
+  constexpr int kEach = (kChannels + kTogether - 1) / kTogether, kSome = kEach < 8 ? kEach : 8;
+  constexpr int kRounds = (kEach + kSome - 1) / kSome;
   ask_ahead(a);
   const bool has_taps = kTogether == 1 || (int)threadIdx.x < kTogether * kTaps;
   const int first = kTogether == 1 ? 0 : (int)threadIdx.x / kTaps;
@@ -315,6 +370,7 @@ __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
         if (there && k + i * kTogether < kChannels)
           some[i] = weight_at(a, k + i * kTogether, c, position_at(depth, h, w));
       if (!cleared) {
+#pragma unroll 1
         for (int i = (int)threadIdx.x; i < (int)(sizeof(Prepared) / kRowBytes); i += kThreads)
           reinterpret_cast<uint4*>(&prepared)[i] = make_uint4(0, 0, 0, 0);
         __syncthreads();
@@ -330,10 +386,11 @@ __device__ inline void prepare(const Arguments& a, Prepared& prepared) {
   block::publish_rows();
 }
 
-// Adds products of one plane to a warpgroup's sums, which begin at 0 where they are `fresh`. `weights` is a
-// place in shared memory.
+// Adds products of one plane to a warpgroup's sums, those of its first depths or of all, which begin at 0
+// where they are `fresh`. `weights` is a place in shared memory.
+template <int kCount>
 __device__ inline void multiply(const Factors& factors, unsigned int weights, int rotation, bool fresh,
-                                float (&sums)[kSums]) {
+                                float (&sums)[kCount]) {
 #pragma unroll
   for (int slot = 0; slot < kSlots; slot += 2)
     warpgroup::multiply_taken(

@@ -29,7 +29,9 @@ class ConvRollWriter : ConvSweepWriter {
     write_tensors(tensors);
     Text products;
     write_warpgroup_products(products, sums_, element_type(input_), true);
-    if (constants_.taps) write_warpgroup_products_taken(products, sums_);
+    // The first planes of a strip have fewer depths.
+    for (int depths = 1; constants_.taps && depths <= form_.geometry.filter[0]; ++depths)
+      write_warpgroup_products_taken(products, depths * columns_ * 4, depths < form_.geometry.filter[0]);
     Text values;
     write_unit_values(values);
     Text programs;
@@ -157,14 +159,17 @@ class ConvRollWriter : ConvSweepWriter {
     text.open("struct Shared {");
     text.line("Prepared prepared;");
     text.line("UnitValues values;");
-    text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
     if (constants_.rounds > 1) {
       text.line("StageBarriers barriers;");
       shared_bytes_ += 24;
     }
     if (constants_.taps) {
+      text.line("Kept0 list0[kWarps][kChannels];");
+      text.line("int counts[kWarps];");
       text.line("Starts starts[kSquads];");
-      shared_bytes_ += constants_.squads * 2 * columns_ * 8 * 4 + 8;
+      shared_bytes_ += constants_.squads * 2 * columns_ * 8 * 4 + 8 + constants_.threads / 8;
+    } else {
+      text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
     }
     text.close("};");
     shared_bytes_ += totals() ? 4 * channels * numbers_ * constants_.threads / 32 : 4 * numbers_;

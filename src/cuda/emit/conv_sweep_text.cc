@@ -100,16 +100,24 @@ void ConvSweepWriter::write_kept(Text& text) const {
                   ? name(sink) + "_pivot = " + name(sink) + "_sum = " + name(sink) + "_squares = 0;"
                   : name(sink) + ".clear();");
   text.close();
-  text.line("// Before the first elements are added: those of `inside`, of which there may be none.");
-  text.open("__device__ void begin(const Results0 (&results)[kRows], unsigned int inside) {");
-  for (const Sink* sink : taken) {
-    if (!is_moments(sink)) continue;
-    text.line("#pragma unroll");
-    text.line("for (int i = kRows - 1; i >= 0; --i)");
-    text.line("  if (inside >> i & 1) " + name(sink) + "_pivot = results[i].r" + number_text(sink->step) +
-              ";");
+  if (moves_sums_) {
+    text.line("// Before the first elements are added.");
+    text.open("__device__ void begin(const Results0& results) {");
+    for (const Sink* sink : taken)
+      text.line(name(sink) + "_pivot = results.r" + number_text(sink->step) + ";");
+    text.close();
+  } else {
+    text.line("// Before the first elements are added: those of `inside`, of which there may be none.");
+    text.open("__device__ void begin(const Results0 (&results)[kRows], unsigned int inside) {");
+    for (const Sink* sink : taken) {
+      if (!is_moments(sink)) continue;
+      text.line("#pragma unroll");
+      text.line("for (int i = kRows - 1; i >= 0; --i)");
+      text.line("  if (inside >> i & 1) " + name(sink) + "_pivot = results[i].r" + number_text(sink->step) +
+                ";");
+    }
+    text.close();
   }
-  text.close();
   if (apart_) {
     text.open("__device__ Taken0 taken(const Results0& results) const {");
     text.line("Taken0 taken;");
@@ -125,6 +133,14 @@ void ConvSweepWriter::write_kept(Text& text) const {
     const std::string value = apart_ ? "taken[i]." + name(sink) : "results[i].r" + number_text(sink->step);
     if (is_moments(sink)) {
       text.line("#pragma unroll");
+      if (moves_sums_) {
+        text.line("for (int i = 0; i < kRows; ++i)");
+        text.open("  if (inside >> i & 1) {");
+        text.line(name(sink) + "_sum += " + value + ";");
+        text.line(name(sink) + "_squares += " + value + " * " + value + ";");
+        text.close();
+        continue;
+      }
       text.open("for (int i = 0; i < kRows; ++i) {");
       text.line("const real distance = inside >> i & 1 ? " + value +
                 (apart_ ? "" : " - " + name(sink) + "_pivot") + " : (real)0;");
@@ -147,6 +163,12 @@ void ConvSweepWriter::write_kept(Text& text) const {
     for (const Sink* sink : taken)
       if (is_moments(sink)) text.line(name(sink) + "_pivot += by;");
     text.close();
+    text.line("// What the lane at `distance` has, around the same numbers.");
+    text.open("__device__ void add_lane_at(int distance) {");
+    for (const Sink* sink : taken)
+      for (const char* sum : {"_sum", "_squares"})
+        text.line(name(sink) + sum + " += __shfl_xor_sync(0xffffffffu, " + name(sink) + sum + ", distance);");
+    text.close();
   }
   text.open("__device__ Sums0 whole(int count) const {");
   text.line("Sums0 sums;");
@@ -157,7 +179,8 @@ void ConvSweepWriter::write_kept(Text& text) const {
       continue;
     }
     text.open("if (count != 0) {");
-    text.line("const real mean = " + name(sink) + "_sum / count;");
+    text.line("const real mean = " +
+              (moves_sums_ ? "share(" + name(sink) + "_sum, (real)count);" : name(sink) + "_sum / count;"));
     text.line("const real squares = " + name(sink) + "_squares - " + name(sink) + "_sum * mean;");
     text.line("sums." + name(sink) + " = {" + name(sink) +
               "_pivot + mean, squares < 0 ? (real)0 : squares, (real)count};");
@@ -434,9 +457,32 @@ void ConvSweepWriter::write_end(Text& text) {
 bool ConvSweepWriter::write_programs(Text& text) {
   write_sweep(text);
   if (totals()) write_finalise_units(text);
+  if (moves_sums_) write_ask_for_channels(text);
   const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
   write_finalise_all(text, cut_.remaining, outputs);
   return !cut_.remaining.empty() || !outputs.empty();
+}
+
+// What is read of each channel, of those that a launch can ask for before it has anything to do.
+void ConvSweepWriter::write_ask_for_channels(Text& text) {
+  std::vector<int> slots;
+  if (sweep(0).bias >= 0) slots.push_back(sweep(0).bias);
+  for (int i = cut_.first; i <= cut_.last; ++i) {
+    if (step(i).kind != StepKind::kFinalise) continue;
+    for (int number : step(i).parts)
+      for (int operand : part(number).operands)
+        if (in_unit(number) && !in_unit(operand) && sweep_of(operand) < 0 &&
+            part(operand).kind != PartKind::kComponent)
+          slots.push_back(statistic_slot(operand));
+  }
+  text.open("__device__ inline void ask_for_channels(const Arguments& a, int n) {");
+  text.line("#pragma unroll 1");
+  text.open("for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) {");
+  for (int number : slots)
+    if (slot(number).kind == SlotKind::kArgument && slot(number).extents[1] == conv_.channels)
+      text.line("ask_for(&" + tensor(number) + ".at(n, c));");
+  text.close();
+  text.close();
 }
 
 void ConvSweepWriter::write_finalise_calls(Text& text) const {
@@ -472,12 +518,18 @@ void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) {
   text.line("// A run of tiles of one sample, and behind the sample's last the plan's finalise steps.");
   text.open("__device__ inline void run_item(const Arguments& a, long long item, Shared& shared, " + stages +
             " stages) {");
-  text.line("const int n = (int)(item / a.sample_items);");
-  text.line("const int run = (int)(item - n * a.sample_items);");
-  text.line("const Unit unit = {n, 0, &shared.values};");
-  text.line("const int first = (int)(run * a.tiles / a.sample_items);");
-  text.line("const int end = (int)((run + 1) * a.tiles / a.sample_items);");
-  text.line("sweep_item<Sweep0>(a, unit, first, end, shared, stages, unit.values->totals0);");
+  if (moves_sums_) {
+    text.line("const Run run = run_of(a, item);");
+    text.line("const Unit unit = {run.n, 0, &shared.values};");
+    text.line("sweep_item<Sweep0>(a, unit, run, shared, stages, unit.values->totals0);");
+  } else {
+    text.line("const int n = (int)(item / a.sample_items);");
+    text.line("const int run = (int)(item - n * a.sample_items);");
+    text.line("const Unit unit = {n, 0, &shared.values};");
+    text.line("const int first = (int)(run * a.tiles / a.sample_items);");
+    text.line("const int end = (int)((run + 1) * a.tiles / a.sample_items);");
+    text.line("sweep_item<Sweep0>(a, unit, first, end, shared, stages, unit.values->totals0);");
+  }
   if (bias_later()) {
     text.line("for (int c = (int)threadIdx.x; c < kChannels; c += kThreads)");
     for (const Sink* sink : taken_)
@@ -486,9 +538,12 @@ void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) {
     text.line("__syncthreads();");
   }
   if (totals()) {
-    text.line(
-        "if (!join_items(a, run, a.list0 + n * a.sample_items * kChannels, a.arrived + n, "
-        "unit.values->totals0)) return;");
+    text.line(moves_sums_
+                  ? "if (!join_items(a, run.number, a.list0 + run.n * a.sample_items * kChannels, a.arrived "
+                    "+ run.n, "
+                    "unit.values->totals0)) return;"
+                  : "if (!join_items(a, run, a.list0 + n * a.sample_items * kChannels, a.arrived + n, "
+                    "unit.values->totals0)) return;");
     write_finalise_calls(text);
   }
   text.line("__syncthreads();");

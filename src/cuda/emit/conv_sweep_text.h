@@ -75,6 +75,7 @@ class ConvSweepWriter : public UnitWriter {
   void write_program(Text& text);
   void write_store(Text& text);
   void write_end(Text& text);
+  void write_ask_for_channels(Text& text);
 };
 
 }  // namespace fuseblock::cuda

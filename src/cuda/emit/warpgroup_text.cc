@@ -15,9 +15,16 @@ std::string listed(int count, const Each& each) {
   return list;
 }
 
+void write_hold(Text& text, int sums) {
+  text.open("__device__ inline void hold(float (&sums)[" + number_text(sums) + "]) {");
+  text.line("asm volatile(\"\" : " +
+            listed(sums, [](int i) { return "\"+f\"(sums[" + number_text(i) + "])"; }) + "::\"memory\");");
+  text.close();
+}
+
 }  // namespace
 
-void write_warpgroup_products_taken(Text& text, int sums) {
+void write_warpgroup_products_taken(Text& text, int sums, bool holds) {
   const std::string registers = listed(sums, [](int i) { return "%" + number_text(i); });
   const std::string numbers = listed(sums, [](int i) { return "\"+f\"(sums[" + number_text(i) + "])"; });
   text.open("namespace warpgroup {");
@@ -35,6 +42,7 @@ void write_warpgroup_products_taken(Text& text, int sums) {
       "             : \"r\"(__float_as_uint(a0)), \"r\"(__float_as_uint(a1)), \"r\"(__float_as_uint(a2)), "
       "\"r\"(__float_as_uint(a3)), \"l\"(b), \"r\"(keep));");
   text.close();
+  if (holds) write_hold(text, sums);
   text.close("}  // namespace warpgroup");
 }
 
@@ -57,9 +65,7 @@ void write_warpgroup_products(Text& text, int sums, DType dtype, bool keeps) {
   text.line(std::string("             : \"l\"(a), \"l\"(b)") + (keeps ? ", \"r\"(keep)" : "") + ");");
   text.close();
   text.line("// Between instructions and products that have the sums.");
-  text.open("__device__ inline void hold(float (&sums)[" + number_text(sums) + "]) {");
-  text.line("asm volatile(\"\" : " + numbers + "::\"memory\");");
-  text.close();
+  write_hold(text, sums);
   text.close("}  // namespace warpgroup");
 }
 

@@ -12,6 +12,6 @@ namespace fuseblock::cuda {
 void write_warpgroup_products(Text& text, int sums, DType dtype, bool keeps = false);
 
 // warpgroup::multiply_taken: the same of tf32 numbers, whose first factor is in registers.
-void write_warpgroup_products_taken(Text& text, int sums);
+void write_warpgroup_products_taken(Text& text, int sums, bool holds);
 
 }  // namespace fuseblock::cuda

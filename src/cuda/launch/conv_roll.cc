@@ -75,6 +75,13 @@ std::int64_t stage_rows(const ConvRollConstants& constants, const ConvSum& conv)
   return chunks.c * of_chunk;
 }
 
+// Planes that are staged at a time.
+std::int64_t stages_of(const ConvRollConstants& constants, const ConvSum& conv) {
+  std::int64_t stages = 2;
+  while (constants.taps && conv.geometry.filter[0] % stages != 0) ++stages;
+  return stages;
+}
+
 // What a thread fetches at a time for a plane, or beside a round of one, and how often.
 struct Fetches {
   std::int64_t number;
@@ -91,7 +98,7 @@ Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
   if (constants.taps)
     return {ceil_div(work.conv.in_channels * ceil_div(span_of(constants, work.conv), constants.vector),
                      constants.squad_threads()),
-            constants.vector, 8 + 3 * constants.vector};
+            constants.vector, 20 + 4 * constants.vector};
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
             (constants.rounds > 1 ? 30 : 12) + 2 * 16 / work.element_bytes};
@@ -139,8 +146,8 @@ double plane_clocks(const ConvRollConstants& constants, const ConvWork& work) {
   const double fetch = static_cast<double>(fetches.number) * fetches.instructions;
   if (constants.taps) {
     // Clocks of products and of instructions add up on an H200.
-    const double program = elements * (work.itself ? 3 : 10);
-    const double reads = constants.rows * (4.0 * static_cast<double>(steps) + 12) * parts;
+    const double program = elements * (work.itself ? 2.25 : 7);
+    const double reads = constants.rows * (4.0 * static_cast<double>(steps) + 20) * parts;
     const double issue = warpgroups * (kPlaneInstructions + strip / planes + fetch + reads + program);
     return std::max(squads * (tensor + issue * (warps + kHalf) / warps), tensor + issue + kLatency);
   }
@@ -334,10 +341,10 @@ class Divider {
       return false;
     const int registers = std::min(kMostRegisters, kRegisters / (trial.threads * trial.blocks) / 8 * 8);
     if (registers_of(trial, work) > slack_ * registers) return false;
-    const std::int64_t stages =
-        ceil_div(2 * stage_rows(trial, work.conv) * trial.squads * (work.mode == ConvMode::kStrict ? 2 : 1),
-                 8) *
-        8 * kRowBytes;
+    const std::int64_t stages = ceil_div(stages_of(trial, work.conv) * stage_rows(trial, work.conv) *
+                                             trial.squads * (work.mode == ConvMode::kStrict ? 2 : 1),
+                                         8) *
+                                8 * kRowBytes;
     if (stages + shared_bytes_(trial) + kStaticBytes >
         std::min(limits.shared_bytes_block,
                  limits.shared_bytes_multiprocessor / trial.blocks - limits.shared_bytes_reserved))

@@ -29,6 +29,7 @@ struct Variant {
   std::string conv = {};    // FUSEBLOCK_CONV
   Precision precision = Precision::kStrict;
   bool f32_alone = false;  // other types have another kernel
+  std::string rows = {};   // FUSEBLOCK_ROWS
 };
 
 std::ostream& operator<<(std::ostream& out, const Variant& variant) { return out << variant.name; }
@@ -56,6 +57,31 @@ const std::vector<Variant>& variants() {
        "[2,32,16,16]",
        {"s=[2,32,16,16]:cl"}},
       {"rows_odd", "rows", {}, "group_norm(5)", "[3,15,7,11]", {}, true},
+      // Without barriers: several units in the ring, one that fills it, one that does not fit, lanes at channels of their own.
+      {.name = "rows_ahead",
+       .kernel = "rows",
+       .marks = {"kAhead = 3;", "kAgain = 0;", "kWhole = 1;"},
+       .block = "group_norm(32) | silu",
+       .input = "[1,128,512,512]",
+       .rows = "ahead=3,blocks=1"},
+      {.name = "rows_ahead_full",
+       .kernel = "rows",
+       .marks = {"kAhead = 1;", "kAgain = 0;"},
+       .block = "group_norm(32) | silu",
+       .input = "[1,128,512,512]",
+       .rows = "ahead=1,blocks=1"},
+      {.name = "rows_ahead_again",
+       .kernel = "rows",
+       .marks = {"kAhead = 2;", "kAgain = 1;"},
+       .block = "group_norm(1) | silu",
+       .input = "[1,64,1024,1024]",
+       .rows = "ahead=2,blocks=1"},
+      {.name = "rows_ahead_lanes",
+       .kernel = "rows",
+       .marks = {"kAhead = 2;", "kWhole = 0;"},
+       .block = "group_norm(32) | silu",
+       .input = "[64,256,28,28]",
+       .rows = "ahead=2,blocks=2"},
       {"slices", "slices", {"kAgain = 0;"}, "group_norm(32) | silu", "[2,320,64,64]:cl", {}},
       {"slices_tail", "slices", {"kTail = 1;"}, "group_norm(32) | silu", "[2,320,64,64]:cl", {}, true},
       {"slices_again", "slices", {"kAgain = 1;"}, "group_norm(32) | silu", "[1,128,1024,1024]:cl", {}},
@@ -403,6 +429,7 @@ std::vector<KernelText> kernels_of(const Variant& variant, const std::string& ty
   setenv("FUSEBLOCK_TUNED", "none", 1);  // the variants are those of the cost model and of wishes
   setenv("FUSEBLOCK_SLICES", variant.slices.c_str(), 1);
   setenv("FUSEBLOCK_CONV", variant.conv.c_str(), 1);
+  setenv("FUSEBLOCK_ROWS", variant.rows.c_str(), 1);
   return kernel_sources(block, Device::by_name("h200"),
                         {.kernels = {.residency = variant.residency}, .precision = variant.precision},
                         architecture);
@@ -411,6 +438,7 @@ std::vector<KernelText> kernels_of(const Variant& variant, const std::string& ty
 std::string command_of(const Variant& variant, const std::string& type, std::string_view architecture) {
   std::string text = variant.slices.empty() ? "" : "FUSEBLOCK_SLICES=" + variant.slices + " ";
   text += variant.conv.empty() ? "" : "FUSEBLOCK_CONV=" + variant.conv + " ";
+  text += variant.rows.empty() ? "" : "FUSEBLOCK_ROWS=" + variant.rows + " ";
   text += "build/fuseblock compile '" + variant.block + "' --input '" + type + variant.input + "'";
   for (const std::string& other : variant.others) {
     const std::size_t after = other.find('=') + 1;

@@ -4,8 +4,7 @@
 // works on it. A row is kRowPositions positions of the slice (more than one only where the slice is all channels), in
 // memory one run of kSlots elements: kColumns vectors, each a thread's. A thread keeps its column, so that it always has the
 // same channels: their parameters and their statistics stay in its registers. Rows of a warp lie one behind the other,
-// then those of the block's warps; a chunk is kPieces times that. A team's blocks take chunks in turn, so that at any time the
-// team reads and writes one part of memory.
+// then those of the block's warps; a chunk is kPieces times that, and a block has neighbouring chunks.
 // A chunk is copied into the threads' own columns of shared memory long before its turn, also chunks of the team's next
 // unit, and stays there for later passes; of a unit that is larger the last chunks stay, the others are copied again, with
 // two passes the last ones first. Statistics are merged lane by lane, warp by warp, block by block, in an order that depends on the shapes
@@ -22,26 +21,22 @@ struct Shares {
   int kept;     // of these, the last of a pass, that stay in the ring for the next
   Count first;  // row of the block's first chunk
   Count end;    // rows of the unit that have this thread's vector; 0 for a thread that has none
-  int apart;    // chunks of the unit from one of the block's to its next
 };
 
 __device__ inline Shares shares_of(const Arguments& a, const Team& team, const Place& place) {
-  Shares shares = {(int)a.steps, (int)a.kept, (Count)team.member * kChunkRows + place.row()};
-  shares.apart = team.size;
+  Shares shares = {(int)a.steps, (int)a.kept, (Count)team.member * (Count)a.steps * kChunkRows + place.row()};
   const Count positions = (Count)a.positions - place.position(0);
   shares.end = place.active ? (positions + kRowPositions - 1) / kRowPositions : 0;
   return shares;
 }
 
-// The chunk that a pass visits as its i-th, counted from the block's first. What the pass before has left in the ring comes
-// first, in that order.
+// The chunk that a pass visits as its i-th. What the pass before has left in the ring comes first, in that order.
 __device__ inline int chunk_at(const Shares& shares, int pass, int i) {
-  if (!kAgain || pass == 0) return i * shares.apart;
-  if (kPasses == 2)
-    return (i < shares.kept ? shares.chunks - shares.kept + i : shares.chunks - 1 - i) * shares.apart;
+  if (!kAgain || pass == 0) return i;
+  if (kPasses == 2) return i < shares.kept ? shares.chunks - shares.kept + i : shares.chunks - 1 - i;
   int chunk = pass * (shares.chunks - shares.kept) + i;
   while (chunk >= shares.chunks) chunk -= shares.chunks;
-  return chunk * shares.apart;
+  return chunk;
 }
 
 // A unit in this block.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Divisions of the kernel `slices` beside each other: GroupNorm and SiLU over channels_last tensors on a GPU.
+"""Divisions of the kernels `slices` and `slices_cluster` beside each other, on a GPU.
 
     tools/on_gpu benchmarks/gpu/sweep_slices.py [--filter TEXT] [--backward] [--choices CHOICE ...]
 
-A table for each shape: a line for each width of slices, a column for each further choice, in each cell the
+GroupNorm and SiLU over channels_last tensors. A table for each shape: a line for each width of slices, a column for each further choice, in each cell the
 median of ten runs in microseconds, L2 emptied before each, and how many times the floor that is. The floor is
 one read and one write of x, or with --backward, which times the gradients of a training pair, two reads and
 one write, at the speed at which PyTorch copies. Above a table stands what the cost model chooses. A choice is
@@ -32,7 +32,10 @@ from benchmarks.gpu.bench import GROUP_NORMS  # noqa: E402
 from benchmarks.gpu.gpu_timing import DEVICE, Timer, copy_rate  # noqa: E402
 
 # For each width, beside what the model chooses for it.
-CHOICES = ("pieces=1", "pieces=2", "pieces=4", "threads=512,blocks=1", "ahead=0", "ahead=1")
+CHOICES = (
+    *("cluster=6", "cluster=8", "cluster=1", "cluster=1,pieces=1", "cluster=1,pieces=2"),
+    *("cluster=1,pieces=4", "cluster=1,threads=512,blocks=1", "ahead=1"),
+)
 # Teams of so many times the blocks that the model chooses for a width.
 TEAMS = (0.5, 2.0)
 _VECTOR = 8  # elements of 16 bytes
@@ -57,9 +60,10 @@ class Cell:
         return plan.for_training()[1] if self.backward else plan
 
     def division(self) -> dict[str, int] | None:
-        """How the plan's kernel `slices` divides its work; none where it is not the only one."""
+        """How the plan's kernel `slices` or `slices_cluster` divides its work; none where it is not alone."""
         kernels = json.loads(self.plan().explain_json())["kernels"]
-        return dict(kernels[0]["division"]) if [each["name"] for each in kernels] == ["slices"] else None
+        alone = len(kernels) == 1 and kernels[0]["name"] in ("slices", "slices_cluster")
+        return dict(kernels[0]["division"]) if alone else None
 
 
 def words(division: dict[str, int]) -> str:
@@ -88,7 +92,7 @@ def widths(shape: tuple[int, ...], groups: int) -> list[int]:
 
 def line(chosen: Cell) -> list[Cell]:
     """A line of the table: what the model chooses for the width, and teams of other sizes."""
-    division = chosen.division()
+    division = replace(chosen, choice=f"{chosen.choice},cluster=1").division()
     sizes = [max(1, round(division["team"] * factor)) for factor in TEAMS] if division else []
     return [chosen, *(replace(chosen, choice=f"{chosen.choice},team={size}") for size in sizes)]
 
@@ -159,7 +163,11 @@ def main() -> int:
     timer = Timer()
     rate = copy_rate(timer)
     print(f"a copy: {rate / 1e12:.2f} TB/s; microseconds, and times the floor in brackets; * the least")
-    heads = ["chosen", *(choice.replace("threads=512,blocks=1", "512x1") for choice in options.choices)]
+    heads = ["chosen"]
+    heads += [
+        choice.replace("cluster=1,", "").replace("threads=512,blocks=1", "512x1")
+        for choice in options.choices
+    ]
     heads += [f"team*{factor}" for factor in TEAMS]
     kept: list[dict[str, Any]] = []
     for best in chosen:

@@ -155,6 +155,23 @@ TEST(Explain, NamesTheKernelsOfAGpu) {
       Plan::make(Block::parse("group_norm(32) | silu"), "bf16[2,320,64,64]:cl", {}, Device::by_name("h200"));
   const Json kernels = explained(plan)["kernels"];
   ASSERT_EQ(kernels.size(), 1U);
+  EXPECT_EQ(kernels[0]["name"], "slices_cluster");
+  const Json& clusters = kernels[0]["division"];
+  EXPECT_EQ(clusters["units"], 2 * 320 / clusters["slice_channels"].get<int>());
+  EXPECT_EQ(kernels[0]["blocks"], clusters["cluster"].get<int>() * clusters["units"].get<int>());
+  EXPECT_EQ(kernels[0]["residency"], "registers");
+  EXPECT_EQ(kernels[0]["again_bytes"], 0);
+  EXPECT_NE(plan.explain().find(clusters["units"].dump() + " in all, each by a cluster of " +
+                                clusters["cluster"].dump() + " blocks\n"),
+            std::string::npos)
+      << plan.explain();
+}
+
+TEST(Explain, NamesTheTeamsOfAGpu) {
+  const Plan plan = Plan::make(Block::parse("group_norm(32) | silu"), "bf16[2,320,128,128]:cl", {},
+                               Device::by_name("h200"));
+  const Json kernels = explained(plan)["kernels"];
+  ASSERT_EQ(kernels.size(), 1U);
   EXPECT_EQ(kernels[0]["name"], "slices");
   const Json& division = kernels[0]["division"];
   EXPECT_EQ(division["units"], 2 * 320 / division["slice_channels"].get<int>());
@@ -162,8 +179,8 @@ TEST(Explain, NamesTheKernelsOfAGpu) {
   EXPECT_LE(division["kept_steps"], division["steps"]);
   EXPECT_EQ(kernels[0]["again_bytes"] == 0, division["kept_steps"] == division["steps"]);
   EXPECT_EQ(kernels[0]["residency"], "shared");
-  EXPECT_EQ(kernels[0]["read_bytes"], 2.0 * (2 * 320 * 64 * 64 + 2 * 320));
-  EXPECT_EQ(kernels[0]["written_bytes"], 2.0 * 2 * 320 * 64 * 64);
+  EXPECT_EQ(kernels[0]["read_bytes"], 2.0 * (2 * 320 * 128 * 128 + 2 * 320));
+  EXPECT_EQ(kernels[0]["written_bytes"], 2.0 * 2 * 320 * 128 * 128);
   const std::string slices = "slices of " + division["slice_channels"].dump() + " channels of a sample, " +
                              division["units"].dump() + " in all; teams of " + division["team"].dump() +
                              " blocks, " + division["teams"].dump() + " of them at work";

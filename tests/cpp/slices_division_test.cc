@@ -106,8 +106,90 @@ TEST(SlicesDivision, EveryTeamThatIsAskedForIsWhole) {
       }
 }
 
+std::vector<SlicesDivision> clusters_of(const SlicesWork& work, const SlicesChoice& choice = {}) {
+  std::vector<SlicesDivision> divisions;
+  for (const SlicesWidth& width : slices_widths(work, choice))
+    if (const auto division = divide_cluster(h200(), work, width, choice)) divisions.push_back(*division);
+  return divisions;
+}
+
+// A cluster's blocks have every position of its unit, and registers for it.
+void expect_whole_clusters(const SlicesWork& work, const SlicesDivision& d) {
+  const SlicesConstants& constants = d.constants;
+  ASSERT_EQ(work.channels % d.channels, 0);
+  ASSERT_EQ(d.channels % work.group, 0);
+  const std::int64_t columns = d.channels * constants.row_positions / constants.vector;
+  const std::int64_t row_warps = (columns + 31) / 32;
+  const std::int64_t warp_rows = columns < 32 ? 32 / columns : 1;
+  ASSERT_EQ(constants.threads % (32 * row_warps), 0);
+  const std::int64_t rows = constants.threads / 32 / row_warps * warp_rows * constants.pieces;
+  EXPECT_GE(rows * constants.row_positions * constants.cluster, work.positions);
+  EXPECT_LE(warp_rows * constants.pieces, 64) << "sums of more positions than a tile's around one element";
+  EXPECT_LE(d.channels, constants.threads);
+  EXPECT_LE(constants.threads, 1024);
+  EXPECT_LE(constants.threads * constants.blocks, 2048);
+  const int vectors = constants.pieces * constants.vector * work.input_bytes / 4;
+  EXPECT_LE((vectors + 40) * constants.threads * constants.blocks, 65536) << "registers";
+  EXPECT_EQ(d.team, constants.cluster);
+  EXPECT_EQ(d.units, work.samples * (work.channels / d.channels));
+}
+
+TEST(SlicesDivision, ClustersHaveWholeUnits) {
+  for (const SlicesWork& work :
+       {norm_of(2, 320, 64 * 64, 10), norm_of(2, 640, 32 * 32, 20), norm_of(8, 320, 32 * 32, 10),
+        norm_of(4, 1280, 16 * 16, 40), norm_of(1, 256, 64 * 64, 8), norm_of(3, 30, 9 * 10, 3),
+        norm_of(2, 3, 8, 1), norm_of(1, 512, 4, 512), norm_of(5, 6, 40, 2), norm_of(64, 256, 14 * 14, 8)}) {
+    const std::vector<SlicesDivision> divisions = clusters_of(work);
+    EXPECT_FALSE(divisions.empty()) << work.channels;
+    for (const SlicesDivision& division : divisions) expect_whole_clusters(work, division);
+    for (int cluster = 2; cluster <= 8; ++cluster) {
+      SlicesChoice choice;
+      choice.cluster = cluster;
+      for (const SlicesDivision& division : clusters_of(work, choice)) {
+        expect_whole_clusters(work, division);
+        EXPECT_EQ(division.constants.cluster, cluster);
+      }
+    }
+  }
+}
+
+TEST(SlicesDivision, ClustersAreForUnitsThatAreAllAtWorkAtOnce) {
+  // One unit of 2 MB and more than the registers of eight blocks.
+  EXPECT_TRUE(clusters_of(norm_of(1, 320, 128 * 128, 320)).empty());
+  for (const SlicesDivision& division : clusters_of(norm_of(2, 320, 64 * 64, 10))) {
+    EXPECT_LE(division.units * division.team, std::int64_t{132} * division.constants.blocks);
+    // An H200 holds fifteen clusters of 7 or 8 blocks, where each has a multiprocessor to itself, and sixteen of 6.
+    EXPECT_TRUE(division.units != 16 || division.team <= 6 || division.constants.blocks > 1);
+  }
+  Gpu old = h200();
+  old.architecture = &jit::architecture("sm_80");
+  for (const SlicesWidth& width : slices_widths(norm_of(2, 320, 64 * 64, 10), {}))
+    EXPECT_FALSE(divide_cluster(old, norm_of(2, 320, 64 * 64, 10), width, {}));
+}
+
+TEST(SlicesDivision, ClustersAreChosenWhereTheyWereMeasured) {
+  SlicesWork work = norm_of(2, 320, 64 * 64, 10);
+  work.group_statistics = true;
+  EXPECT_TRUE(suits_clusters(h200(), work));
+  for (const auto& change : std::initializer_list<void (*)(SlicesWork&)>{
+           [](SlicesWork& w) { w.group_statistics = false; }, [](SlicesWork& w) { w.inputs = 2; },
+           [](SlicesWork& w) { w.passes = 3; }, [](SlicesWork& w) { w.statistics = 2; },
+           [](SlicesWork& w) { w.smallest_bytes = 8; }}) {
+    SlicesWork other = work;
+    change(other);
+    EXPECT_FALSE(suits_clusters(h200(), other));
+  }
+  Gpu small = h200();
+  small.multiprocessors = 100;
+  EXPECT_FALSE(suits_clusters(small, work));
+  EXPECT_TRUE(SlicesChoice::parse("channels=40").may_cluster());
+  EXPECT_FALSE(SlicesChoice::parse("team=4").may_cluster());
+  EXPECT_FALSE(SlicesChoice::parse("cluster=1").may_cluster());
+}
+
 TEST(SlicesDivision, TheVariableIsReadWordByWord) {
   const SlicesChoice choice = SlicesChoice::parse("channels=64,team=132,pieces=4,ahead=0");
+  EXPECT_EQ(SlicesChoice::parse("cluster=8").cluster, 8);
   EXPECT_EQ(choice.channels, 64);
   EXPECT_EQ(choice.team, 132);
   EXPECT_EQ(choice.pieces, 4);

@@ -47,6 +47,13 @@ inline bool is_over(char* place, unsigned int parity, int line) {
   return barrier_at(place, line).phase != (parity & 1);
 }
 
+// Of a copy, or of a store to another block.
+inline void bytes_arrive(char* place, int bytes, int line) {
+  ArrivalBarrier& barrier = barrier_at(place, line);
+  barrier.bytes -= bytes;
+  end_phase(barrier);
+}
+
 // The bytes arrive at once: what is still read there is overwritten.
 inline void copy_in_bulk(char* to, const char* from, int bytes, char* place, int line) {
   check_aligned(to, 16, line);
@@ -54,9 +61,7 @@ inline void copy_in_bulk(char* to, const char* from, int bytes, char* place, int
   if (bytes % 16 != 0)
     fuseblock_emulated_runtime->fail("cp.async.bulk of bytes that are no multiple of 16", line);
   __builtin_memcpy(to, from, (unsigned long)bytes);
-  ArrivalBarrier& barrier = barrier_at(place, line);
-  barrier.bytes -= bytes;
-  end_phase(barrier);
+  bytes_arrive(place, bytes, line);
 }
 
 }  // namespace fuseblock_emulated

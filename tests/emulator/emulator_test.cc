@@ -457,6 +457,42 @@ __device__ inline void wait(unsigned long long* barrier, unsigned int parity) {
       std::string::npos);
 }
 
+// Each block of a cluster writes into the memory of the next one, whose barrier counts the bytes.
+TEST_F(Emulator, StoresToAnotherBlockArriveAtItsBarrier) {
+  const std::string body = R"(
+  __shared__ unsigned long long given;
+  __shared__ unsigned int values[32];
+  unsigned int rank, blocks, there, barrier, over = 0;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  const unsigned int mine = (unsigned int)__cvta_generic_to_shared(&given);
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(mine), "r"(1) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mine), "r"(BYTES) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(there) : "r"((unsigned int)__cvta_generic_to_shared(values)), "r"((rank + 1) % blocks));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(mine), "r"((rank + 1) % blocks));
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];"
+               ::"r"(there + 4 * threadIdx.x), "r"(100 * blockIdx.x + threadIdx.x), "r"(barrier) : "memory");
+  while (over == 0)
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                 : "=r"(over) : "r"(mine), "r"(0) : "memory");
+  out[32 * blockIdx.x + threadIdx.x] = values[threadIdx.x];)";
+  const Shape shape = {.blocks = 8, .cluster = 4};
+  const std::vector<float> out = run(body, shape, "#define BYTES 128\n");
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const std::size_t before = i / 128 * 4 + (i / 32 + 3) % 4;  // the block before, in the cluster
+    EXPECT_EQ(out[i], static_cast<float>(100 * before + i % 32)) << i;
+  }
+  // Bytes that nobody writes are waited for.
+  EXPECT_NE(failure(body, shape, "#define BYTES 132\n").find("wait"), std::string::npos);
+}
+
 // What a GPU ignores of a tf32 operand, and how a number becomes one.
 TEST_F(Emulator, RoundingToTf32) {
   const std::vector<float> out = run(R"(

@@ -259,10 +259,21 @@ class Translator {
 
   std::string store() const {
     if (operands_.size() < 2) unknown("");
+    if (has("async")) return store_that_arrives();
     std::string result =
         "fuseblock_emulated::store<" + type() + ">(" + address(operands_[0], bytes(), space()) + ", __LINE__";
     for (const std::string& name : registers(operands_[1])) result += ", " + name;
     return result + ");";
+  }
+
+  // A store to the shared memory of a block of the cluster, whose bytes arrive at a barrier there.
+  std::string store_that_arrives() const {
+    if (!has("shared::cluster") || !has("mbarrier::complete_tx::bytes") || operands_.size() != 3) unknown("");
+    std::string result = "fuseblock_emulated::store<" + type() + ">(" +
+                         address(operands_[0], bytes(), "of_cluster") + ", __LINE__";
+    for (const std::string& name : registers(operands_[1])) result += ", " + name;
+    return result + "); fuseblock_emulated::bytes_arrive(" + address(operands_[2], "8", "of_cluster") + ", " +
+           bytes() + ", __LINE__);";
   }
 
   std::string atomic() const {

@@ -102,7 +102,7 @@ def replayed(call: Call) -> str:
 
 def at_once(first: Call, second: Call) -> str:
     """Two calls of one kernel, each with its own workspace, on two streams."""
-    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]  # type: ignore[no-untyped-call]
     for turn in range(_CALLS):
         for call, size in ((first, turn), (second, turn + 1)):
             call.draw(size)

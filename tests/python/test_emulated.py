@@ -33,6 +33,10 @@ ROWS = (
     "gpu_group_norm_odd f16 channels_last",
     "gpu_group_norm_silu[channels=320,team=3,ring=4,pieces=1] bf16 channels_last",
     "gpu_slices_batch[channels=16,team=2,pieces=1,ahead=1] f32 channels_last",
+    "gpu_group_norm_silu[cluster=8] bf16 channels_last",
+    "gpu_group_norm_twice[cluster=2] f32 channels_last",
+    "gpu_slices_three[cluster=4] f64 channels_last",
+    "gpu_slices_mask[cluster=8,pieces=1] f16 channels_last",
     "gpu_slices_batch[ahead=1,team=2,blocks=1,pieces=1,threads=32] bf16 contiguous",
     "gpu_slices_batch[ahead=2,team=1,blocks=2,pieces=1,threads=64,apart=0] f32 contiguous",
     "gpu_group_norm_silu[ahead=2,team=4,blocks=1,pieces=1,threads=32,ring=10] f32 contiguous",
@@ -132,7 +136,8 @@ def test_every_kernel_ran(records: dict[str, list[dict[str, Any]]]) -> None:
     """The rows take all kinds of kernels."""
     names = {kernel["name"] for each in records.values() for record in each for kernel in record["kernels"]}
     convolutions = {"conv", "conv_roll", "conv_wide", "conv_deep", "conv_weights", "conv_direct"}
-    assert names == {"rows", "plain", "slices", "columns", "pool", "finalise"} | convolutions
+    sweeps = {"rows", "plain", "slices", "slices_cluster", "columns"}
+    assert names == sweeps | {"pool", "finalise"} | convolutions
 
 
 def test_plain_kernels(tmp_path: Path) -> None:

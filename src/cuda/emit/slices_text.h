@@ -15,14 +15,18 @@ struct SlicesConstants {
   bool again = false;     // some of a unit's chunks do not stay in the ring for later passes
   bool ahead = false;     // a unit is begun before the one before it is ended
   int team = 1;           // blocks that work on a unit
+  // Blocks of a cluster that has a unit in its registers (device/slices_cluster.cuh), `pieces` being all vectors of a thread; 1: a
+  // team with a ring.
+  int cluster = 1;
 };
 
 struct SlicesText {
   EmittedKernel kernel;
-  int vector_bytes = 0;  // of all inputs in the ring, a thread's vectors of one piece
-  int shared_bytes = 0;  // without the ring
-  int unit_bytes = 0;    // of these, what one unit takes
-  bool tail = false;     // the last block works statistics of all units out
+  int vector_bytes = 0;           // of all inputs in the ring, a thread's vectors of one piece
+  int shared_bytes = 0;           // without the ring
+  int unit_bytes = 0;             // of these, what one unit takes
+  bool group_statistics = false;  // nobody asks for those of single channels
+  bool tail = false;              // the last block works statistics of all units out
   int passes = 1;
   // Numbers that a sweep's statistics of one channel are, in a team's list; 0 where it takes none.
   std::vector<int> list_numbers = {};

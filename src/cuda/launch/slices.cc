@@ -158,7 +158,7 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
 
 SlicesChoice SlicesChoice::parse(const std::string& text) {
   SlicesChoice choice;
-  const std::array<std::pair<std::string_view, int SlicesChoice::*>, 8> fields = {{
+  const std::array<std::pair<std::string_view, int SlicesChoice::*>, 9> fields = {{
       {"channels", &SlicesChoice::channels},
       {"team", &SlicesChoice::team},
       {"vector", &SlicesChoice::vector},
@@ -167,6 +167,7 @@ SlicesChoice SlicesChoice::parse(const std::string& text) {
       {"blocks", &SlicesChoice::blocks},
       {"ring", &SlicesChoice::ring},
       {"ahead", &SlicesChoice::ahead},
+      {"cluster", &SlicesChoice::cluster},
   }};
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -180,10 +181,10 @@ SlicesChoice SlicesChoice::parse(const std::string& text) {
     const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
     if (field == fields.end() || parsed.ec != std::errc() || parsed.ptr != value.data() + value.size() ||
         number < 0)
-      throw UserError(
-          "FUSEBLOCK_SLICES: `" + std::string(word.substr(0, 40)) +
-          "` is none of channels=, team=, vector=, pieces=, threads=, blocks=, ring= and ahead= with a "
-          "number");
+      throw UserError("FUSEBLOCK_SLICES: `" + std::string(word.substr(0, 40)) +
+                      "` is none of channels=, team=, vector=, pieces=, threads=, blocks=, ring=, ahead= and "
+                      "cluster= with "
+                      "a number");
     choice.*(field->second) = number;
   }
   return choice;

@@ -17,10 +17,12 @@ struct SlicesWork {
   std::int64_t positions = 1;
   std::int64_t group = 1;  // channels that belong together
   int passes = 1;
-  int statistics = 1;      // passes that take some
-  int smallest_bytes = 2;  // of an element of what is read or written
-  int input_bytes = 2;     // of one element of all inputs
-  int output_bytes = 2;    // and of all outputs
+  int statistics = 1;             // passes that take some
+  bool group_statistics = false;  // of whole groups alone
+  int inputs = 1;                 // over positions
+  int smallest_bytes = 2;         // of an element of what is read or written
+  int input_bytes = 2;            // of one element of all inputs
+  int output_bytes = 2;           // and of all outputs
 };
 
 // How a launch is divided.
@@ -45,6 +47,10 @@ struct SlicesChoice {
   int blocks = 0;
   int ring = 0;
   int ahead = 0;
+  int cluster = 0;  // 1: none
+
+  // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.
+  bool may_cluster() const { return cluster == 0 && team == 0 && ring == 0 && ahead == 0; }
 
   // Throws UserError that names the word it does not know.
   static SlicesChoice parse(const std::string& text);
@@ -66,5 +72,11 @@ std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoic
 // The best division into slices of this width; none where the ring does not fit.
 std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
                                             const SlicesChoice& choice);
+
+// Whether clusters were measured to be faster for such work, on such a GPU.
+bool suits_clusters(const Gpu& gpu, const SlicesWork& work);
+// The best division into slices of this width that are kept in the registers of clusters; none where they do not fit.
+std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
+                                             const SlicesChoice& choice);
 
 }  // namespace fuseblock::cuda

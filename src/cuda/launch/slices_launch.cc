@@ -63,11 +63,12 @@ SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents
       ++work.statistics;
   }
   work.smallest_bytes = 8;
-  work.input_bytes = work.output_bytes = 0;
+  work.input_bytes = work.output_bytes = work.inputs = 0;
   for (const Border& border : borders) {
     const int bytes = static_cast<int>(byte_size(border.dtype));
     work.smallest_bytes = std::min(work.smallest_bytes, bytes);
     (border.read ? work.input_bytes : work.output_bytes) += bytes;
+    if (border.read) ++work.inputs;
   }
   return work;
 }
@@ -114,6 +115,22 @@ class SlicesLaunch : public KernelLaunch {
                       {"steps", division.steps},
                       {"kept_steps", division.kept},
                       {"ahead", division.constants.ahead ? 1 : 0}};
+    if (in_cluster()) {
+      kernel.numbers = {{"slice_channels", division.channels},
+                        {"units", division.units},
+                        {"cluster", division.team},
+                        {"blocks_of_a_multiprocessor", division.constants.blocks},
+                        {"vector", division.constants.vector},
+                        {"positions_of_a_row", division.constants.row_positions},
+                        {"pieces", division.constants.pieces}};
+      kernel.residency = "registers";
+      kernel.division = {"slices of " + counted(division.channels, "channel") + " of a sample, " +
+                             std::to_string(division.units) + " in all, each by a cluster of " +
+                             counted(division.team, "block"),
+                         counted(division.constants.pieces, "vector") +
+                             " of a thread stay in its registers for later sweeps"};
+      return {kernel};
+    }
     kernel.division = {
         "slices of " + counted(division.channels, "channel") + " of a sample, " +
         std::to_string(division.units) + " in all; teams of " + counted(division.team, "block") + ", " +
@@ -139,8 +156,8 @@ class SlicesLaunch : public KernelLaunch {
       const std::size_t lists = division_.units > division_.teams ? 2 : 1;
       const std::size_t values = lists * at(division_.teams) * static_cast<std::size_t>(division_.channels) *
                                  (at(division_.team) + 1);
-      places["team_list" + std::to_string(i)] =
-          counters.reserve(division_.team == 1 ? 0 : values * at(text_.list_numbers[i]) * real_words * 8);
+      places["team_list" + std::to_string(i)] = counters.reserve(
+          division_.team == 1 || in_cluster() ? 0 : values * at(text_.list_numbers[i]) * real_words * 8);
     }
     const std::map<std::string, std::int64_t> numbers = {
         {"units", division_.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
@@ -158,7 +175,8 @@ class SlicesLaunch : public KernelLaunch {
   }
 
   bool reads_counters(const std::vector<SlotView>& views) const override {
-    return fits(views) ? text_.tail || division_.team > 1 : any_views_->reads_counters(views);
+    return fits(views) ? text_.tail || (division_.team > 1 && !in_cluster())
+                       : any_views_->reads_counters(views);
   }
 
   void reserve_scratch(WorkspaceLayout& layout) override { any_views_->reserve_scratch(layout); }
@@ -176,13 +194,17 @@ class SlicesLaunch : public KernelLaunch {
       else
         parameters.add(scalar.value);
     }
-    kernel_.launch(run,
-                   {static_cast<unsigned int>(division_.team * division_.teams),
-                    static_cast<unsigned int>(division_.constants.threads), division_.team > 1},
-                   parameters);
+    kernel_.launch(
+        run,
+        {static_cast<unsigned int>(division_.team * division_.teams),
+         static_cast<unsigned int>(division_.constants.threads), division_.team > 1 && !in_cluster(),
+         static_cast<unsigned int>(division_.constants.cluster)},
+        parameters);
   }
 
  private:
+  bool in_cluster() const { return division_.constants.cluster > 1; }
+
   // A number, or an address that lies so far behind the counters.
   struct Scalar {
     bool in_counters = false;
@@ -211,6 +233,13 @@ class SlicesLaunch : public KernelLaunch {
   std::vector<Scalar> scalars_;  // in the order of the text's
 };
 
+// Clusters, where they are measured to be faster, before teams; of either the one that costs less.
+bool is_better(const std::optional<SlicesDivision>& one, const std::optional<SlicesDivision>& other) {
+  if (!one || !other) return one.has_value();
+  const bool clusters = one->constants.cluster > 1, others = other->constants.cluster > 1;
+  return clusters == others ? one->seconds < other->seconds : clusters;
+}
+
 }  // namespace
 
 std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const KernelCut& cut,
@@ -218,7 +247,7 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
   const char* fixed = std::getenv("FUSEBLOCK_SLICES");
   const SlicesChoice choice = SlicesChoice::parse(fixed == nullptr ? "" : fixed);
   const Extents& domain = domain_of(schedule, cut);
-  const SlicesWork work = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
+  SlicesWork work = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
   std::optional<SlicesDivision> best;
   if (work.input_bytes > 0)
     for (SlicesWidth& width : slices_widths(work, choice)) {
@@ -228,8 +257,12 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
       width.shared_bytes = trial.shared_bytes;
       width.unit_bytes = trial.unit_bytes;
       width.vector_bytes = trial.vector_bytes;
-      const std::optional<SlicesDivision> division = divide_slices(gpu, work, width, choice);
-      if (division && (!best || division->seconds < best->seconds)) best = division;
+      work.group_statistics = trial.group_statistics;
+      std::optional<SlicesDivision> division;
+      if (choice.cluster < 2) division = divide_slices(gpu, work, width, choice);
+      if (choice.cluster > 1 || (choice.may_cluster() && suits_clusters(gpu, work)))
+        if (const auto clusters = divide_cluster(gpu, work, width, choice)) division = clusters;
+      if (is_better(division, best)) best = division;
     }
   if (!best) return make_rows_launch(schedule, cut, gpu);
   return std::make_unique<SlicesLaunch>(schedule, cut, gpu, *best);

@@ -1,0 +1,294 @@
+#include "cuda/emit/slice_text.h"
+
+#include <algorithm>
+
+#include "cuda/emit/rounded_products.h"
+
+namespace fuseblock::cuda {
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+constexpr int kAlignment = 128;
+// Of a struct's members, and what it has where it has nothing.
+constexpr int kPadding = 16;
+
+}  // namespace
+
+SliceWriter::SliceWriter(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants)
+    : UnitWriter(schedule, cut), constants_(constants) {
+  find_ring();
+  for (int input : ring_) ring_chunk_bytes_ += constants_.pieces * vector_bytes(input);
+  for (int i = 0; i < sweep_count(); ++i) {
+    const Sweep& which = sweep(i);
+    std::vector<std::int32_t> taken;
+    for (const Sink& sink : which.sinks) taken.push_back(sink.step);
+    programs_.push_back(split_by_channels(
+        which.steps, static_cast<int>(which.inputs.size()),
+        [&](int input) { return !is_channel_input(which.inputs[at(input)]); }, taken));
+  }
+}
+
+SlicesText SliceWriter::run() {
+  Text structs;
+  for (int i = 0; i < sweep_count(); ++i) write_structs(structs, i);
+  Text inputs;
+  write_inputs(inputs);
+  Text values;
+  write_unit_values(values);
+  Text programs;
+  for (int i = 0; i < sweep_count(); ++i) write_sweep(programs, i);
+  write_finalise_units(programs);
+  const std::vector<int> outputs = statistic_outputs(cut_.remaining, true);
+  const bool tail = !cut_.remaining.empty() || !outputs.empty();
+  write_finalise_all(programs, cut_.remaining, outputs);
+  write_unit_functions(programs);
+  add_scalars();
+
+  const int units = constants_.ahead ? 2 : 1;
+  const int shared_bytes = (list_bytes_ + units * unit_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+  std::string text = head(constants(shared_bytes, tail));
+  const double positions =
+      static_cast<double>(domain_[2]) * static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
+  text += positions < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
+  for (const std::string& file : first_files()) text += "\n" + device_file(file);
+  text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
+  for (const std::string& file : files()) text += "\n" + device_file(file);
+  text += "\n" + with_functions(programs.str()) + "\n" + device_file(name() + ".cu");
+  SlicesText result;
+  result.kernel = finish(name(), std::move(text));
+  result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;
+  result.shared_bytes = shared_bytes;
+  result.unit_bytes = unit_bytes_;
+  result.group_statistics = true;
+  for (int i = 0; i < sweep_count(); ++i)
+    if (has_statistics(i) && common_group(i) == 0) result.group_statistics = false;
+  result.tail = tail;
+  result.passes = sweep_count();
+  result.list_numbers = list_numbers_;
+  return result;
+}
+
+int SliceWriter::list_slots() const {
+  const int slots = constants_.row_positions * static_cast<int>(cut_.unit_channels);
+  const int row_warps = (slots / constants_.vector + 31) / 32;
+  return std::max(constants_.threads / 32 / row_warps * slots, static_cast<int>(cut_.unit_channels) + 16);
+}
+
+std::vector<const Sink*> SliceWriter::statistics_of(int i) const {
+  std::vector<const Sink*> taken;
+  for (const Sink& sink : sweep(i).sinks)
+    if (sink.kind == SinkKind::kStatistic) taken.push_back(&sink);
+  return taken;
+}
+
+void SliceWriter::write_structs(Text& text, int i) {
+  const std::string name = number_text(i);
+  std::vector<std::int32_t> steps;
+  for (const Sink& sink : sweep(i).sinks)
+    if (std::find(steps.begin(), steps.end(), sink.step) == steps.end()) steps.push_back(sink.step);
+  text.line("// Sweep " + name + ": what its sinks take of an element.");
+  text.open("struct Results" + name + " {");
+  for (std::int32_t step : steps) text.line("real r" + number_text(step) + ";");
+  text.close("};");
+  text.line("// What its program takes that does not vary over positions, and what that comes to.");
+  const std::vector<int> inputs = channel_inputs(i);
+  text.open("struct Channel" + name + " {");
+  if (inputs.empty()) text.line("int nothing;");
+  for (int k : inputs) text.line("real i" + number_text(k) + ";");
+  text.close("};");
+  const std::size_t hoisted = programs_[at(i)].results.size();
+  text.open("struct Hoisted" + name + " {");
+  if (hoisted == 0) text.line("int nothing;");
+  for (std::size_t k = 0; k < hoisted; ++k) text.line("real h" + std::to_string(k) + ";");
+  text.close("};");
+  write_sums(text, i);
+  const int real_bytes = single_ ? 4 : 8;
+  const int channels = static_cast<int>(cut_.unit_channels);
+  int numbers = 0;
+  for (const Sink* sink : statistics_of(i)) numbers += state_numbers(part(sink->part).statistic);
+  list_numbers_.push_back(numbers);
+  unit_bytes_ += real_bytes * (static_cast<int>(inputs.size()) + numbers) * channels;
+  list_bytes_ += numbers * real_bytes * list_slots();
+}
+
+void SliceWriter::write_sums(Text& text, int i) {
+  const std::string name = number_text(i);
+  const std::vector<const Sink*> taken = statistics_of(i);
+  auto each = [&](const std::string& head, const auto& line) {
+    text.open(head);
+    for (const Sink* sink : taken) text.line(line(*sink));
+    text.close();
+  };
+  text.line("// Its statistics: of a channel, and of a thread's channels.");
+  text.open("struct Sums" + name + " {");
+  if (taken.empty()) text.line("int nothing;");
+  for (const Sink* sink : taken) text.line(statistic_type(sink->part, "real") + " " + sum_name(*sink) + ";");
+  each("__device__ void clear() {", [](const Sink& sink) { return sum_name(sink) + ".clear();"; });
+  each("__device__ void merge(const Sums" + name + "& other) {",
+       [](const Sink& sink) { return sum_name(sink) + ".merge(other." + sum_name(sink) + ");"; });
+  each("__device__ void merge_lanes() {",
+       [](const Sink& sink) { return sum_name(sink) + ".merge_lanes();"; });
+  write_more_sums(text, name, taken);
+  text.close("};");
+
+  text.open("struct VectorSums" + name + " {");
+  if (taken.empty()) text.line("int nothing;");
+  for (const Sink* sink : taken)
+    text.line(vector_sums() + "<" + statistic_type(sink->part, "real") + "> " + sum_name(*sink) + ";");
+  each("__device__ void clear() {", [](const Sink& sink) { return sum_name(sink) + ".clear();"; });
+  text.open("__device__ void add(const Results" + name + " (&results)[kVector]) {");
+  write_values(text, taken, "add");
+  text.close();
+  text.open("__device__ void start(const Results" + name + " (&results)[kVector]) {");
+  write_values(text, taken, "start");
+  text.close();
+  each("__device__ void took(int count) {",
+       [](const Sink& sink) { return sum_name(sink) + ".took(count);"; });
+  each("__device__ void finish() {", [](const Sink& sink) { return sum_name(sink) + ".finish();"; });
+  each("template <int kRows, int kApart> __device__ void merge_rows(int row) {",
+       [](const Sink& sink) { return sum_name(sink) + ".template merge_rows<kRows, kApart>(row);"; });
+  text.open("__device__ Sums" + name + " at(int v) const {");
+  text.line("Sums" + name + " sums;");
+  for (const Sink* sink : taken) text.line("sums." + sum_name(*sink) + " = " + sum_name(*sink) + ".at(v);");
+  text.line("return sums;");
+  text.close();
+  text.close("};");
+}
+
+void SliceWriter::write_values(Text& text, const std::vector<const Sink*>& taken,
+                               const std::string& function) {
+  for (const Sink* sink : taken) {
+    text.open("{");
+    text.line("real values[kVector];");
+    text.line("#pragma unroll");
+    text.line("for (int v = 0; v < kVector; ++v) values[v] = results[v].r" + number_text(sink->step) + ";");
+    text.line(sum_name(*sink) + "." + function + "(values);");
+    text.close();
+  }
+}
+
+void SliceWriter::write_inputs(Text& text) {
+  text.line(
+      "// A thread's vectors of a chunk, of each value in the ring. `offset` is where the first lies in "
+      "the tensors,");
+  text.line("// `row` its row in the unit, which has `end` of them.");
+  text.open("struct Inputs {");
+  if (ring_.empty()) text.line("int nothing;");
+  for (int input : ring_) text.line(vector_type(input) + " " + names_[at(input)] + "[kPieces];");
+  text.close("};");
+  write_reading(text);
+}
+
+int SliceWriter::vector_bytes(int input) const {
+  return constants_.vector * static_cast<int>(byte_size(element_type(input)));
+}
+
+void SliceWriter::write_unit_values(Text& text) {
+  text.line("// Statistics of one unit, one number for each of its channels.");
+  text.open("struct UnitValues {");
+  for (int i = 0; i < sweep_count(); ++i)
+    if (has_statistics(i))
+      text.line("Sums" + number_text(i) + " totals" + number_text(i) + "[kUnitChannels];");
+  for (int i = cut_.first; i <= cut_.last; ++i) {
+    if (step(i).kind != StepKind::kFinalise) continue;
+    for (int number : step(i).parts) {
+      const Part& which = part(number);
+      if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup)
+        continue;
+      const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
+      unit_bytes_ += (single_ ? 4 : 8) * static_cast<int>(cut_.unit_channels) *
+                     (merged ? state_numbers(which.statistic) : 1);
+    }
+  }
+  write_unit_members(text);
+  write_prepared(text);
+  text.line("int nothing;");
+  text.close("};");
+  write_shared(text);
+  unit_bytes_ += kPadding;
+}
+
+void SliceWriter::write_sweep(Text& text, int i) {
+  const Sweep& which = sweep(i);
+  const PositionSteps& program = programs_[at(i)];
+  const std::vector<bool> rounded = rounded_products(schedule_, which);
+  const std::string name = number_text(i);
+  text.line("// Sweep " + name + ": " + narrator_.source(which));
+  for (const std::string& line : narrator_.program(which)) text.line("//   " + line);
+  for (const Sink& sink : which.sinks) text.line("//   -> " + narrator_.sink(sink));
+  text.open("struct Sweep" + name + " {");
+  for (const char* type : {"Results", "Sums", "VectorSums", "Channel", "Hoisted"})
+    text.line(std::string("typedef ") + type + name + " " + type + ";");
+  text.line("static constexpr bool " + sweep_constant(i) + ";");
+
+  for (const bool statistics : {false, true}) {
+    text.open(std::string("static __device__ void ") + (statistics ? "statistics" : "parameters") +
+              "(const Arguments& a, const Unit& unit, int c, Channel& channel) {");
+    for (int k : channel_inputs(i)) {
+      const int input = which.inputs[at(k)];
+      if (made_here(input) == statistics)
+        text.line("channel.i" + number_text(k) + " = (real)" + channel_value(input) + ";");
+    }
+    text.close();
+  }
+
+  text.open("static __device__ Hoisted hoisted(const Channel* channels, int c) {");
+  text.line("Hoisted result = {};");
+  if (!program.results.empty()) {
+    text.line("const Channel channel = channels[c];");
+    const std::vector<std::string> names = write_statements(
+        text, program.position, [](int input) { return "channel.i" + std::to_string(input); }, "real",
+        single_, {rounded_at(rounded, program.position_places), !writes_16_bit()});
+    for (std::size_t k = 0; k < program.results.size(); ++k)
+      text.line("result.h" + std::to_string(k) + " = " + names[at(program.results[k])] + ";");
+  }
+  text.line("return result;");
+  text.close();
+
+  text.line(
+      "static __device__ Results program(const Arguments& a, const Hoisted& channel, const Inputs& inputs, "
+      "int piece,");
+  text.open("                                 int v, const Unit& unit, const Place& place, Count row) {");
+  if (std::any_of(which.inputs.begin(), which.inputs.end(), [&](int input) { return is_direct(input); })) {
+    text.line("const int c = unit.first_channel + place.channel(v);");
+    text.line("const Position at = position_at((long long)row * kRowPositions + place.position(v), " +
+              scalar("long long", "height") + ", " + scalar("long long", "width") + ");");
+  }
+  const std::vector<std::string> names = write_statements(
+      text, program.element,
+      [&](int input) -> std::string {
+        if (input >= program.first_result) return "channel.h" + number_text(input - program.first_result);
+        const int from = which.inputs[at(input)];
+        if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], v)";
+        return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, c, at)])";
+      },
+      "real", single_, {rounded_at(rounded, program.places), !writes_16_bit()});
+  text.line("Results results;");
+  std::vector<std::int32_t> done;
+  for (const Sink& sink : which.sinks) {
+    if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
+    done.push_back(sink.step);
+    text.line("results.r" + number_text(sink.step) + " = " + names[at(program.places[at(sink.step)])] + ";");
+  }
+  text.line("return results;");
+  text.close();
+
+  text.open(
+      "static __device__ void store(const Arguments& a, long long offset, const Results "
+      "(&results)[kVector]) {");
+  for (const Sink& sink : which.sinks) {
+    if (sink.kind != SinkKind::kStore) continue;
+    text.open("{");
+    text.line("real values[kVector];");
+    text.line("#pragma unroll");
+    text.line("for (int v = 0; v < kVector; ++v) values[v] = results[v].r" + number_text(sink.step) + ";");
+    text.line("store_vector(" + tensor(sink.slots[0]) + ".data + offset, values);");
+    text.close();
+  }
+  text.close();
+  text.close("};");
+}
+
+}  // namespace fuseblock::cuda

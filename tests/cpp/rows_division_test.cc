@@ -3,6 +3,7 @@
 
 #include "cuda/launch/rows.h"
 #include "fuseblock/error.h"
+#include "fuseblock/sources.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -80,6 +81,28 @@ TEST(RowsDivision, ByItself) {
   EXPECT_EQ(divide(full, 16, constants_of(1, 14)).steps, 14);
   EXPECT_LT(divide(full, 16, constants_of(1, 14)).cost, divide(full, 16, constants_of(0, 14)).cost);
   EXPECT_EQ(divide({2, 320, 1, 64, 64}, 10, constants_of(1, 14)).steps, 0);
+  const Extents several = {1, 512, 1, 256, 256};
+  EXPECT_EQ(divide(several, 16, constants_of(2, 7, kRowsLong)).team, 32);
+  EXPECT_LT(divide(several, 16, constants_of(2, 7, kRowsLong)).cost,
+            divide(several, 16, constants_of(0, 7, kRowsLong)).cost);
+}
+
+// What stands in the text of the kernel for a norm over bf16 tensors.
+void expect_constants(const std::string& input, const std::string& threads, const std::string& blocks) {
+  const TypedBlock block = TypedBlock::infer(Block::parse("group_norm(32) | silu"), TensorType::parse(input));
+  const std::vector<KernelText> kernels = kernel_sources(block, Device::by_name("h200"), {}, "");
+  ASSERT_EQ(kernels.size(), 1U);
+  EXPECT_NE(kernels[0].text.find("kThreads = " + threads + ";"), std::string::npos) << input;
+  EXPECT_NE(kernels[0].text.find("kBlocks = " + blocks + ";"), std::string::npos) << input;
+}
+
+// Units that are a block's by itself: as many threads as divide the chunks, where that is much better than the usual number and
+// channels do not end inside of vectors; few rounds.
+TEST(RowsDivision, UnitsOfABlock) {
+  expect_constants("bf16[64,256,56,56]", "224", "4");
+  expect_constants("bf16[64,256,55,55]", "128", "4");
+  expect_constants("bf16[128,256,32,32]", "128", "4");
+  expect_constants("bf16[32,320,64,64]", "256", "2");
 }
 
 TEST(RowsDivision, ChoiceRefused) {

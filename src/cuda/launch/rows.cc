@@ -29,11 +29,19 @@ struct Cost {
   // Where the ring has no room for the next unit while these are merged; with long steps, where nothing is read again, too.
   static constexpr double kNoRoom = 0.5;
   static constexpr double kNoRoomLong = 1.5;
-  // A round without barriers, where the ring holds several units, and where it is full with one; in many rounds and steps.
+  // A round without barriers, where the ring holds three units, two of long steps, and where it is full with one: in many
+  // rounds and steps; or of 16-bit elements, in some rounds of two long steps, for teams that are neither small nor few. Of
+  // the shapes that were tried with these, others were slower: teams of 64 and of 5 blocks and fewer, and f32.
   static constexpr double kAhead = 0.4;
+  static constexpr double kAheadLong = 0.7;
   static constexpr double kFull = 2.3;
   static constexpr double kManyRounds = 16;
   static constexpr std::int64_t kManySteps = 4;
+  static constexpr double kSomeRounds = 8;
+  static constexpr std::int64_t kSomeBlocks = 8;
+  static constexpr std::int64_t kSomeTeams = 4;
+  static constexpr std::int64_t kLongSteps = 2;
+  static constexpr int kLongVector = 8;
   static constexpr double kClearing = 1.3;  // of a team's lists, before the launch
   static constexpr double kFirst =
       0.27;  // a step of the first unit's first sweep, which has nothing beside it
@@ -142,10 +150,14 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     const std::int64_t room = single ? constants.ring : constants.ring - ahead * kept;
     const bool has_room = rounds == 1 || room >= (is_long ? kRowsDelay + 1 : 2 * kRowsDelay);
     // Without barriers only where that was measured to be faster, unless it is asked for.
-    const bool ahead_pays = teams == 1 && rounds >= Cost::kManyRounds && kept == steps &&
-                            constants.blocks == 1 && !is_long &&
-                            (constants.ahead == kRowsMostAhead ? steps >= Cost::kManySteps
-                                                               : constants.ahead == 1 && room < kRowsDelay);
+    const bool whole_units = kept == steps && constants.blocks == 1;
+    const bool one_after_other = whole_units && teams == 1 && rounds >= Cost::kManyRounds && !is_long;
+    const bool three_units = constants.ahead == kRowsMostAhead && steps >= Cost::kManySteps;
+    const bool full_ring = constants.ahead == 1 && room < kRowsDelay;
+    const bool two_units = whole_units && constants.ahead == 2 && is_long && steps == Cost::kLongSteps &&
+                           constants.vector >= Cost::kLongVector && team >= Cost::kSomeBlocks &&
+                           teams >= Cost::kSomeTeams && rounds >= Cost::kSomeRounds;
+    const bool ahead_pays = (one_after_other && (three_units || full_ring)) || two_units;
     if (constants.ahead > 0 && !choice.ahead && !ahead_pays) continue;
     const double no_room = is_long && steps == kept ? Cost::kNoRoomLong : Cost::kNoRoom;
     const double with_barriers = (team == 1 ? Cost::kAlone
@@ -154,6 +166,7 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
                                  (has_room ? 0 : no_room);
     const double merging = constants.ahead == 0                ? with_barriers
                            : constants.ahead == kRowsMostAhead ? Cost::kAhead
+                           : two_units                         ? Cost::kAheadLong
                                                                : Cost::kFull;
     const double all = step * static_cast<double>(steps);
     const double unit =

@@ -1,5 +1,6 @@
 // A kernel `rows` made ready: with a ring where tensors are dense, and for any views where a run brings others.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -14,6 +15,18 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // Steps of a program whose values need more registers than two vectors at once leave.
 constexpr std::size_t kLongProgram = 24;
+
+// A block that has units by itself, one after the other, costs so much more a unit than divide_rows counts, be it large or small:
+// by the times of two sweeps over one tensor of 16 shapes in bf16 and f32 on an H200. So bf16[32,320,64,64] took 66.5 us with one
+// block of 512 threads a multiprocessor and 55.2 with two of 256.
+constexpr double kAloneRound = 1.1;
+
+// Of small units, each a block's alone, four of which share a multiprocessor: other numbers of threads than 128, where a unit's
+// chunks divide among so many warps with fewer idle ones, at a cost that is less by more than a model's error.
+// bf16[64,256,56,56], 49 chunks, took 63.3 us with 224 threads, 65.1 with 160 and 68.0 with 128 on an H200.
+constexpr int kSmallBlocks = 4;
+constexpr std::array<int, 3> kOtherThreads = {160, 192, 224};
+constexpr double kOtherCost = 0.96;
 
 class RowsLaunch : public KernelLaunch {
  public:
@@ -32,7 +45,7 @@ class RowsLaunch : public KernelLaunch {
     // Larger steps cost less of everything that is done once a step, but more registers where channels end inside of
     // them; where sweeps follow each other, a ring of more and smaller ones keeps them closer together.
     const bool whole = domain_[2] * domain_[3] * domain_[4] % (std::int64_t{64} * vector) == 0;
-    const bool large = inputs_ > 1 || sweeps().count > 2 || longest_program() > kLongProgram;
+    const bool large = is_large();
     const int pieces = wide ? 1 : (whole || !large ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
     // Of a multiprocessor: fewer have more registers each. Code for GPUs without clusters takes a few more.
     const int threads = wide ? 256 : large && (!whole || !gpu.architecture->clusters) ? 384 : 512;
@@ -42,6 +55,8 @@ class RowsLaunch : public KernelLaunch {
       if (!wide && !large && sweeps().count == 2)
         try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = kRowsLong});
     }
+    if (!wide && !large && sweeps().count == 2 && domain_[2] * domain_[3] * domain_[4] % vector == 0)
+      try_other_threads();
   }
 
   std::vector<jit::KernelSource> sources() const override { return {first_variant().kernel->source()}; }
@@ -237,6 +252,9 @@ class RowsLaunch : public KernelLaunch {
     return longest;
   }
 
+  // Whether the values of a step need many registers.
+  bool is_large() const { return inputs_ > 1 || sweeps().count > 2 || longest_program() > kLongProgram; }
+
   RowsSweeps sweeps() const {
     RowsSweeps result = {.count = 0};
     for (int i = cut_.first; i <= cut_.last; ++i) {
@@ -302,34 +320,74 @@ class RowsLaunch : public KernelLaunch {
   void try_division(RowsConstants constants) {
     constants.threads = choice_.threads.value_or(constants.threads);
     constants.pieces = choice_.pieces.value_or(constants.pieces);
-    constants.apart = choice_.apart.value_or(1) != 0;
     constants.ring = 1;
     const bool without_barriers = rows_text(schedule_, cut_, constants).without_barriers;
     const int most = without_barriers ? kRowsMostAhead : 0;
     for (int ahead = 0; ahead <= most; ++ahead) {
       if (without_barriers && choice_.ahead.value_or(ahead) != ahead) continue;
       constants.ahead = ahead;
+      // Two units of long steps in the ring are read and written as neighbours: 49.4 us in place of 53.7 where that was
+      // measured, bf16[1,512,256,256].
+      const bool neighbours = ahead == 2 && constants.pieces >= kRowsLong;
+      constants.apart = choice_.apart ? *choice_.apart != 0 : !neighbours;
       try_ring(constants);
     }
   }
 
-  // With as deep a ring as fits.
-  void try_ring(RowsConstants constants) {
-    constants.ring = 1;
-    const RowsText trial = rows_text(schedule_, cut_, constants);
-    constants.ring = rows_ring(gpu_, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
-    constants.ring = std::min(constants.ring, choice_.ring.value_or(constants.ring));
-    if (constants.ring <= 1 || trial.ring_inputs == 0) return;
-    if (constants.ahead > 0 && constants.ring < constants.ahead + kRowsDelay) return;
-    auto variant = make_variant(constants);
-    // No division that may be without barriers.
-    if (variant->division.steps == 0) return;
+  // The share of a block's steps in which a warp has a chunk, where the block has a unit by itself.
+  double used_steps(const RowsConstants& constants) const {
+    const std::int64_t chunk = std::int64_t{32} * constants.vector * constants.pieces;
+    const std::int64_t chunks =
+        (cut_.unit_channels * domain_[2] * domain_[3] * domain_[4] + chunk - 1) / chunk;
+    const std::int64_t warps = constants.threads / 32;
+    return static_cast<double>(chunks) / static_cast<double>((chunks + warps - 1) / warps * warps);
+  }
+
+  // Files that run with other extents, too, have the usual number.
+  void try_other_threads() {
+    if (!dense_variant_ || choice_.threads || dense_variant_->constants.blocks != kSmallBlocks ||
+        dense_variant_->constants.ahead > 0 || dense_variant_->division.team > 1)
+      return;
+    const RowsConstants usual = dense_variant_->constants;
+    double least = kOtherCost * dense_variant_->division.cost;
+    for (const int threads : kOtherThreads) {
+      RowsConstants constants = usual;
+      constants.threads = threads;
+      if (used_steps(usual) >= kOtherCost * used_steps(constants)) continue;
+      auto variant = with_ring(constants);
+      if (!variant || variant->division.team > 1 || variant->division.cost >= least) continue;
+      least = variant->division.cost;
+      dense_variant_ = std::move(variant);
+    }
+  }
+
+  void try_ring(const RowsConstants& constants) {
+    auto variant = with_ring(constants);
+    if (!variant) return;
     if (constants.ahead == 0 && (!with_barriers_ || variant->division.cost < with_barriers_cost_)) {
       with_barriers_ = variant->constants;
       with_barriers_cost_ = variant->division.cost;
     }
     if (dense_variant_ == nullptr || variant->division.cost < dense_variant_->division.cost)
       dense_variant_ = std::move(variant);
+  }
+
+  // With as deep a ring as fits; none where nothing fits, or no division may be without barriers.
+  std::unique_ptr<Variant> with_ring(RowsConstants constants) const {
+    constants.ring = 1;
+    const RowsText trial = rows_text(schedule_, cut_, constants);
+    constants.ring = rows_ring(gpu_, constants, std::max(trial.ring_vector_bytes, 1), trial.shared_bytes);
+    constants.ring = std::min(constants.ring, choice_.ring.value_or(constants.ring));
+    if (constants.ring <= 1 || trial.ring_inputs == 0) return nullptr;
+    if (constants.ahead > 0 && constants.ring < constants.ahead + kRowsDelay) return nullptr;
+    auto variant = make_variant(constants);
+    RowsDivision& division = variant->division;
+    if (division.steps == 0) return nullptr;
+    const bool two_sweeps = sweeps().count == 2 && !sweeps().last_statistics && !is_large();
+    const std::int64_t rounds = (division.units + division.teams - 1) / division.teams;
+    if (two_sweeps && division.team == 1 && rounds > 1)
+      division.cost += static_cast<double>(rounds) * kAloneRound;
+    return variant;
   }
 
   std::unique_ptr<Variant> make_variant(const RowsConstants& constants) const {

@@ -159,10 +159,6 @@ class ConvRollWriter : ConvSweepWriter {
     text.open("struct Shared {");
     text.line("Prepared prepared;");
     text.line("UnitValues values;");
-    if (constants_.rounds > 1) {
-      text.line("StageBarriers barriers;");
-      shared_bytes_ += 24;
-    }
     if (constants_.taps) {
       text.line("Kept0 list0[kWarps][kChannels];");
       text.line("int counts[kWarps];");
@@ -170,6 +166,10 @@ class ConvRollWriter : ConvSweepWriter {
       shared_bytes_ += constants_.squads * 2 * columns_ * 8 * 4 + 8 + constants_.threads / 8;
     } else {
       text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
+    }
+    if (constants_.rounds > 1) {
+      text.line("StageBarriers barriers;");
+      shared_bytes_ += 24;
     }
     text.close("};");
     shared_bytes_ += totals() ? 4 * channels * numbers_ * constants_.threads / 32 : 4 * numbers_;

@@ -174,7 +174,7 @@ TEST(SlicesDivision, ClustersAreChosenWhereTheyWereMeasured) {
   for (const auto& change : std::initializer_list<void (*)(SlicesWork&)>{
            [](SlicesWork& w) { w.group_statistics = false; }, [](SlicesWork& w) { w.inputs = 2; },
            [](SlicesWork& w) { w.passes = 3; }, [](SlicesWork& w) { w.statistics = 2; },
-           [](SlicesWork& w) { w.smallest_bytes = 8; }}) {
+           [](SlicesWork& w) { w.smallest_bytes = 8; }, [](SlicesWork& w) { w.group = 160; }}) {
     SlicesWork other = work;
     change(other);
     EXPECT_FALSE(suits_clusters(h200(), other));
@@ -182,6 +182,9 @@ TEST(SlicesDivision, ClustersAreChosenWhereTheyWereMeasured) {
   Gpu small = h200();
   small.multiprocessors = 100;
   EXPECT_FALSE(suits_clusters(small, work));
+  Gpu later = h200();
+  later.architecture = &jit::architecture("sm_100a");
+  EXPECT_FALSE(suits_clusters(later, work));
   EXPECT_TRUE(SlicesChoice::parse("channels=40").may_cluster());
   EXPECT_FALSE(SlicesChoice::parse("team=4").may_cluster());
   EXPECT_FALSE(SlicesChoice::parse("cluster=1").may_cluster());

@@ -27,6 +27,9 @@ constexpr std::array<int, 8> kParts = {18, 18, 16, 16, 16, 16, 16, 8};
 constexpr int kLonePairs = 4;
 constexpr int kMultiprocessors = 132;
 
+// The widest group that was measured to be faster; one of 256 channels was not.
+constexpr int kWidestGroup = 64;
+
 // Figures of the cost model, seconds on an H200, fitted to the times of a hundred divisions of 14 shapes (4 % apart on average): of a
 // launch with its statistics; of each element of a multiprocessor, each thread, each vector of a thread, whose code is read; of each
 // block of a cluster and each further one of a multiprocessor; shares of the bytes' time, and of that of sectors and lines of which
@@ -112,8 +115,9 @@ int blocks_for(std::int64_t units, int cluster) {
 }  // namespace
 
 bool suits_clusters(const Gpu& gpu, const SlicesWork& work) {
-  return gpu.multiprocessors >= kMultiprocessors && work.group_statistics && work.passes == 2 &&
-         work.statistics == 1 && work.inputs == 1 && work.smallest_bytes < 8;
+  const bool hopper = gpu.architecture->compute_major == 9 && gpu.multiprocessors >= kMultiprocessors;
+  return hopper && work.group_statistics && work.passes == 2 && work.statistics == 1 && work.inputs == 1 &&
+         work.smallest_bytes < 8 && work.group <= kWidestGroup;
 }
 
 std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,

@@ -248,6 +248,8 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
   const SlicesChoice choice = SlicesChoice::parse(fixed == nullptr ? "" : fixed);
   const Extents& domain = domain_of(schedule, cut);
   SlicesWork work = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
+  // Who asks for plain kernels has slices where there are none, as they were run.
+  const bool may_cluster = choice.may_cluster() && schedule.choices.plain != PlainKernels::kAlways;
   std::optional<SlicesDivision> best;
   if (work.input_bytes > 0)
     for (SlicesWidth& width : slices_widths(work, choice)) {
@@ -260,7 +262,7 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
       work.group_statistics = trial.group_statistics;
       std::optional<SlicesDivision> division;
       if (choice.cluster < 2) division = divide_slices(gpu, work, width, choice);
-      if (choice.cluster > 1 || (choice.may_cluster() && suits_clusters(gpu, work)))
+      if (choice.cluster > 1 || (may_cluster && suits_clusters(gpu, work)))
         if (const auto clusters = divide_cluster(gpu, work, width, choice)) division = clusters;
       if (is_better(division, best)) best = division;
     }

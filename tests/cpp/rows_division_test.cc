@@ -41,7 +41,7 @@ void expect_whole(const Extents& domain, std::int64_t unit_channels, const RowsC
   EXPECT_LE(units * kept + (units > 1 ? kRowsDelay : 0), constants.ring);
   EXPECT_LE(d.lead, d.steps);
   EXPECT_LE(units * kept + d.lead, constants.ring) << "a first sweep would take what is not copied yet";
-  if (constants.ahead > 0) EXPECT_FALSE(d.cluster) << "a cluster's barrier allows one unit under way";
+  EXPECT_FALSE(constants.ahead > 0 && d.cluster) << "a cluster's barrier allows one unit under way";
 }
 
 TEST(RowsDivision, HoldsUnitsUnderWay) {

@@ -340,7 +340,8 @@ class RowsLaunch : public KernelLaunch {
     const std::int64_t chunks =
         (cut_.unit_channels * domain_[2] * domain_[3] * domain_[4] + chunk - 1) / chunk;
     const std::int64_t warps = constants.threads / 32;
-    return static_cast<double>(chunks) / static_cast<double>((chunks + warps - 1) / warps * warps);
+    const std::int64_t steps = (chunks + warps - 1) / warps;
+    return static_cast<double>(chunks) / static_cast<double>(steps * warps);
   }
 
   // Files that run with other extents, too, have the usual number.

@@ -14,7 +14,7 @@ enum class KernelKind : std::uint8_t {
   kFinalise,  // statistics out of statistics
   kPool,
   kHostCall,    // a convolution by the embedder's function
-  kSlices,      // as kRows, over channels_last tensors: slices of channels
+  kSlices,      // as kRows, over channels_last tensors: slices of channels (`slices`, `slices_cluster`)
   kConv,        // a sweep over a convolution, and the finalise steps behind it
   kConvWide,    // the same, with many channels
   kConvDirect,  // a convolution that is stored

@@ -158,7 +158,7 @@ TEST(SlicesDivision, ClustersAreForUnitsThatAreAllAtWorkAtOnce) {
   EXPECT_TRUE(clusters_of(norm_of(1, 320, 128 * 128, 320)).empty());
   for (const SlicesDivision& division : clusters_of(norm_of(2, 320, 64 * 64, 10))) {
     EXPECT_LE(division.units * division.team, std::int64_t{132} * division.constants.blocks);
-    // An H200 holds fifteen clusters of 7 or 8 blocks, where each has a multiprocessor to itself, and sixteen of 6.
+    // An H200 holds fifteen clusters of 7 or 8 blocks, where each has a multiprocessor to itself, and seventeen of 6.
     EXPECT_TRUE(division.units != 16 || division.team <= 6 || division.constants.blocks > 1);
   }
   Gpu old = h200();

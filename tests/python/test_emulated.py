@@ -72,6 +72,7 @@ ROWS = (
     "gpu_roll_windows_bands f32 contiguous",
     "gpu_roll_rows f32 channels_last",
     "gpu_roll_rounds_tangent_less[rounds=4] f32 contiguous",
+    "gpu_roll_rounds_tangent[rounds=4] bf16 contiguous",
     "integer_few_rounds[rounds=4][tf32] f32 contiguous",
     "gpu_roll_segments f16 contiguous",
     "gpu_roll_dilated f32 contiguous",

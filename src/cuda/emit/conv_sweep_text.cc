@@ -539,9 +539,8 @@ void ConvSweepWriter::write_run_item(Text& text, const std::string& stages) {
   }
   if (totals()) {
     text.line(moves_sums_
-                  ? "if (!join_items(a, run.number, a.list0 + run.n * a.sample_items * kChannels, a.arrived "
-                    "+ run.n, "
-                    "unit.values->totals0)) return;"
+                  ? "if (!join_items(a, run.number, a.list0 + run.n * a.sample_items * kChannels, "
+                    "a.arrived + run.n, unit.values->totals0)) return;"
                   : "if (!join_items(a, run, a.list0 + n * a.sample_items * kChannels, a.arrived + n, "
                     "unit.values->totals0)) return;");
     write_finalise_calls(text);

@@ -183,8 +183,7 @@ SlicesChoice SlicesChoice::parse(const std::string& text) {
         number < 0)
       throw UserError("FUSEBLOCK_SLICES: `" + std::string(word.substr(0, 40)) +
                       "` is none of channels=, team=, vector=, pieces=, threads=, blocks=, ring=, ahead= and "
-                      "cluster= with "
-                      "a number");
+                      "cluster= with a number");
     choice.*(field->second) = number;
   }
   return choice;

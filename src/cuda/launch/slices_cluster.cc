@@ -1,4 +1,4 @@
-// How units of the kernel `slices` are divided that fit into the registers of a cluster.
+// How the kernel `slices_cluster` divides its work: units of `slices` that fit into the registers of a cluster.
 #include <algorithm>
 #include <array>
 #include <numeric>

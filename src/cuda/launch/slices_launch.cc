@@ -248,8 +248,14 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
   const SlicesChoice choice = SlicesChoice::parse(fixed == nullptr ? "" : fixed);
   const Extents& domain = domain_of(schedule, cut);
   SlicesWork work = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
-  // Who asks for plain kernels has slices where there are none, as they were run.
+  // Where there is no plain kernel, who asks for one has `slices`.
   const bool may_cluster = choice.may_cluster() && schedule.choices.plain != PlainKernels::kAlways;
+  auto fits = [&](const SlicesDivision& division) {
+    KernelCut slice = cut;
+    slice.unit_channels = division.channels;
+    return slices_text(schedule, slice, division.constants).shared_bytes <=
+           gpu.architecture->shared_bytes_block;
+  };
   std::optional<SlicesDivision> best;
   if (work.input_bytes > 0)
     for (SlicesWidth& width : slices_widths(work, choice)) {
@@ -263,7 +269,8 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
       std::optional<SlicesDivision> division;
       if (choice.cluster < 2) division = divide_slices(gpu, work, width, choice);
       if (choice.cluster > 1 || (may_cluster && suits_clusters(gpu, work)))
-        if (const auto clusters = divide_cluster(gpu, work, width, choice)) division = clusters;
+        if (const auto clusters = divide_cluster(gpu, work, width, choice); clusters && fits(*clusters))
+          division = clusters;
       if (is_better(division, best)) best = division;
     }
   if (!best) return make_rows_launch(schedule, cut, gpu);

@@ -127,6 +127,8 @@ std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& w
   if (!fits || work.passes < 2 || work.statistics == 0) return best;
   const Rows rows = rows_of(work, width);
   const std::int64_t units = work.samples * (work.channels / width.channels);
+  // An empty batch has no clusters.
+  if (units == 0) return best;
   const double memory = memory_seconds(gpu, work, width.channels);
   for (int cluster = 2; cluster <= kLargestCluster; ++cluster) {
     if (choice.cluster > 0 && cluster != choice.cluster) continue;

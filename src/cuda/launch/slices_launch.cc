@@ -128,7 +128,8 @@ class SlicesLaunch : public KernelLaunch {
                              std::to_string(division.units) + " in all, each by a cluster of " +
                              counted(division.team, "block"),
                          counted(division.constants.pieces, "vector") +
-                             " of a thread stay in its registers for later sweeps"};
+                             (division.constants.pieces == 1 ? " of a thread stays" : " of a thread stay") +
+                             " in its registers for later sweeps"};
       return {kernel};
     }
     kernel.division = {

@@ -214,24 +214,23 @@ def test_taps(tmp_path: Path, block: str, kind: str, division: str) -> None:
     assert abs(got - run_block(tmp_path, "reference", block, kind)).max() < 1e-6
 
 
-def test_kept_workspace() -> None:
-    """Calls that find the workspace as the call before has left it."""
-    program = [f"{ROOT}/tools/emulated", sys.executable, f"{ROOT}/tests/gpu/kept_workspace.py"]
+@pytest.mark.parametrize(
+    ("program", "lines"),
+    [("kept_workspace", 6), ("launches_in_turn", 2)],  # what a program runs is in its head
+)
+def test_calls_in_turn(program: str, lines: int) -> None:
+    """Calls that find the workspace, and launches the statistics, that others have left."""
+    words = [
+        f"{ROOT}/tools/emulated",
+        sys.executable,
+        f"{ROOT}/tests/gpu/{program}.py",
+        "--device",
+        "emulated",
+    ]
     environment = {**os.environ, "FUSEBLOCK_BUILD": str(BUILD)}
-    words = [*program, "--device", "emulated"]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("passed") == 6
-
-
-def test_launches_in_turn() -> None:
-    """Statistics of one launch that the next one takes, call by call."""
-    program = [f"{ROOT}/tools/emulated", sys.executable, f"{ROOT}/tests/gpu/launches_in_turn.py"]
-    environment = {**os.environ, "FUSEBLOCK_BUILD": str(BUILD)}
-    words = [*program, "--device", "emulated"]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("passed") == 2
+    assert done.stdout.count("passed") == lines
 
 
 def can_contract() -> bool:

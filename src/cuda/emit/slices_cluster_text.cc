@@ -1,6 +1,7 @@
+// The text of a kernel `slices_cluster`.
 #include <algorithm>
 
-#include "cuda/emit/slice_text.h"
+#include "cuda/emit/slice_writer.h"
 
 namespace fuseblock::cuda {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cuda/emit/slice_text.h"
+#include "cuda/emit/slice_writer.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -83,9 +83,6 @@ class SlicesWriter : public SliceWriter {
 
   void write_more_sums(Text& /*text*/, const std::string& /*name*/,
                        const std::vector<const Sink*>& /*taken*/) const override {}
-
-  // Of a thread, all pieces of a chunk.
-  int chunk_bytes(int input) const { return constants_.pieces * vector_bytes(input); }
 
   void write_reading(Text& text) override {
     text.line(

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string>
 #include <string_view>
 
+#include "cuda/launch/fixed_numbers.h"
 #include "fuseblock/error.h"
 
 namespace fuseblock::cuda {
@@ -71,35 +71,14 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 }
 
 RowsChoice RowsChoice::parse(const std::string& text) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"team", "threads", "blocks", "pieces", "ring", "kept", "ahead", "apart", "lead"});
+  constexpr std::array<std::optional<int> RowsChoice::*, kNames.size()> kFields = {
+      &RowsChoice::team, &RowsChoice::threads, &RowsChoice::blocks, &RowsChoice::pieces, &RowsChoice::ring,
+      &RowsChoice::kept, &RowsChoice::ahead,   &RowsChoice::apart,  &RowsChoice::lead};
   RowsChoice choice;
-  const std::array<std::pair<std::string_view, std::optional<int> RowsChoice::*>, 9> fields = {{
-      {"team", &RowsChoice::team},
-      {"threads", &RowsChoice::threads},
-      {"blocks", &RowsChoice::blocks},
-      {"pieces", &RowsChoice::pieces},
-      {"ring", &RowsChoice::ring},
-      {"kept", &RowsChoice::kept},
-      {"ahead", &RowsChoice::ahead},
-      {"apart", &RowsChoice::apart},
-      {"lead", &RowsChoice::lead},
-  }};
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::string_view word = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
-    const std::string_view name = word.substr(0, word.find('='));
-    const std::string_view value = word.substr(std::min(word.size(), name.size() + 1));
-    const auto* field =
-        std::find_if(fields.begin(), fields.end(), [&](const auto& each) { return each.first == name; });
-    int number = 0;
-    const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (field == fields.end() || parsed.ec != std::errc() || parsed.ptr != value.data() + value.size() ||
-        (number < 0 && name != "lead"))
-      throw UserError("FUSEBLOCK_ROWS: `" + std::string(word.substr(0, 40)) +
-                      "` is none of team=, threads=, blocks=, pieces=, ring=, kept=, ahead=, apart= and "
-                      "lead= with a number");
-    choice.*(field->second) = number;
-  }
+  for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_ROWS", text, kNames, "lead"))
+    choice.*kFields[fixed.name] = fixed.number;
   return choice;
 }
 

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <string_view>
 #include <utility>
 
-#include "fuseblock/error.h"
+#include "cuda/launch/fixed_numbers.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -67,17 +66,13 @@ Rows rows_of(const SlicesConstants& constants, std::int64_t channels) {
 // neighbouring slices and go through them side by side.
 double waste(const SlicesWork& work, std::int64_t channels, std::int64_t teams) {
   if (channels == work.channels) return 1;
-  const std::int64_t run = channels * work.smallest_bytes;
-  const double ragged = static_cast<double>(32 - std::gcd(run, std::int64_t{32}));
-  const double sectors = 1 + ragged / static_cast<double>(run);
-  const double lines = run >= 128 ? 1 : run >= 64 ? 1.15 : 1.6;
-  const std::int64_t beside = run * std::min(teams, work.channels / channels);
+  const std::int64_t beside = channels * work.smallest_bytes * std::min(teams, work.channels / channels);
   const double pages = beside >= 512   ? 1.03
                        : beside >= 256 ? 1.06
                        : beside >= 128 ? 1.15
                        : beside >= 64  ? 1.4
                                        : 2.0;
-  return sectors * lines * pages;
+  return slice_waste(work, channels) * pages;
 }
 
 // Chunks that a block's ring takes.
@@ -156,36 +151,24 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
 
 }  // namespace
 
+double slice_waste(const SlicesWork& work, std::int64_t channels) {
+  if (channels == work.channels) return 1;
+  const std::int64_t run = channels * work.smallest_bytes;
+  const double ragged = static_cast<double>(32 - std::gcd(run, std::int64_t{32}));
+  const double lines = run >= 128 ? 1 : run >= 64 ? 1.15 : 1.6;
+  return (1 + ragged / static_cast<double>(run)) * lines;
+}
+
 SlicesChoice SlicesChoice::parse(const std::string& text) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "cluster"});
+  constexpr std::array<int SlicesChoice::*, kNames.size()> kFields = {
+      &SlicesChoice::channels, &SlicesChoice::team,    &SlicesChoice::vector,
+      &SlicesChoice::pieces,   &SlicesChoice::threads, &SlicesChoice::blocks,
+      &SlicesChoice::ring,     &SlicesChoice::ahead,   &SlicesChoice::cluster};
   SlicesChoice choice;
-  const std::array<std::pair<std::string_view, int SlicesChoice::*>, 9> fields = {{
-      {"channels", &SlicesChoice::channels},
-      {"team", &SlicesChoice::team},
-      {"vector", &SlicesChoice::vector},
-      {"pieces", &SlicesChoice::pieces},
-      {"threads", &SlicesChoice::threads},
-      {"blocks", &SlicesChoice::blocks},
-      {"ring", &SlicesChoice::ring},
-      {"ahead", &SlicesChoice::ahead},
-      {"cluster", &SlicesChoice::cluster},
-  }};
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::string_view word = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
-    const std::string_view name = word.substr(0, word.find('='));
-    const std::string_view value = word.substr(std::min(word.size(), name.size() + 1));
-    const auto* field =
-        std::find_if(fields.begin(), fields.end(), [&](const auto& each) { return each.first == name; });
-    int number = 0;
-    const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (field == fields.end() || parsed.ec != std::errc() || parsed.ptr != value.data() + value.size() ||
-        number < 0)
-      throw UserError("FUSEBLOCK_SLICES: `" + std::string(word.substr(0, 40)) +
-                      "` is none of channels=, team=, vector=, pieces=, threads=, blocks=, ring=, ahead= and "
-                      "cluster= with a number");
-    choice.*(field->second) = number;
-  }
+  for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_SLICES", text, kNames))
+    choice.*kFields[fixed.name] = fixed.number;
   return choice;
 }
 

@@ -73,6 +73,10 @@ std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoic
 std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
                                             const SlicesChoice& choice);
 
+// Bytes that memory moves for each of a slice of so many channels: sectors are moved whole, and lines of which a request has only
+// some take longer.
+double slice_waste(const SlicesWork& work, std::int64_t channels);
+
 // Whether clusters were measured to be faster for such work, on such a GPU.
 bool suits_clusters(const Gpu& gpu, const SlicesWork& work);
 // The best division into slices of this width that are kept in the registers of clusters; none where they do not fit.

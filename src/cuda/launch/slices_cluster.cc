@@ -1,7 +1,6 @@
 // How the kernel `slices_cluster` divides its work: units of `slices` that fit into the registers of a cluster.
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "cuda/launch/slices.h"
 
@@ -66,20 +65,11 @@ int clusters_at_once(int cluster, int blocks) {
   return count;
 }
 
-// Bytes that memory moves beside those of a slice, as a share of these.
-double waste(const SlicesWork& work, std::int64_t channels) {
-  if (channels == work.channels) return 0;
-  const std::int64_t run = channels * work.smallest_bytes;
-  const double ragged = static_cast<double>(32 - std::gcd(run, std::int64_t{32}));
-  const double lines = run >= 128 ? 1 : run >= 64 ? 1.15 : 1.6;
-  return (1 + ragged / static_cast<double>(run)) * lines - 1;
-}
-
 double memory_seconds(const Gpu& gpu, const SlicesWork& work, std::int64_t channels) {
   const double bandwidth = gpu.memory_bandwidth > 0 ? gpu.memory_bandwidth : kDefaultBandwidth;
   const double elements = static_cast<double>(work.samples * work.channels * work.positions);
   return elements * (work.input_bytes + work.output_bytes) / bandwidth *
-         (kBytes + kWasted * waste(work, channels));
+         (kBytes + kWasted * (slice_waste(work, channels) - 1));
 }
 
 // Of a multiprocessor's threads, each with so many elements. Its four parts have a warp each at a time.

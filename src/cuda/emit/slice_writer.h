@@ -44,6 +44,8 @@ class SliceWriter : public UnitWriter {
   virtual void write_unit_functions(Text& text) = 0;
 
   int vector_bytes(int input) const;
+  // Of a thread, all pieces of a chunk.
+  int chunk_bytes(int input) const { return constants_.pieces * vector_bytes(input); }
   std::string vector_type(int input) const { return "Vector<" + element_name(element_type(input)) + ">"; }
 
   SlicesConstants constants_;

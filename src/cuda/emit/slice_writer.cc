@@ -1,4 +1,4 @@
-#include "cuda/emit/slice_text.h"
+#include "cuda/emit/slice_writer.h"
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ constexpr int kPadding = 16;
 SliceWriter::SliceWriter(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants)
     : UnitWriter(schedule, cut), constants_(constants) {
   find_ring();
-  for (int input : ring_) ring_chunk_bytes_ += constants_.pieces * vector_bytes(input);
+  for (int input : ring_) ring_chunk_bytes_ += chunk_bytes(input);
   for (int i = 0; i < sweep_count(); ++i) {
     const Sweep& which = sweep(i);
     std::vector<std::int32_t> taken;

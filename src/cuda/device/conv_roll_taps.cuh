@@ -8,7 +8,8 @@
 // row, kPitch a row, of which the last kPitch - kTileW are not there. A strip is kStrip of them, one behind
 // the other, with a segment of the depths. The input of one plane of a strip lies in shared memory as it is,
 // channel by channel, kPitch columns a row: so a tap of the filter is one offset for all positions, and each
-// element is rounded and put once.
+// element is rounded and put once. Of 16 bits elements are made numbers of f32 there, which products take as
+// tf32 without rounding.
 //
 // Lane t of the four that have a position's elements reads column t of a row of the filter, in each slot
 // another row or channel; where filters are three columns wide the fourth lane has the taps of rows that have
@@ -17,6 +18,10 @@
 //
 // Before this stand the constants, Arguments and input_data, input_offset and input_steps, the tensor that is
 // convolved.
+
+__device__ inline unsigned int bits_of(bf16 x) { return x.bits; }
+__device__ inline unsigned int bits_of(f16 x) { return x.bits; }
+__device__ inline unsigned int bits_of(float x) { return __float_as_uint(x); }
 
 constexpr int kRowBytes = 16;
 constexpr int kTf32 = 0, kStrict = 1, k16Bits = 2;
@@ -147,8 +152,10 @@ __device__ inline Rows rows_of(const Arguments& a, const Strip& strip, const Ele
   return rows;
 }
 
+// Words as they were read: what becomes of their elements would wait for them.
+constexpr int kWords = (kVector4 * (int)sizeof(Element) + 3) / 4;
 struct Fetched {
-  float values[kFetches][kVector4];
+  unsigned int words[kFetches][kWords];
 };
 
 // Reads a thread's elements of a plane; none where it is not `there`.
@@ -157,20 +164,27 @@ __device__ inline Fetched fetch(bool there, const Rows& rows) {
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
     const Element* from = i == 0 ? rows.first : rows.first + rows.behind[i];
-    if constexpr (kVector4 == 4) {
-      const float4 found = *reinterpret_cast<const float4*>(from);
-      fetched.values[i][0] = found.x, fetched.values[i][1] = found.y;
-      fetched.values[i][2] = found.z, fetched.values[i][3] = found.w;
+    if constexpr (kWords == 4) {
+      const uint4 found = *reinterpret_cast<const uint4*>(from);
+      fetched.words[i][0] = found.x, fetched.words[i][1 % kWords] = found.y;
+      fetched.words[i][2 % kWords] = found.z, fetched.words[i][3 % kWords] = found.w;
+    } else if constexpr (kWords == 2) {
+      const uint2 found = *reinterpret_cast<const uint2*>(from);
+      fetched.words[i][0] = found.x, fetched.words[i][1 % kWords] = found.y;
     } else {
-      fetched.values[i][0] = 0;
-      if (there && (rows.inside >> i & 1)) fetched.values[i][0] = *from;
+      fetched.words[i][0] = there && (rows.inside >> i & 1) ? bits_of(*from) : 0;
     }
   }
   return fetched;
 }
 
-// What products take of a number: the nearest tf32, and in strict mode the rest. They ignore lower bits.
+// What products take of a number: the nearest tf32, which one of 16 bits is, and in strict mode the rest. They
+// ignore lower bits.
 __device__ inline void take_apart(float x, float& large, float& small) {
+  if (kMode == k16Bits) {
+    large = x;
+    return;
+  }
   if (kMode == kTf32) {
     // Half of what the last bit that counts is worth, away from 0; NaN and infinities stay what they are.
     const float power = __uint_as_float(__float_as_uint(x) & 0xff800000u);
@@ -196,8 +210,9 @@ __device__ inline void put(const Fetched& fetched, float* first) {
       continue;
     float* to = i == 0 ? first : first + (place_in_stage(i) - place_in_stage(0));
     float large[kVector4], small[kVector4];
+    const Element* elements = reinterpret_cast<const Element*>(fetched.words[i]);
 #pragma unroll
-    for (int e = 0; e < kVector4; ++e) take_apart(fetched.values[i][e], large[e], small[e]);
+    for (int e = 0; e < kVector4; ++e) take_apart(to_real(elements[e]), large[e], small[e]);
     put_some(large, to);
     if (kMode == kStrict) put_some(small, to + kPartStep);
   }

@@ -20,6 +20,7 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 struct Variant {
   ConvText text;
   bool rolls = false;     // `conv_roll`
+  bool taps = false;      // with the input in registers, whose products are never of 16 bits
   bool overlaps = false;  // reads nothing of the kernel before it until that has ended
   std::string chosen;     // by what, in words
   int threads = 0;
@@ -86,6 +87,7 @@ std::unique_ptr<Variant> conv_roll_variant(const Schedule& schedule, const Kerne
   variant->tiles = tiles[0] * tiles[1] * tiles[2];
   variant->division = "strips of " + std::to_string(constants.squad_threads() / 2 * constants.products()) +
                       " positions and " + counted(constants.depths, constants.folded ? "row" : "depth");
+  variant->taps = constants.taps;
   variant->of_item = conv_roll_item(constants, work.conv);
   variant->at_once = constants.squads;
   variant->numbers = extents_of(constants.folded ? folded(work.conv) : work.conv);
@@ -136,9 +138,10 @@ class ConvLaunch : public KernelLaunch {
     kernel.threads = variant.threads;
     kernel.shared_bytes = variant.kernel->dynamic_shared_bytes();
     kernel.numbers = {{"tiles", variant.tiles}, {"items", items}};
+    const bool narrow_taps = variant.taps && work_.mode == ConvMode::k16Bits;
     kernel.division = {variant.division + ", " + std::to_string(variant.tiles) + " a sample, in " +
                        counted(variant.sample_items, "run") + " a sample; products in " +
-                       conv_mode_name(work_.mode) + "; " + variant.chosen};
+                       conv_mode_name(narrow_taps ? ConvMode::kTf32 : work_.mode) + "; " + variant.chosen};
     kernel.chosen = variant.chosen;
     return {kernel};
   }

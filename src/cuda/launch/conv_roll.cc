@@ -204,12 +204,15 @@ ConvSum form_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return constants.folded ? folded(conv) : conv;
 }
 
-// Whether products have the input in registers: nobody has measured more channels.
+// Whether products have the input in registers: nobody has measured more channels. Those of 16-bit elements are
+// then tf32, which are four steps where 16 bits would have three for filters of three columns, and six in place of
+// three for four.
 bool has_taps(const ConvSum& form, const ConvWork& work) {
   constexpr std::int64_t kMostChannels = 3;
   const ConvGeometry& geometry = form.geometry;
   if (form.in_channels > kMostChannels) return false;
-  if (!work.moments || work.mode == ConvMode::k16Bits || geometry.filter[0] == 1) return false;
+  if (!work.moments || geometry.filter[0] == 1) return false;
+  if (work.mode == ConvMode::k16Bits && geometry.filter[2] == 4) return false;
   const std::int64_t rows = form.in_channels * geometry.filter[1], slots = conv_roll_slots(form);
   return geometry.filter[2] == 4 || (geometry.filter[2] == 3 && (rows - slots) * 3 <= slots);
 }

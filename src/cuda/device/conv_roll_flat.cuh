@@ -21,8 +21,20 @@ __device__ inline int row_of(int piece, int i) {
   return (int)threadIdx.x + (piece * kFetches + i) * kThreads;
 }
 
+struct Words {
+  RowWords rows[kFetches][kChunksC];
+};
 struct Fetched {
-  unsigned int words[kFetches][kChunksC][4];
+  RowElements rows[kFetches][kChunksC];
+
+  __device__ Words words() const {
+    Words words;
+#pragma unroll
+    for (int i = 0; i < kFetches; ++i)
+#pragma unroll
+      for (int chunk = 0; chunk < kChunksC; ++chunk) words.rows[i][chunk] = rows[i][chunk].words();
+    return words;
+  }
 };
 
 // A plane of a sample: its first element.
@@ -32,7 +44,6 @@ __device__ inline const Element* plane_of(const Arguments& a, int n, int plane) 
 
 // Reads a thread's positions of a piece of a plane.
 __device__ inline Fetched fetch(const Arguments& a, const Element* plane, const Strip& strip, int piece) {
-  constexpr int kBits = 8 * (int)sizeof(Element);
   const InputSteps steps = input_steps(a);
   Fetched fetched;
 #pragma unroll
@@ -42,16 +53,13 @@ __device__ inline Fetched fetch(const Arguments& a, const Element* plane, const 
     if (kMode != k16Bits && row >= kChunkRows) continue;
     const Element* from = plane + min(strip.first + row, (int)(a.in_h * a.in_w) - 1);
 #pragma unroll
-    for (int c = 0; c < kChunksC * kPackC; ++c) {
-      unsigned int& word = fetched.words[i][c / kPackC][c % kPackC * kBits / 32];
-      if (c * kBits % 32 == 0) word = 0;
-      if (c < kInChannels) word |= bits_of(from[c * steps.c]) << c * kBits % 32;
-    }
+    for (int c = 0; c < kChunksC * kPackC; ++c)
+      fetched.rows[i][c / kPackC].bits[c % kPackC] = c < kInChannels ? bits_of(from[c * steps.c]) : 0;
   }
   return fetched;
 }
 
-__device__ inline void put(const Fetched& fetched, int piece, char* stage) {
+__device__ inline void put(const Words& words, int piece, char* stage) {
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
     const int row = row_of(piece, i);
@@ -61,8 +69,8 @@ __device__ inline void put(const Fetched& fetched, int piece, char* stage) {
       unsigned int large[4], small[4];
 #pragma unroll
       for (int word = 0; word < 4; ++word) {
-        large[word] = fetched.words[i][chunk][word];
-        if (kMode == kStrict) take_apart(fetched.words[i][chunk][word], large[word], small[word]);
+        large[word] = words.rows[i][chunk].of[word];
+        if (kMode == kStrict) take_apart(words.rows[i][chunk].of[word], large[word], small[word]);
         if (kMode == kTf32 && fabsf(__uint_as_float(large[word])) < __int_as_float(0x7f800000))
           large[word] += 0x1000;
       }

@@ -16,8 +16,18 @@ __device__ inline int row_of(int piece, int i) {
   return (int)threadIdx.x + (piece * kFetches + i) * kThreads;
 }
 
+struct Words {
+  RowWords rows[kFetches];
+};
 struct Fetched {
-  unsigned int words[kFetches][4];
+  RowElements rows[kFetches];
+
+  __device__ Words words() const {
+    Words words;
+#pragma unroll
+    for (int i = 0; i < kFetches; ++i) words.rows[i] = rows[i].words();
+    return words;
+  }
 };
 
 // A plane of a sample, which may lie beyond the tensor: its first element, null there.
@@ -28,15 +38,13 @@ __device__ inline const Element* plane_of(const Arguments& a, int n, int plane) 
 
 // Reads a thread's rows of a piece of a plane.
 __device__ inline Fetched fetch(const Arguments& a, const Element* plane, const Strip& strip, int piece) {
-  constexpr int kBits = 8 * (int)sizeof(Element);
   // Where a row is a position's channels it is there or not at all.
   constexpr bool kWhole = kPackC == kRowElements && (kInChannels % kPackC == 0 || kChunksC == 1);
   const InputSteps steps = input_steps(a);
   Fetched fetched;
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
-#pragma unroll
-    for (int word = 0; word < 4; ++word) fetched.words[i][word] = 0;
+    fetched.rows[i].clear();
     const int row = row_of(piece, i);
     if ((kPadD != 0 && plane == nullptr) || row >= kStageRows) continue;
     const int chunk = (int)((unsigned int)row / kChunkRows);
@@ -51,15 +59,14 @@ __device__ inline Fetched fetch(const Arguments& a, const Element* plane, const 
       const bool inside = (kWhole || chunk * kPackC + cell.c < kInChannels) && (kPadH == 0 || h >= 0) &&
                           h < (int)a.in_h && (kPadW == 0 || w >= 0) && w < (int)a.in_w;
       if (inside)
-        fetched.words[i][e * kBits / 32] |=
-            bits_of(from[cell.c * steps.c + cell.h * kDilationH * steps.h + cell.w * kDilationW * steps.w])
-            << e * kBits % 32;
+        fetched.rows[i].bits[e] =
+            bits_of(from[cell.c * steps.c + cell.h * kDilationH * steps.h + cell.w * kDilationW * steps.w]);
     }
   }
   return fetched;
 }
 
-__device__ inline void put(const Fetched& fetched, int piece, char* stage) {
+__device__ inline void put(const Words& words, int piece, char* stage) {
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) {
     const int row = row_of(piece, i);
@@ -67,8 +74,8 @@ __device__ inline void put(const Fetched& fetched, int piece, char* stage) {
     unsigned int large[4], small[4];
 #pragma unroll
     for (int word = 0; word < 4; ++word) {
-      large[word] = fetched.words[i][word];
-      if (kMode != k16Bits) take_apart(fetched.words[i][word], large[word], small[word]);
+      large[word] = words.rows[i].of[word];
+      if (kMode != k16Bits) take_apart(large[word], large[word], small[word]);
     }
     put_row(stage, row, large, small);
   }

@@ -7,7 +7,9 @@
 // rounds pieces of the next plane are put into the other stage (device/conv_roll_pieces.cuh,
 // device/conv_roll_flat.cuh). The sweep's program and sinks take the sums of a round
 // (device/conv_take.cuh, device/conv_roll_positions.cuh). Sums begin at 0, and the bias is added behind
-// the products; to a mean, where moments of the convolution are all that is taken.
+// the products; to a mean, where moments of the convolution are all that is taken. Where products bring along
+// what sums begin at (device/conv_roll_starts.cuh), that is the bias, or moments are around it and it is near to
+// the channel's mean, so that nothing is subtracted from an element.
 //
 // In strict mode a number is the sum of two tf32 numbers, and three of the four products count. Tensor cores
 // cut sums off instead of rounding them: the small products come first.
@@ -42,7 +44,7 @@ struct Cursor {
 };
 
 // Pieces that are fetched at once, of the first plane: of 64 words a thread, or one.
-constexpr int kWords = (int)(sizeof(Fetched) / 4);
+constexpr int kWords = (int)(sizeof(Words) / 4);
 constexpr int kAtOnce = kWords > 32 ? 1 : 64 / kWords < kPieces ? 64 / kWords : kPieces;
 
 // Whether stages are handed over by arrivals, and not at a barrier of the block. An H200 took for
@@ -68,6 +70,46 @@ __device__ inline void wait_for_last() {
 
 }  // namespace launch
 
+// Whether moments are taken around what sums begin at.
+template <class Sweep>
+__device__ constexpr bool moves_sums() {
+  if constexpr (kStarts)
+    return Sweep::kMoves;
+  else
+    return false;
+}
+
+// Has sums begin near to the mean of the first positions, those of the first warp, from their first round:
+// `stage`, `weights` and `zeros` are places in shared memory, `inside` says which of a lane's positions are
+// there. Leaves how far sums are moved in `moved`. By all threads, between barriers of the block.
+template <class Sweep>
+__device__ inline void move_sums(const Arguments& a, Prepared& prepared, unsigned int stage,
+                                 unsigned int weights, unsigned int zeros, unsigned int inside, float* moved) {
+  if ((int)threadIdx.x >= 128) return;
+  float sums[kSums];
+  warpgroup::begin();
+  multiply_round(a, stage, weights, zeros, sums);
+  warpgroup::commit();
+  warpgroup::wait(0);
+  warpgroup::hold(sums);
+  if ((int)threadIdx.x >= 32) return;
+  float count = __popc(inside);
+#pragma unroll
+  for (int distance = 4; distance < 32; distance *= 2)
+    count += __shfl_xor_sync(0xffffffffu, count, distance);
+#pragma unroll
+  for (int e = 0; e < kColumns; ++e) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      if (inside >> i & 1) sum += sums[e / 2 * 4 + i * 2 + e % 2];
+#pragma unroll
+    for (int distance = 4; distance < 32; distance *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    if (threadIdx.x < 4 && channel_of(e) < kChannels)
+      moved[channel_of(e)] = -starts::put_near(prepared, channel_of(e), count == 0 ? 0 : -share(sum, count));
+  }
+}
+
 // All strips of an item. Leaves the block's statistics of each channel in `totals`.
 template <class Sweep>
 __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int first, int end, Shared& shared,
@@ -81,6 +123,11 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   constexpr bool kTurnsBegun = Sweep::kBiasLater && kMode != k16Bits && kThreads > 128;
   constexpr bool kTurns = kTurnsDone || kTurnsBegun;
   constexpr bool kBiasLater = Sweep::kBiasLater || has_tangents<Sweep>();
+  // Whether a piece is fetched behind the program of a round, where a lane has registers for its elements, and not
+  // before it. An H200 took for the second launch of `conv2d_gn_tanh_hardswish_residual_lse` 107 us so in place
+  // of 118 in bf16; in tf32 11 us more.
+  constexpr bool kLate = kMode == k16Bits && kOverPositions == 0;
+  constexpr bool kMoves = moves_sums<Sweep>(), kKeepsForms = keeps_forms<Sweep>();
   launch::let_next_begin();
   if (kArrives) shared.barriers.begin();
   typename Sweep::Channel* channels = unit.values->channels0;
@@ -99,11 +146,11 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   Cursor next(a, unit.n, first, end);
 #pragma unroll 1
   for (int piece = 0; piece < kPieces; piece += kAtOnce) {
-    Fetched some[kAtOnce];
+    Words some[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (piece + i >= kPieces) continue;
-      some[i] = next.fetch_piece(a);
+      some[i] = next.fetch_piece(a).words();
       next.advance(a, unit.n);
     }
     if (piece == 0) {
@@ -111,7 +158,10 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
       for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) {
         Sweep::read_channel(a, unit, c, channels[c]);
         if constexpr (has_tangents<Sweep>()) prepare_tangent<Sweep>(channels[c], Sweep::tangents(unit)[c]);
+        if constexpr (kKeepsForms) starts::put(shared.prepared, c, Sweep::bias(channels[c]));
+        if constexpr (kMoves) starts::put(shared.prepared, c, 0);
       }
+      if constexpr (kMoves || kKeepsForms) starts::begin(shared.prepared);
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
@@ -122,6 +172,17 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   int slot = 0;
   float base = 0;
   if (kArrives) block::publish_rows();
+  if constexpr (kMoves) {
+    move_sums<Sweep>(a, shared.prepared, staged + group * 64, weights, zeros,
+                     sites_of_round(a, strip_at(a, first), 0, 0).inside, shared.moved);
+    block::publish_rows();
+  }
+  const auto forms = [&] {
+    if constexpr (has_tangents<Sweep>())
+      return Forms<Sweep, kKeepsForms>(Sweep::tangents(unit));
+    else
+      return NoForms();
+  }();
   if (kTurns) turns::begin(group);
 #pragma unroll 1
   for (int tile = first; tile < end; ++tile) {
@@ -146,13 +207,15 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
         multiply_round(a, stage + round * (kThreads / 2), weights, zeros, sums);
         warpgroup::commit();
         if (kTurnsBegun) turns::pass_on(group);
+        bool fetches = false;
         if (next.exists() && round >= kFirstPut && round < kFirstPut + kPieces) {
           if (kArrives && round == kFirstPut) shared.barriers.wait_taken(slot);
-          put(fetched, next.piece, stages + slot * kStageBytes);
+          put(fetched.words(), next.piece, stages + slot * kStageBytes);
           next.advance(a, unit.n);
           if (kArrives && round == kFirstPut + kPieces - 1) shared.barriers.say_staged();
-          if (next.exists()) fetched = next.fetch_piece(a);
+          fetches = next.exists();
         }
+        if (fetches && !kLate) fetched = next.fetch_piece(a);
         const Sites sites = sites_of_round(a, strip, round, strip.depth + plane);
         warpgroup::wait(0);
         warpgroup::hold(sums);
@@ -162,15 +225,25 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
 #pragma unroll
         for (int i = 0; i < kSums; ++i)
           products[0][i / 4][i % 4] = kBiasLater ? sums[i] : sums[i] + bias_of<Sweep>(channels, i);
-        if constexpr (kOverPositions != 0)
+        if constexpr (kMoves) {
+          typename Sweep::Places places[kRows];
+#pragma unroll
+          for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(a, unit, sites.at[i]);
+          if (__all_sync(0xffffffffu, sites.inside == kAllRows))
+            take_channels<Sweep, true>(a, channels, places, kAllRows, products, kept);
+          else
+            take_channels<Sweep, false>(a, channels, places, sites.inside, products, kept);
+          count += __popc(sites.inside);
+        } else if constexpr (kOverPositions != 0)
           take_products<Sweep>(a, unit, channels, sites, products, kept, count);
         else if constexpr (Sweep::kExponentials)
           take_exponentials<Sweep>(
-              a, unit, channels, sites,
+              a, unit, channels, forms, sites,
               site_at(a, strip, first_position(strip, round) + (int)threadIdx.x % 2 * 8, strip.depth + plane),
               products, base);
         else
           take_positions<Sweep>(a, unit, channels, sites, products);
+        if (fetches && kLate) fetched = next.fetch_piece(a);
       }
     }
   }
@@ -178,6 +251,10 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
   if (kArrives) {
     __syncthreads();
     shared.barriers.end();
+  }
+  if constexpr (kMoves) {
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) kept[e].move(shared.moved[within(channel_of(e))]);
   }
   if constexpr (Sweep::kStatistics && kOverPositions != 0) merge_kept<Sweep>(kept, count, shared, totals);
 }

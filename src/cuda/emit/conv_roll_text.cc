@@ -19,6 +19,7 @@ class ConvRollWriter : ConvSweepWriter {
     apart_ = true;
     late_bias_ = constants.rounds > 1;
     tangents_ = late_bias_;
+    starts_ = constants.rounds > 1 && constants.mode == ConvMode::k16Bits && chunks() % 2 != 0;
     moves_sums_ = constants.taps;
   }
 
@@ -79,13 +80,23 @@ class ConvRollWriter : ConvSweepWriter {
   // Rows in shared memory, how they are staged, and the weights they meet.
   std::string rows_text() const {
     if (constants_.taps) return device_file("conv_roll_taps.cuh");
-    return device_file("conv_roll_tile.cuh") + "\n" + device_file(staging_file()) + "\n" +
-           device_file("conv_roll_weights.cuh");
+    const bool rounds = constants_.rounds > 1;
+    return device_file("conv_roll_tile.cuh") + "\n" +
+           (rounds ? device_file("conv_roll_elements.cuh") + "\n" : "") + device_file(staging_file()) + "\n" +
+           device_file("conv_roll_weights.cuh") +
+           (rounds ? "\n" + device_file("conv_roll_starts.cuh") : "");
   }
 
   const char* staging_file() const {
     if (constants_.rounds > 1) return constants_.flat ? "conv_roll_flat.cuh" : "conv_roll_pieces.cuh";
     return constants_.windows ? "conv_roll_windows.cuh" : "conv_roll_rows.cuh";
+  }
+
+  // Of the filter, as large as rows are.
+  std::int64_t chunks() const {
+    auto of = [](std::int64_t extent, int pack) { return (extent + pack - 1) / pack; };
+    return of(conv_.in_channels, constants_.pack[0]) * of(form_.geometry.filter[1], constants_.pack[1]) *
+           of(form_.geometry.filter[2], constants_.pack[2]);
   }
 
   std::vector<std::pair<std::string, std::string>> constants(bool tail) const {
@@ -169,15 +180,12 @@ class ConvRollWriter : ConvSweepWriter {
     }
     if (constants_.rounds > 1) {
       text.line("StageBarriers barriers;");
-      shared_bytes_ += 24;
+      text.line("float moved[kChannels];");
+      shared_bytes_ += 24 + 4 * channels;
     }
     text.close("};");
     shared_bytes_ += totals() ? 4 * channels * numbers_ * constants_.threads / 32 : 4 * numbers_;
-    auto chunks = [](std::int64_t extent, int pack) { return (extent + pack - 1) / pack; };
-    const std::int64_t all = constants_.taps ? conv_roll_slots(form_)
-                                             : chunks(conv_.in_channels, constants_.pack[0]) *
-                                                   chunks(geometry.filter[1], constants_.pack[1]) *
-                                                   chunks(geometry.filter[2], constants_.pack[2]);
+    const std::int64_t all = constants_.taps ? conv_roll_slots(form_) : chunks();
     const std::int64_t rows = (2 * geometry.filter[0] - 1) * columns_ * 8;
     const std::int64_t parts = constants_.mode == ConvMode::kStrict ? 2 : 1;
     shared_bytes_ += static_cast<int>(parts * 2 * ((all + 1) / 2) * rows * 16 + (all % 2 + 1) * 64 * 16);

@@ -157,12 +157,14 @@ void ConvSweepWriter::write_kept(Text& text) const {
     }
   }
   text.close();
-  if (moves_sums_) {
+  if (moves_sums_ || starts_) {
     text.line("// Elements were less than they are, by so much.");
     text.open("__device__ void move(real by) {");
     for (const Sink* sink : taken)
       if (is_moments(sink)) text.line(name(sink) + "_pivot += by;");
     text.close();
+  }
+  if (moves_sums_) {
     text.line("// What the lane at `distance` has, around the same numbers.");
     text.open("__device__ void add_lane_at(int distance) {");
     for (const Sink* sink : taken)
@@ -264,8 +266,9 @@ void ConvSweepWriter::write_sweep(Text& text) {
     text.line(std::string("static constexpr bool kBiasLater = ") + (bias_later() ? "true;" : "false;"));
     write_exponentials(text);
   }
-  if (moves_sums_)
-    text.line(std::string("static constexpr bool kMoves = ") + (takes_convolution() ? "true;" : "false;"));
+  if (moves_sums_ || starts_)
+    text.line(std::string("static constexpr bool kMoves = ") +
+              (totals() && takes_convolution() ? "true;" : "false;"));
   write_places(text);
   write_program(text);
   write_store(text);
@@ -314,6 +317,11 @@ void ConvSweepWriter::write_tangents(Text& text) const {
   if (!form) return;
   text.line("static constexpr real kFirst = " + literal(form->first, true) +
             ", kSecond = " + literal(form->second, true) + ";");
+  // Sums of products may begin at a bias of the input's own type.
+  const int bias = sweep(0).bias;
+  const bool same = form->same_rest && (bias < 0 || element_type(bias) == element_type(input_));
+  text.line(std::string("static constexpr bool kSameRest = ") + (same ? "true;" : "false;"));
+  if (same) text.line("static constexpr real kSlope = " + form->slope + ", kConstant = " + form->constant + ";");
   text.line("typedef Tangent0 Tangent;");
   text.line("static __device__ Tangent* tangents(const Unit& unit) { return unit.values->tangents0; }");
   text.open("static __device__ Tangent tangent(const Channel& channel) {");

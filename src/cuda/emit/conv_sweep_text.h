@@ -53,6 +53,7 @@ class ConvSweepWriter : public UnitWriter {
   bool apart_ = false;          // what statistics take of an element is a step of its own
   bool late_bias_ = false;      // sums of products begin at 0
   bool tangents_ = false;       // exponents may be taken in the form of tangent_form.h
+  bool starts_ = false;         // products bring along what sums begin at
   bool moves_sums_ = false;     // sums of a channel are moved where moments of the convolution are taken
   std::string crew_ = "Block";  // who works the statistics of a sample out (device/crew.cuh)
   int numbers_ = 0;             // that the statistics of one channel are

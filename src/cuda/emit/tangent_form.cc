@@ -58,6 +58,7 @@ class Former {
                        tangent_->constant.text(),
                        form->slope.text(),
                        form->constant.text(),
+                       form->slope.known() && form->constant.known(),
                        form->first,
                        form->second};
   }

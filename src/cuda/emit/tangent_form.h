@@ -18,6 +18,7 @@ namespace fuseblock::cuda {
 struct TangentForm {
   // Expressions of what is the same at all positions.
   std::string scale, offset, slope, constant;
+  bool same_rest = false;  // slope and constant are numbers
   double first = 0, second = 0;
 };
 

@@ -219,8 +219,13 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", list(conv_contenders.CASES))
 def test_rows_of_the_convolution_benchmark_are_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     on_cpu(monkeypatch)
-    rates = {"bf16": 1e12, "strict": 1e12, "copy": 1e12}
-    mode, layout = ("bf16", "channels_last") if name == "conv2d_gn_silu" else ("strict", "contiguous")
+    rates = {"bf16": 1e12, "f16": 1e12, "strict": 1e12, "copy": 1e12}
+    modes = {
+        "conv2d_gn_silu": ("bf16", "channels_last"),
+        "conv3d_gn_mean": ("f16", "contiguous"),
+        "conv_transpose3d_relu_gn": ("f16", "channels_last"),
+    }
+    mode, layout = modes.get(name, ("strict", "contiguous"))
     row = conv_contenders.Row(name, mode, layout)
     head: dict[str, Any] = {**bench_conv.head_of(name, mode, layout), "peers": {"compiled": 2.0}}
     parts = ["kernels", "module", "peers"]
@@ -259,6 +264,11 @@ def test_the_convolution_benchmarks_record(tmp_path: Path, monkeypatch: pytest.M
     rows = json.loads(file.read_text())["rows"]
     assert rows[0]["starts"] == {"kernels": {"empty_cache_s": 2.0, "disk_cache_s": 0.01}}
     tables = conv_tables.tables(rows)
+    assert "f16" not in tables
+    head = bench_conv.head_of("conv3d_gn_mean", "f16", "contiguous")
+    half = {**head, **times, "fuseblock_ms": 2.0, "peers": {"eager": 6.0}}
+    assert "f16, contiguous:\n" in conv_tables.tables([*rows, half])
+    assert "Against the best of eager: geometric mean 3.00 over 1 rows" in conv_tables.tables([*rows, half])
     assert "| `conv3d_gn_mean`, tf32 | kernels | 2.00 | 10.0 |" in tables
     assert "| 2.0000 | conv_roll |" in tables
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every kernel variant under compute-sanitizer: memcheck, racecheck, synccheck, initcheck.
 
-    python3 tests/gpu/sanitize.py [--filter TEXT] [--out FOLDER] [--jobs N] [--again] [--seconds S]
+    python3 tests/gpu/sanitize.py [--filter TEXT] [--out FOLDER] [--jobs N] [--in-one N] [--seconds S] ...
     tools/emulated python3 tests/gpu/sanitize.py --device emulated     # the program without the sanitizer
 
 A row is a case of tests/gpu/variants.cases and a tool: the program gpu_runs (tests/tools/gpu_runs.cc) runs
@@ -26,7 +26,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +73,17 @@ def sanitizer() -> str | None:
     return next((str(place) for place in places if os.access(place, os.X_OK)), None)
 
 
-def groups(rows: Sequence[Row], jobs: int, seconds: dict[str, float]) -> list[list[Row]]:
-    """Rows of a tool that one process runs, each about as long as the others; `seconds` of rows by key."""
-    size = max(1, min(len(rows) // (_GROUPS_EACH * jobs), _MOST_IN_GROUP))
+def group_size(rows: int, jobs: int) -> int:
+    """How many rows a process has: few enough that all processes are busy to the end."""
+    return max(1, min(rows // (_GROUPS_EACH * jobs), _MOST_IN_GROUP))
+
+
+def groups(rows: Sequence[Row], size: int, seconds: dict[str, float]) -> list[list[Row]]:
+    """Rows of a tool that one process runs, each group about as long as the others of its tool.
+
+    size: rows of a group, about.
+    seconds: what rows take, by key.
+    """
     usual = sum(seconds.values()) / len(seconds) if seconds else 1.0
 
     def cost(row: Row) -> float:
@@ -87,8 +94,7 @@ def groups(rows: Sequence[Row], jobs: int, seconds: dict[str, float]) -> list[li
         own = sorted((row for row in rows if row.tool == tool), key=cost, reverse=True)
         parts: list[list[Row]] = [[] for _ in range(-(-len(own) // size))]
         for row in own:
-            fewest = [part for part in parts if len(part) < _MOST_IN_GROUP]
-            min(fewest, key=lambda part: sum(map(cost, part))).append(row)
+            min(parts, key=lambda part: sum(map(cost, part))).append(row)
         found += sorted(parts, key=lambda part: -sum(map(cost, part)))
     return found
 
@@ -163,12 +169,19 @@ def _earlier_seconds(path: Path) -> dict[str, float]:
 
 def main() -> int:
     """Runs the rows and writes the record; one line for each tool."""
-    options = gpu_record.parser("Every kernel variant under compute-sanitizer").parse_args()
+    parser = gpu_record.parser("Every kernel variant under compute-sanitizer")
+    parser.add_argument("--in-one", type=int, default=0, help="cases of a process, about; 0: as it fits")
+    options = parser.parse_args()
     cases = list(gpu_cases.read_cases(CASES))
     rows = [Row(case.name, tool, "conv" in case.block) for tool in TOOLS for case in cases]
     seconds = _earlier_seconds(gpu_record.record_path(options, "sanitizer"))
-    grouped = partial(groups, jobs=options.jobs, seconds=seconds), "sanitize:run_group"
-    return gpu_record.main(options, "sanitizer", rows, "sanitize:run_row", program(), grouped=grouped)
+
+    def grouped(left: Sequence[Row]) -> list[list[Row]]:
+        return groups(left, options.in_one or group_size(len(left), options.jobs), seconds)
+
+    return gpu_record.main(
+        options, "sanitizer", rows, "sanitize:run_row", program(), grouped=(grouped, "sanitize:run_group")
+    )
 
 
 if __name__ == "__main__":

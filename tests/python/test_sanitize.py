@@ -29,8 +29,9 @@ def rows() -> list[sanitize.Row]:
 def test_groups_have_every_row_once_and_one_tool() -> None:
     everything = rows()
     seconds = {row.key: 1.0 for row in everything} | {everything[3].key: 1000.0}
-    for jobs in (1, 16, 1000):
-        groups = sanitize.groups(everything, jobs, seconds)
+    assert [sanitize.group_size(len(everything), jobs) for jobs in (1, 16, 1000)] == [8, 5, 1]
+    for size in (8, 5, 1):
+        groups = sanitize.groups(everything, size, seconds)
         assert sorted(row.key for group in groups for row in group) == sorted(row.key for row in everything)
         assert all(len({row.tool for row in group}) == 1 for group in groups)
         assert everything[3] in groups[0]  # the longest of the first tool

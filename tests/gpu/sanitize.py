@@ -101,6 +101,8 @@ def groups(rows: Sequence[Row], size: int, seconds: dict[str, float]) -> list[li
 
 def run_group(rows: Sequence[Row], device: str) -> list[tuple[str, list[dict[str, Any]]]]:
     """The records of rows of one tool, of all or of none."""
+    if device == "cuda" and sanitizer() is None:
+        return [(row.key, []) for row in rows]
     status, output = _run(_call([row.case for row in rows], rows[0].tool, device), _LONGEST_RUN_S[device])
     verdicts = {row.case: _seconds_of(row.case, output) for row in rows}
     if status != 0 or not _finds_nothing(output) or None in verdicts.values():

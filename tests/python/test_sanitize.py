@@ -116,7 +116,7 @@ def test_kernels_for_a_gpu_are_compiled_without_one(tmp_path: Path) -> None:
         "FUSEBLOCK_EMULATED_IDLE": "1",
         "FUSEBLOCK_EMULATED_MULTIPROCESSORS": "132",
     }
-    call = [folder / "tools" / "gpu_runs", "--case", "gpu_pointwise", sanitize.CASES]
+    call = [str(folder / "tools" / "gpu_runs"), "--case", "gpu_pointwise", str(sanitize.CASES)]
     done = subprocess.run(
         call, env=environment_with(tmp_path) | idle, capture_output=True, text=True, check=False
     )

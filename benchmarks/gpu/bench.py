@@ -6,10 +6,16 @@
 
 Needs the build folder, a GPU and torch. A row is a block, a shape, a layout and a direction: the median of
 ten runs, L2 emptied before each, weights and biases random, the error of the outputs checked in the same
-run. What needs compilation is compiled beforehand, by a process for each case and layout, as many at once as
-there are cores: compilation by PyTorch is most of the time that this takes. The floor is what the block must
-read and write, each once, at the speed at which PyTorch copies 268 MB here. Rows of other cases that the
-file has stay in it.
+run. `fuseblock_ms` and `peers` are times of the GPU alone: the host is kept ahead of it. `called_ms` and
+`called_peers` of a row forward are what a module takes that its user calls under no_grad, the host's time
+included: fuseblock.nn's, PyTorch's, and that compiled; medians of thirty runs (`Timer.called` of
+benchmarks/gpu/gpu_timing.py says what lies between the events). Blocks with more inputs than x have none.
+`copy_ms` is the GPU's time for PyTorch's copy of x.
+
+What needs compilation is compiled beforehand, by a process for each case and layout, as many at once as there
+are cores: compilation by PyTorch is most of the time that this takes. The floor is what the block must read
+and write, each once, at the speed at which PyTorch copies 268 MB here. Rows of other cases that the file has
+stay in it.
 """
 
 from __future__ import annotations
@@ -35,6 +41,7 @@ from fuseblock._capi import Plan, type_text, version  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from benchmarks.gpu.called import Called  # noqa: E402
 from benchmarks.gpu.gpu_timing import DEVICE, Timer, copy_rate  # noqa: E402
 
 FORWARD, TRAINING = DIRECTIONS = ("forward", "forward+backward")
@@ -52,6 +59,20 @@ class Case:
     dtype: torch.dtype = torch.bfloat16
     parameters: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
+    groups: int = 0
+    """Of a GroupNorm with SiLU, which is a module of its own."""
+
+    def called(self, arguments: list[Tensor]) -> Called | None:
+        """The modules that users would call; none for a block with more inputs."""
+        if self.extra:
+            return None
+        channels = self.shape[1]
+        modules = (
+            Called.group_norm_silu(self.groups, channels)
+            if self.groups
+            else Called.of_notation(self.notation, self.by_torch, len(self.parameters), channels)
+        )
+        return modules.with_parameters(arguments[1:])
 
 
 def group_norm_silu(groups: int) -> Callable[..., Tensor]:
@@ -101,7 +122,14 @@ def cases() -> list[Case]:
     """What is timed."""
     gn = ("group_norm.weight", "group_norm.bias")
     result = [
-        Case("group_norm_silu", f"group_norm({groups}) | silu", shape, group_norm_silu(groups), parameters=gn)
+        Case(
+            "group_norm_silu",
+            f"group_norm({groups}) | silu",
+            shape,
+            group_norm_silu(groups),
+            parameters=gn,
+            groups=groups,
+        )
         for shape, groups in GROUP_NORMS
     ]
     result.append(
@@ -191,12 +219,19 @@ def compile_ahead(number: int, layout: str, directions: list[str], with_compile:
     try:
         arguments = draw_arguments(case, layout)
         plan = make_plan(case, arguments)
+        called = case.called(arguments) if FORWARD in directions else None
+        if called:
+            with torch.no_grad():
+                called.ours(arguments[0])
         if TRAINING in directions:
             plan.for_training()
         if not with_compile:
             return
         if FORWARD in directions:
             torch.compile(case.by_torch, dynamic=False)(*arguments)
+        if called:
+            with torch.no_grad():
+                called.compiled()(arguments[0])
         if TRAINING not in directions:
             return
         leaves = [each.detach().requires_grad_() for each in arguments]
@@ -243,6 +278,13 @@ def run_forward(
         {name: kernel[name] for name in ("name", "source_digest")}
         for kernel in json.loads(plan.explain_json()).get("kernels", [])
     ]
+    x = arguments[0]
+    target = torch.empty_like(x)
+    figures: dict[str, Any] = {"copy_ms": timer(lambda: target.copy_(x))}
+    if called := case.called(arguments):
+        figures |= called.figures(x, timer, called.compiled() if with_compile else None)
+        with torch.no_grad():
+            figures["called_error"], _ = errors(case, arguments, called.ours(x), expected)
     return {
         **head_of(case, layout, FORWARD),
         "fuseblock_ms": ms,
@@ -251,6 +293,7 @@ def run_forward(
         "floor_ms": (arguments[0].nbytes + output.nbytes) / bytes_a_second * 1e3,
         "error": error,
         "peer_error": peer_error,
+        **figures,
         "kernels": kernels,
     }
 
@@ -311,6 +354,12 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{row['case']:<30} {shape:<22} {row['layout']:<14} {row['direction']:<17} {ours:>8.4f} "
             f"{ours / row['floor_ms']:>7.2f}  {peers}"
         )
+        if "called_ms" in row:
+            called = row["called_ms"]
+            theirs = ", ".join(
+                f"{name} {ms:.4f} ({ms / called:.2f}x)" for name, ms in row["called_peers"].items()
+            )
+            lines.append(f"{'  as called':<86} {called:>8.4f}          {theirs}")
     return "\n".join(lines)
 
 
@@ -332,6 +381,7 @@ def choose(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[Want
     """What the options ask for; `rows` are those of the file."""
     peers = {"eager"} if options.no_compile else {"eager", COMPILED}
     complete = {key(row) for row in rows if peers <= set(row["peers"])}
+    called = {key(row) for row in rows if peers <= set(row.get("called_peers", ()))}
     found = []
     for layout in options.layouts:
         for number, case in enumerate(cases()):
@@ -341,7 +391,9 @@ def choose(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[Want
             directions = [
                 each
                 for each in options.directions
-                if not options.missing or key(head_of(case, layout, each)) not in complete
+                if not options.missing
+                or (row := key(head_of(case, layout, each))) not in complete
+                or (each == FORWARD and not case.extra and row not in called)
             ]
             if directions:
                 found.append(Wanted(number, layout, directions))

@@ -254,7 +254,7 @@ def start_times(what: str, mode: str, names: Sequence[str]) -> list[dict[str, fl
     """Seconds of first calls by block: in a process with an empty cache, and in one that follows it."""
     command = [sys.executable, __file__, "--first-calls", what, "--modes", mode, "--cases", *names]
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "FUSEBLOCK_CACHE_DIR": cache}
+        environment = {**os.environ, "FUSEBLOCK_CACHE_DIR": cache, "FUSEBLOCK_CUBINS": ""}
         runs = []
         for _ in range(2):
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)

@@ -1,4 +1,6 @@
-"""Times on a GPU: medians by events with L2 emptied before each run, and rates to hold them against."""
+"""Times on a GPU: medians by events with L2 emptied before each run, with the host's time or without it, and
+rates to hold them against.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ DEVICE = "cuda"
 # Modes of convolutions, and the type of their tensors.
 MODES = {"tf32": torch.float32, "strict": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 RUNS = 10
+CALLED_RUNS = 30
 SLOW_MS = 20  # such calls are run fewer times
 
 
@@ -22,11 +25,14 @@ class Timer:
         # Several times the L2 of any GPU.
         self.flush = torch.empty(512 * 1024 * 1024, dtype=torch.uint8, device=DEVICE)
 
-    def once(self, function: Callable[[], object]) -> float:
-        """Milliseconds of one run."""
+    def once(self, function: Callable[[], object], with_host: bool = False) -> float:
+        """Milliseconds of one run, of the GPU alone or with what the host takes before the GPU has work."""
         self.flush.zero_()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        torch.cuda._sleep(200_000)  # type: ignore[no-untyped-call]  # the host is then ahead
+        if with_host:
+            torch.cuda.synchronize()
+        else:
+            torch.cuda._sleep(200_000)  # type: ignore[no-untyped-call]  # the host is then ahead
         start.record()
         function()
         end.record()
@@ -47,6 +53,20 @@ class Timer:
     def __call__(self, function: Callable[[], object], runs: int = RUNS) -> float:
         """The median in milliseconds."""
         return self.measure(function, runs)[0]
+
+    def called(self, function: Callable[[], object], runs: int = CALLED_RUNS) -> float:
+        """The median in milliseconds of a call as it is, the host's time included.
+
+        L2 is emptied and the GPU waited for before each run; then an event is recorded, the function called,
+        and another event recorded. The GPU is idle at the first, so that what passes until the second is what
+        Python, PyTorch and the driver take until the last kernel is launched, and what is left of the
+        kernels' own time then. Nobody waits for the GPU within.
+        """
+        for _ in range(3):
+            first = self.once(function, with_host=True)
+        if first > SLOW_MS:
+            runs = 3
+        return statistics.median(self.once(function, with_host=True) for _ in range(runs))
 
 
 @contextmanager

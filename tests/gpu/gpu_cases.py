@@ -26,7 +26,7 @@ LAYOUTS = ("contiguous", "channels_last", "strided")
 SLICES = (
     ("gpu_group_norm_silu", "channels=320,team=3,ring=4,pieces=1"),
     ("gpu_group_norm_silu", "team=1,ring=3,pieces=1"),
-    ("gpu_group_norm_silu", "channels=320,threads=512,blocks=1"),
+    ("gpu_group_norm_silu", "channels=320,threads=512,blocks=1,cluster=1"),
     ("gpu_slices_batch", "channels=16,team=2,pieces=1,ahead=1"),
     ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
     ("gpu_group_norm_silu", "cluster=8"),

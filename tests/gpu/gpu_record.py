@@ -3,7 +3,8 @@
 A row has a `key`, which is `case dtype layout`, and those three as attributes or in what it gives; a row's
 work gives records, dictionaries with `case`, `dtype`, `layout`, `direction`, `status` (passed, failed,
 unsupported), and `message` where something is wrong. What has passed with the same libraries is not run
-again, and rows for which there was no time are left to the next run.
+again, and rows for which there was no time are left to the next run. Where a program says how, rows run in
+groups first, and by themselves those of which a group gave no records.
 
 Processes are copies of one that has imported PyTorch and nothing else, which takes seconds: see `warm_up`.
 """
@@ -33,6 +34,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "h200"
 _SLOWEST_ROW_S = {"cuda": 100, "cpu": 180, "emulated": 1800}
 _SAVE_EVERY_S = 5
 Record = dict[str, Any]
+# Records of some rows by their keys.
+Found = list[tuple[str, list[Record]]]
 
 
 class Row(Protocol):
@@ -85,6 +88,7 @@ def main(
     work: str,
     library: Path,
     kernels: Callable[[Any, str], list[str]] | None = None,
+    grouped: tuple[Callable[[list[Any]], list[list[Any]]], str] | None = None,
 ) -> int:
     """Runs the rows and writes the record; the exit status.
 
@@ -92,6 +96,8 @@ def main(
     work: `module:function`; the function takes a row and a device and gives the row's records.
     library: what the record belongs to.
     kernels: the digests of a row's kernels in a direction, for --same-kernels.
+    grouped: rows to groups of rows, and as `work` a function that takes such a group and a device and gives
+    the key and the records of each row, none where the row is to run by itself.
     """
     deadline = time.monotonic() + options.seconds
     path = record_path(options, name)
@@ -110,7 +116,7 @@ def main(
     }
     print(f"{len(left)} rows to run, {len(done)} known", flush=True)
     saved = time.monotonic()
-    for found in _results(left, options.jobs, options.device, work, deadline):
+    for found in _results(left, options, work, deadline, grouped):
         records += found
         for record in found:
             if record["status"] != "passed":
@@ -130,53 +136,71 @@ _broken = False
 _deadline = 0.0
 _device = ""
 _work: Any = None
+_group_work: Any = None
 
 
-def _start(device: str, work: str, deadline: float) -> None:
+def _start(device: str, work: str, group_work: str, deadline: float) -> None:
     """Imports what a worker needs."""
-    global _deadline, _device, _work
+    global _deadline, _device, _work, _group_work
     # PyTorch's own use of the driver finds that the emulator is not one.
     if device == "emulated":
         warnings.filterwarnings("ignore", "CUDA initialization")
-    module, function = work.split(":")
     _deadline = deadline
     _device = device
-    _work = getattr(importlib.import_module(module), function)
+    _work = _function(work)
+    _group_work = _function(group_work) if group_work else None
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
 
 
-def _run(row: Row) -> tuple[str, list[Record]]:
-    """A row's records; none where there is no time, or where an earlier row broke this process's context."""
+def _function(name: str) -> Any:
+    module, function = name.split(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _run(rows: list[Row]) -> Found:
+    """Rows' records; none where there is no time, or where an earlier row broke this process's context."""
     global _broken
     if _broken or time.monotonic() > _deadline:
-        return row.key, []
+        return [(row.key, []) for row in rows]
+    if len(rows) > 1:
+        found: Found = _group_work(rows, _device)
+        return found
     start = time.monotonic()
-    records: list[Record] = _work(row, _device)
+    records: list[Record] = _work(rows[0], _device)
     told = " ".join(str(record.get("message", "")) for record in records)
     _broken = _device == "cuda" and ("CUDA error" in told or "CUDA_ERROR" in told)
     for record in records:
         record["seconds"] = round(time.monotonic() - start, 2)
-    return row.key, records
+    return [(rows[0].key, records)]
 
 
 def _results(
-    left: dict[str, Row], jobs: int, device: str, work: str, deadline: float
+    left: dict[str, Row],
+    options: argparse.Namespace,
+    work: str,
+    deadline: float,
+    grouped: tuple[Callable[[list[Any]], list[list[Any]]], str] | None,
 ) -> Iterator[list[Record]]:
     """The records of each row as they come, taken out of `left`; rows that never end are given up."""
     context = multiprocessing.get_context("forkserver")
-    patience = _SLOWEST_ROW_S[device]
-    for _ in range(2):
+    patience = _SLOWEST_ROW_S[options.device]
+    ways: list[Callable[[list[Any]], list[list[Any]]]] = [lambda rows: [[row] for row in rows]] * 2
+    if grouped:
+        ways.insert(0, grouped[0])
+    for way in ways:
         if not left or time.monotonic() > deadline:
             return
-        pool = context.Pool(min(jobs, len(left)), _start, (device, work, deadline))
-        results = pool.imap_unordered(_run, list(left.values()))
+        batches = way(list(left.values()))
+        started = (options.device, work, grouped[1] if grouped else "", deadline)
+        pool = context.Pool(min(options.jobs, len(batches)), _start, started)
+        results = pool.imap_unordered(_run, batches)
         try:
-            for _ in range(len(left)):
-                key, records = results.next(timeout=patience)
-                if records:
-                    left.pop(key)
-                    yield records
+            for _ in batches:
+                for key, records in results.next(timeout=patience):
+                    if records:
+                        left.pop(key)
+                        yield records
         except multiprocessing.TimeoutError:
             print(f"no row has ended for {patience} s; {len(left)} are left", file=sys.stderr)
         pool.terminate()

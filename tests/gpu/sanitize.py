@@ -1,24 +1,30 @@
 #!/usr/bin/env python3
 """Every kernel variant under compute-sanitizer: memcheck, racecheck, synccheck, initcheck.
 
-    python3 tests/gpu/sanitize.py [--filter TEXT] [--out FOLDER] [--jobs N] [--again] [--seconds S]
+    python3 tests/gpu/sanitize.py [--filter TEXT] [--out FOLDER] [--jobs N] [--in-one N] [--seconds S] ...
     tools/emulated python3 tests/gpu/sanitize.py --device emulated     # the program without the sanitizer
 
 A row is a case of tests/gpu/variants.cases and a tool: the program gpu_runs (tests/tools/gpu_runs.cc) runs
 the case forward and backward in f32 and bf16, contiguous, channels_last and strided, and the tool must find
-nothing, within a minute and a half. Rows of the first tool come first: they compile the kernels, the others
-find them in the cache on disk. Results go to sanitizer.json in --out, benchmarks/results/h200 unless given.
+nothing, no warning either, within a minute and a half. To start a program under the sanitizer takes longer
+than most rows, so that one process runs several cases of a tool; where anything is found, or there is no end,
+each of them runs by itself. Groups of the first tool come first: they compile what tools/carry --kernels has
+not, the others find it in the cache on disk. Within a tool the longest come first, by an earlier record.
+Results go to sanitizer.json in --out, benchmarks/results/h200 unless given.
 The sanitizer is the machine's own, of the CUDA toolkit. The program finds the run-time compiler by
 FUSEBLOCK_NVRTC, which tools/on_gpu sets.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +40,9 @@ import gpu_record  # noqa: E402
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 CASES = HERE / "variants.cases"
 _LONGEST_RUN_S = {"cuda": 90, "emulated": 1700}
+# Groups that each of the processes that run at once has, and the most rows of one.
+_GROUPS_EACH = 4
+_MOST_IN_GROUP = 8
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Row:
 
     case: str
     tool: str
+    convolves: bool
 
     @property
     def key(self) -> str:
@@ -63,21 +73,77 @@ def sanitizer() -> str | None:
     return next((str(place) for place in places if os.access(place, os.X_OK)), None)
 
 
+def group_size(rows: int, jobs: int) -> int:
+    """How many rows a process has: few enough that all processes are busy to the end."""
+    return max(1, min(rows // (_GROUPS_EACH * jobs), _MOST_IN_GROUP))
+
+
+def groups(rows: Sequence[Row], size: int, seconds: dict[str, float]) -> list[list[Row]]:
+    """Rows of a tool that one process runs, each group about as long as the others of its tool.
+
+    size: rows of a group, about.
+    seconds: what rows take, by key.
+    """
+    usual = sum(seconds.values()) / len(seconds) if seconds else 1.0
+
+    def cost(row: Row) -> float:
+        return seconds.get(row.key, usual * (2 if row.convolves else 1))
+
+    found: list[list[Row]] = []
+    for tool in TOOLS:
+        own = sorted((row for row in rows if row.tool == tool), key=cost, reverse=True)
+        parts: list[list[Row]] = [[] for _ in range(-(-len(own) // size))]
+        for row in own:
+            min(parts, key=lambda part: sum(map(cost, part))).append(row)
+        found += sorted(parts, key=lambda part: -sum(map(cost, part)))
+    return found
+
+
+def run_group(rows: Sequence[Row], device: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The records of rows of one tool, of all or of none."""
+    if device == "cuda" and sanitizer() is None:
+        return [(row.key, []) for row in rows]
+    status, output = _run(_call([row.case for row in rows], rows[0].tool, device), _LONGEST_RUN_S[device])
+    verdicts = {row.case: _seconds_of(row.case, output) for row in rows}
+    if status != 0 or not _finds_nothing(output) or None in verdicts.values():
+        return [(row.key, []) for row in rows]
+    return [(row.key, [{**_head(row), "status": "passed", "seconds": verdicts[row.case]}]) for row in rows]
+
+
 def run_row(row: Row, device: str) -> list[dict[str, Any]]:
     """The record of a row."""
-    record = {"case": row.case, "dtype": "f32,bf16", "layout": row.tool, "direction": "all"}
-    call = [str(program()), "--case", row.case, str(CASES)]
-    if device == "cuda":
-        tool = sanitizer()
-        if tool is None:
-            return [{**record, "status": "failed", "message": "there is no compute-sanitizer"}]
-        call = [tool, "--tool", row.tool, "--error-exitcode", "9", "--print-limit", "3", *call]
+    if device == "cuda" and sanitizer() is None:
+        return [{**_head(row), "status": "failed", "message": "there is no compute-sanitizer"}]
     limit = _LONGEST_RUN_S[device]
-    status, output = _run(call, limit)
-    if status == 0 and "0 failures" in output:
-        return [{**record, "status": "passed"}]
+    status, output = _run(_call([row.case], row.tool, device), limit)
+    if status == 0 and _finds_nothing(output) and _seconds_of(row.case, output) is not None:
+        return [{**_head(row), "status": "passed"}]
     told = f"no end within {limit} s: " if status is None else ""
-    return [{**record, "status": "failed", "message": told + output[-2000:]}]
+    return [{**_head(row), "status": "failed", "message": told + output[-2000:]}]
+
+
+def _head(row: Row) -> dict[str, Any]:
+    return {"case": row.case, "dtype": "f32,bf16", "layout": row.tool, "direction": "all"}
+
+
+def _call(cases: Sequence[str], tool: str, device: str) -> list[str]:
+    named = [word for case in cases for word in ("--case", case)]
+    call = [str(program()), *named, str(CASES)]
+    if device != "cuda":
+        return call
+    return [str(sanitizer()), "--tool", tool, "--error-exitcode", "9", "--print-limit", "3", *call]
+
+
+def _finds_nothing(output: str) -> bool:
+    """Whether the tool's own summaries, if it wrote some, are of no error and no warning."""
+    summaries = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", output)
+    return all(re.search(r"[1-9]", line) is None for line in summaries)
+
+
+def _seconds_of(case: str, output: str) -> float | None:
+    """What a case's runs took that have all done well; none else."""
+    found = re.search(rf"^{re.escape(case)}: [1-9]\d* runs, 0 failures, (\S+) s$", output, re.MULTILINE)
+    return round(float(found[1]), 2) if found else None
 
 
 def _run(call: list[str], limit: float) -> tuple[int | None, str]:
@@ -95,11 +161,29 @@ def _run(call: list[str], limit: float) -> tuple[int | None, str]:
     return process.returncode, output
 
 
+def _earlier_seconds(path: Path) -> dict[str, float]:
+    """What rows took in an earlier run, of any library."""
+    if not path.exists():
+        return {}
+    rows = json.loads(path.read_text())["rows"]
+    return {f"{row['case']} {row['dtype']} {row['layout']}": row["seconds"] for row in rows}
+
+
 def main() -> int:
     """Runs the rows and writes the record; one line for each tool."""
-    options = gpu_record.parser("Every kernel variant under compute-sanitizer").parse_args()
-    rows = [Row(case.name, tool) for tool in TOOLS for case in gpu_cases.read_cases(CASES)]
-    return gpu_record.main(options, "sanitizer", rows, "sanitize:run_row", program())
+    parser = gpu_record.parser("Every kernel variant under compute-sanitizer")
+    parser.add_argument("--in-one", type=int, default=0, help="cases of a process, about; 0: as it fits")
+    options = parser.parse_args()
+    cases = list(gpu_cases.read_cases(CASES))
+    rows = [Row(case.name, tool, "conv" in case.block) for tool in TOOLS for case in cases]
+    seconds = _earlier_seconds(gpu_record.record_path(options, "sanitizer"))
+
+    def grouped(left: Sequence[Row]) -> list[list[Row]]:
+        return groups(left, options.in_one or group_size(len(left), options.jobs), seconds)
+
+    return gpu_record.main(
+        options, "sanitizer", rows, "sanitize:run_row", program(), grouped=(grouped, "sanitize:run_group")
+    )
 
 
 if __name__ == "__main__":

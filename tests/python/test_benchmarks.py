@@ -27,6 +27,7 @@ from benchmarks.cpu.contenders import (
 from benchmarks.cpu.timing import MachineRates, Times
 from benchmarks.gpu import bench as gpu_bench
 from benchmarks.gpu import bench_conv, conv_contenders, conv_tables, gpu_timing
+from benchmarks.gpu import tables as norm_tables
 from benchmarks.reference_blocks import BLOCKS, TAILS
 
 # What programs that read results files rely on.
@@ -147,12 +148,16 @@ def test_rows_of_the_gpu_benchmark_can_be_chosen() -> None:
     assert names == ["layer_norm (2, 320, 64, 64)", "adagn_silu (2, 320, 64, 64)"]
     # A row that was timed beside eager PyTorch alone is missing; one that is whole is not.
     case = gpu_bench.cases()[few[0].number]
-    rows = [
-        {**gpu_bench.head_of(case, "contiguous", "forward"), "peers": {"eager": 1.0, "torch.compile": 1.0}},
+    both = {"eager": 1.0, "torch.compile": 1.0}
+    rows: list[dict[str, Any]] = [
+        {**gpu_bench.head_of(case, "contiguous", "forward"), "peers": both, "called_peers": both},
         {**gpu_bench.head_of(case, "contiguous", "forward+backward"), "peers": {"eager": 1.0}},
     ]
     options = gpu_options(filter=["layer_norm (2,"], layouts=["contiguous"], missing=True)
     assert [each.directions for each in gpu_bench.choose(options, rows)] == [["forward+backward"]]
+    # Nor is one whole whose modules were not called.
+    del rows[0]["called_peers"]
+    assert [each.directions for each in gpu_bench.choose(options, rows)] == [["forward", "forward+backward"]]
 
 
 class CallingTimer(gpu_timing.Timer):
@@ -161,9 +166,9 @@ class CallingTimer(gpu_timing.Timer):
     def __init__(self) -> None:
         pass
 
-    def once(self, function: Callable[[], object]) -> float:
+    def once(self, function: Callable[[], object], with_host: bool = False) -> float:
         function()
-        return 1.0
+        return 2.0 if with_host else 1.0
 
 
 def test_rows_of_the_gpu_benchmark_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +185,27 @@ def test_rows_of_the_gpu_benchmark_are_whole(monkeypatch: pytest.MonkeyPatch) ->
             assert row.get("error", 0) <= 0.1
 
 
+def test_modules_of_the_gpu_benchmark_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours and PyTorch's of each case compute the same, and their times are those with the host's."""
+    monkeypatch.setattr(gpu_bench, "DEVICE", "cpu")
+    cases = {case.name: case for case in gpu_bench.cases()}
+    for name, case in cases.items():
+        positions = [3, 4, 5][: len(case.shape) - 2]
+        case = replace(case, shape=(2, case.shape[1], *positions))
+        row = gpu_bench.run_forward(case, "contiguous", CallingTimer(), 1e12, False)
+        assert row["copy_ms"] == 1.0
+        if name == "adagn_silu":
+            assert "called_ms" not in row
+            continue
+        assert (row["called_ms"], row["called_peers"]) == (2.0, {"eager": 2.0})
+        assert row["called_error"] <= 0.1
+        assert "as called" in gpu_bench.table([row])
+        arguments = gpu_bench.draw_arguments(case, "contiguous")
+        called = case.called(arguments)
+        assert called is not None
+        torch.testing.assert_close(called.ours(arguments[0]), called.theirs(arguments[0]), atol=0.1, rtol=0)
+
+
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU benchmark's contenders on the CPU, on few positions."""
     monkeypatch.setattr(conv_contenders, "DEVICE", "cpu")
@@ -193,8 +219,13 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", list(conv_contenders.CASES))
 def test_rows_of_the_convolution_benchmark_are_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     on_cpu(monkeypatch)
-    rates = {"bf16": 1e12, "strict": 1e12, "copy": 1e12}
-    mode, layout = ("bf16", "channels_last") if name == "conv2d_gn_silu" else ("strict", "contiguous")
+    rates = {"bf16": 1e12, "f16": 1e12, "strict": 1e12, "copy": 1e12}
+    modes = {
+        "conv2d_gn_silu": ("bf16", "channels_last"),
+        "conv3d_gn_mean": ("f16", "contiguous"),
+        "conv_transpose3d_relu_gn": ("f16", "channels_last"),
+    }
+    mode, layout = modes.get(name, ("strict", "contiguous"))
     row = conv_contenders.Row(name, mode, layout)
     head: dict[str, Any] = {**bench_conv.head_of(name, mode, layout), "peers": {"compiled": 2.0}}
     parts = ["kernels", "module", "peers"]
@@ -233,6 +264,11 @@ def test_the_convolution_benchmarks_record(tmp_path: Path, monkeypatch: pytest.M
     rows = json.loads(file.read_text())["rows"]
     assert rows[0]["starts"] == {"kernels": {"empty_cache_s": 2.0, "disk_cache_s": 0.01}}
     tables = conv_tables.tables(rows)
+    assert "f16" not in tables
+    head = bench_conv.head_of("conv3d_gn_mean", "f16", "contiguous")
+    half = {**head, **times, "fuseblock_ms": 2.0, "peers": {"eager": 6.0}}
+    assert "f16, contiguous:\n" in conv_tables.tables([*rows, half])
+    assert "Against the best of eager: geometric mean 3.00 over 1 rows" in conv_tables.tables([*rows, half])
     assert "| `conv3d_gn_mean`, tf32 | kernels | 2.00 | 10.0 |" in tables
     assert "| 2.0000 | conv_roll |" in tables
 
@@ -253,3 +289,25 @@ def test_plans_of_modules_are_named() -> None:
     host = "plan\n  1  host call of conv2d\n  2  sweep over x\n" + launches
     assert conv_contenders.kernels_of(host)[0] == "PyTorch's convolution"
     assert conv_contenders.kernels_of("x\nPyTorch's operators run: no\n") == ["no"]
+
+
+def test_tables_of_calls() -> None:
+    """Means of the rows that have been called, beside those of the GPU's own times."""
+    rows = [
+        {
+            **gpu_bench.head_of(gpu_bench.cases()[0], layout, "forward"),
+            "fuseblock_ms": 1.0,
+            "floor_ms": 0.5,
+            "peers": {"eager": 9.0, "torch.compile": 2.0},
+        }
+        for layout in ("contiguous", "channels_last")
+    ]
+    means = norm_tables.called_means(rows)
+    assert "geometric mean in GPU times 2.00 over 2 rows, where a copy at the floor would reach 4.00" in means
+    assert "As called" not in norm_tables.tables(rows)
+    calls = {"called_ms": 2.0, "called_peers": {"eager": 16.0, "torch.compile": 32.0}, "copy_ms": 0.8}
+    rows = [{**row, **calls} for row in rows]
+    told = norm_tables.tables(rows)
+    assert "| group_norm_silu 2,320,64,64, channels_last | 2.0000 | 16.0000 | 32.0000 | 8.00 |" in told
+    assert "mean as called 8.00 over 2 rows; in GPU times 2.00" in told
+    assert "copy of the input would reach 2.50, the floor 4.00" in told

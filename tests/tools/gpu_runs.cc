@@ -1,10 +1,12 @@
 // Runs cases on the GPU without PyTorch, every tensor in memory of its own that ends where the tensor does: what
 // compute-sanitizer looks at (tests/gpu/sanitize.py).
 //
-//   gpu_runs [--case NAME] FILE.cases ...
+//   gpu_runs [--case NAME]... FILE.cases ...
 //
-// Each case runs forward and backward in f32 and bf16, contiguous, channels_last and strided. The exit status is 1 where
-// a run fails and 2 for a bad command line.
+// Each case, or each that is named, runs forward and backward in f32 and bf16, contiguous, channels_last and strided, and has
+// a line at its end: runs, failures, seconds. The exit status is 1 where a run fails and 2 for a bad command line.
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -128,45 +130,59 @@ int run_case(const Case& which, DType dtype, Kind kind) {
   return 2;
 }
 
-int run_all(const std::string& only, const std::vector<std::filesystem::path>& files) {
-  const jit::ContextScope context(0);
+// Whether all runs of a case did well.
+bool run_all_of(const Case& which) {
+  const auto start = std::chrono::steady_clock::now();
+  const int rank = TensorType::parse(which.input).rank();
   int runs = 0;
   int failures = 0;
-  for (const Case& which : read_cases(files)) {
-    if (!only.empty() && which.name != only) continue;
-    const int rank = TensorType::parse(which.input).rank();
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      for (const Kind kind : {Kind::kContiguous, Kind::kChannelsLast, Kind::kStrided}) {
-        if (kind == Kind::kChannelsLast && rank < 4) continue;
-        try {
-          runs += run_case(which, dtype, kind);
-        } catch (const Error& error) {
-          ++failures;
-          std::cout << which.name << " " << to_string(dtype) << " " << static_cast<int>(kind) << ": "
-                    << error.what() << "\n";
-        }
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const Kind kind : {Kind::kContiguous, Kind::kChannelsLast, Kind::kStrided}) {
+      if (kind == Kind::kChannelsLast && rank < 4) continue;
+      try {
+        runs += run_case(which, dtype, kind);
+      } catch (const Error& error) {
+        ++failures;
+        std::cout << which.name << " " << to_string(dtype) << " " << static_cast<int>(kind) << ": "
+                  << error.what() << "\n";
       }
     }
   }
-  std::cout << runs << " runs, " << failures << " failures\n";
-  return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  std::cout << which.name << ": " << runs << " runs, " << failures << " failures, " << elapsed.count()
+            << " s\n"
+            << std::flush;
+  return failures == 0;
+}
+
+int run_all(const std::vector<std::string>& only, const std::vector<std::filesystem::path>& files) {
+  const std::vector<Case> cases = read_cases(files);
+  for (const std::string& name : only)
+    if (std::none_of(cases.begin(), cases.end(), [&](const Case& each) { return each.name == name; }))
+      throw UserError("there is no case " + name);
+  const jit::ContextScope context(0);
+  bool well = true;
+  for (const Case& which : cases)
+    if (only.empty() || std::find(only.begin(), only.end(), which.name) != only.end())
+      well = run_all_of(which) && well;
+  return well ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace
 }  // namespace fuseblock::cases
 
 int main(int count, char** words) {
-  std::string only;
+  std::vector<std::string> only;
   std::vector<std::filesystem::path> files;
   for (int i = 1; i < count; ++i) {
     const std::string word = words[i];
     if (word == "--case" && i + 1 < count)
-      only = words[++i];
+      only.emplace_back(words[++i]);
     else
       files.emplace_back(word);
   }
   if (files.empty()) {
-    std::cerr << "usage: gpu_runs [--case NAME] FILE.cases ...\n";
+    std::cerr << "usage: gpu_runs [--case NAME]... FILE.cases ...\n";
     return 2;
   }
   try {

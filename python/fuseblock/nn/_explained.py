@@ -1,8 +1,8 @@
-"""What all modules have: `explain`, which prints the plan that will run."""
+"""What all modules have: `explain`, which prints the plan that will run, and their parameters."""
 
 from __future__ import annotations
 
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
@@ -45,6 +45,15 @@ class Explained(torch.nn.Module):
             raise ValueError(f"{type(self).__name__}.explain: give inputs, or call the module before")
         inputs, named = self._seen
         return tuple(_like(each) for each in inputs), {name: _like(each) for name, each in named.items()}
+
+
+def parameter(module: torch.nn.Module, name: str) -> Any:
+    """A module's attribute that is a parameter, or a tensor that stands for one, as a parametrisation's.
+
+    By its name Python finds it last, after every other place: half a microsecond.
+    """
+    own = module._parameters
+    return own[name] if name in own else getattr(module, name)
 
 
 def _seen(tensor: Tensor) -> _Seen:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fuseblock._blocks import Block as TensorBlock
 from fuseblock._blocks import NamedType, block
 from fuseblock._norms import Prepared
-from fuseblock.nn._explained import Explained
+from fuseblock.nn._explained import Explained, parameter
 from fuseblock.nn._stages import layer
 
 
@@ -129,7 +129,7 @@ class Block(Explained):
                 f"{'.'.join(path)} has hooks, which a block does not call: put them on the block, or use "
                 "torch.nn.utils.parametrize"
             )
-        tensor: Tensor = getattr(module, name)
+        tensor: Tensor = parameter(module, name)
         return tensor
 
     def _add_stages(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fuseblock import _norms
 from fuseblock._norms import Prepared, checked_act
-from fuseblock.nn._explained import Explained
+from fuseblock.nn._explained import Explained, parameter
 
 
 class _Norm(Explained):
@@ -87,9 +87,8 @@ class GroupNorm(_Norm, torch.nn.GroupNorm):
         scale: Tensor | None = None,
         shift: Tensor | None = None,
     ) -> Prepared:
-        return _norms.group_norm(
-            x, self.num_groups, self.weight, self.bias, self.eps, self.act, residual, scale, shift
-        )
+        weight, bias = parameter(self, "weight"), parameter(self, "bias")
+        return _norms.group_norm(x, self.num_groups, weight, bias, self.eps, self.act, residual, scale, shift)
 
 
 class _InstanceNorm(_Norm, torch.nn.modules.instancenorm._InstanceNorm):
@@ -140,7 +139,8 @@ class _InstanceNorm(_Norm, torch.nn.modules.instancenorm._InstanceNorm):
                 f"{type(self).__name__}: expected {self.num_features} channels, got an input of shape "
                 f"{list(x.shape)}"
             )
-        return _norms.instance_norm(x, self.weight, self.bias, self.eps, self.act, residual, scale, shift)
+        weight, bias = parameter(self, "weight"), parameter(self, "bias")
+        return _norms.instance_norm(x, weight, bias, self.eps, self.act, residual, scale, shift)
 
 
 class InstanceNorm1d(_InstanceNorm, torch.nn.InstanceNorm1d):
@@ -209,8 +209,8 @@ class LayerNorm(_Norm, torch.nn.LayerNorm):
             x,
             self.normalized_shape,
             self.dim,
-            self.weight,
-            self.bias,
+            parameter(self, "weight"),
+            parameter(self, "bias"),
             self.eps,
             self.act,
             residual,
@@ -256,8 +256,9 @@ class RMSNorm(_Norm, torch.nn.RMSNorm):
         scale: Tensor | None = None,
         shift: Tensor | None = None,
     ) -> Prepared:
+        weight = parameter(self, "weight")
         return _norms.rms_norm(
-            x, self.normalized_shape, self.dim, self.weight, self.eps, self.act, residual, scale, shift
+            x, self.normalized_shape, self.dim, weight, self.eps, self.act, residual, scale, shift
         )
 
     def extra_repr(self) -> str:

@@ -118,11 +118,9 @@ __device__ inline void sweep(const Arguments& a, const Unit& unit, const Place& 
   sums.took(taken);
 }
 
-// Blocks of the cluster write parts, `bytes` in all, into this one's memory, and they arrive at the barrier. By one thread,
-// before `have_begun`.
-__device__ inline void expect_parts(arrivals::Barrier* arrived, int bytes) {
+// Parts of all blocks of the cluster arrive at the barrier. By one thread, before `have_begun`.
+__device__ inline void begin_parts(arrivals::Barrier* arrived) {
   arrivals::begin(arrived, 1);
-  arrivals::arrive_with(arrived, bytes);
   arrivals::publish();
 }
 // Nobody writes into the memory of a block before all have come here; that is waited for by `cluster::wait`.
@@ -179,6 +177,8 @@ __device__ inline void give_part(const Team& team, const Place& place, VectorSum
     for (int v = 0; v < kVector; ++v) list[place.list * kSlots + place.column * kVector + v] = sums.at(v);
   }
   __syncthreads();
+  // Bytes of others may arrive before this thread does: until then the phase stays open, with less than no bytes to come.
+  if (threadIdx.x == kThreads - 1) arrivals::arrive_with(arrived, kCluster * kGroups * (int)sizeof(Sums));
   Sums* mine = parts + team.member * kGroups;
   if (kGroup == 1) {
     const int c = (int)threadIdx.x;

@@ -138,9 +138,7 @@ class ClusterWriter : public SliceWriter {
         "const Unit& unit, Shared& shared) {");
     text.open("if (threadIdx.x == 0) {");
     for (int i = 0; i < sweep_count(); ++i)
-      if (has_statistics(i))
-        text.line("expect_parts(&shared.arrived" + number_text(i) + ", (int)sizeof(shared.parts" +
-                  number_text(i) + "));");
+      if (has_statistics(i)) text.line("begin_parts(&shared.arrived" + number_text(i) + ");");
     text.close();
     text.line("__syncwarp();");
     text.line("have_begun();");

@@ -1,0 +1,70 @@
+"""Blocks of bench.py as their users call them: modules of fuseblock.nn, and of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import fuseblock
+import torch
+from torch import Tensor, nn
+
+from benchmarks.gpu.gpu_timing import Timer
+
+
+class ByTorch(nn.Module):
+    """A function of an input and parameters as a module."""
+
+    def __init__(self, function: Callable[..., Tensor], parameters: int, channels: int) -> None:
+        super().__init__()
+        self.function = function
+        self.values = nn.ParameterList([torch.empty(channels) for _ in range(parameters)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The function's result."""
+        return self.function(x, *self.values)
+
+
+@dataclass(frozen=True)
+class Called:
+    """The same block as a module of both."""
+
+    ours: nn.Module
+    theirs: nn.Module
+
+    @staticmethod
+    def group_norm_silu(groups: int, channels: int) -> Called:
+        """GroupNorm and SiLU."""
+        theirs = nn.Sequential(nn.GroupNorm(groups, channels), nn.SiLU())
+        return Called(fuseblock.nn.GroupNorm(groups, channels, act="silu"), theirs)
+
+    @staticmethod
+    def of_notation(notation: str, by_torch: Callable[..., Tensor], parameters: int, channels: int) -> Called:
+        """A notation, and the function that does the same."""
+        ours = fuseblock.nn.Block(notation, in_channels=channels)
+        return Called(ours, ByTorch(by_torch, parameters, channels))
+
+    def with_parameters(self, values: Sequence[Tensor]) -> Called:
+        """The modules with these parameters, in their type and on their device."""
+        for module in (self.ours, self.theirs):
+            module.to(values[0].device, values[0].dtype)
+            with torch.no_grad():
+                for own, value in zip(module.parameters(), values, strict=True):
+                    own.copy_(value)
+        return self
+
+    def compiled(self) -> Callable[[Tensor], Any]:
+        """PyTorch's, compiled."""
+        return torch.compile(self.theirs, dynamic=False)
+
+    def figures(
+        self, x: Tensor, timer: Timer, compiled: Callable[[Tensor], Any] | None = None
+    ) -> dict[str, Any]:
+        """Milliseconds of calls under no_grad, by `Timer.called`: ours and PyTorch's."""
+        with torch.no_grad():
+            theirs = {"eager": timer.called(partial(self.theirs, x))}
+            if compiled is not None:
+                theirs["torch.compile"] = timer.called(partial(compiled, x))
+            return {"called_ms": timer.called(partial(self.ours, x)), "called_peers": theirs}

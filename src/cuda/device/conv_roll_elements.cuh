@@ -17,8 +17,8 @@ struct RowElements {
     RowWords words;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      words.of[i] = kRowElements == 4 ? bits[i]
-                                      : bits[2 * i % kRowElements] | bits[(2 * i + 1) % kRowElements] << 16;
+      words.of[i] =
+          kRowElements == 4 ? bits[i] : bits[2 * i % kRowElements] | bits[(2 * i + 1) % kRowElements] << 16;
     return words;
   }
 };

@@ -84,7 +84,8 @@ __device__ constexpr bool moves_sums() {
 // there. Leaves how far sums are moved in `moved`. By all threads, between barriers of the block.
 template <class Sweep>
 __device__ inline void move_sums(const Arguments& a, Prepared& prepared, unsigned int stage,
-                                 unsigned int weights, unsigned int zeros, unsigned int inside, float* moved) {
+                                 unsigned int weights, unsigned int zeros, unsigned int inside,
+                                 float* moved) {
   if ((int)threadIdx.x >= 128) return;
   float sums[kSums];
   warpgroup::begin();
@@ -95,8 +96,7 @@ __device__ inline void move_sums(const Arguments& a, Prepared& prepared, unsigne
   if ((int)threadIdx.x >= 32) return;
   float count = __popc(inside);
 #pragma unroll
-  for (int distance = 4; distance < 32; distance *= 2)
-    count += __shfl_xor_sync(0xffffffffu, count, distance);
+  for (int distance = 4; distance < 32; distance *= 2) count += __shfl_xor_sync(0xffffffffu, count, distance);
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) {
     float sum = 0;

@@ -83,8 +83,7 @@ class ConvRollWriter : ConvSweepWriter {
     const bool rounds = constants_.rounds > 1;
     return device_file("conv_roll_tile.cuh") + "\n" +
            (rounds ? device_file("conv_roll_elements.cuh") + "\n" : "") + device_file(staging_file()) + "\n" +
-           device_file("conv_roll_weights.cuh") +
-           (rounds ? "\n" + device_file("conv_roll_starts.cuh") : "");
+           device_file("conv_roll_weights.cuh") + (rounds ? "\n" + device_file("conv_roll_starts.cuh") : "");
   }
 
   const char* staging_file() const {

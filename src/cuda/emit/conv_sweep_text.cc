@@ -321,7 +321,8 @@ void ConvSweepWriter::write_tangents(Text& text) const {
   const int bias = sweep(0).bias;
   const bool same = form->same_rest && (bias < 0 || element_type(bias) == element_type(input_));
   text.line(std::string("static constexpr bool kSameRest = ") + (same ? "true;" : "false;"));
-  if (same) text.line("static constexpr real kSlope = " + form->slope + ", kConstant = " + form->constant + ";");
+  if (same)
+    text.line("static constexpr real kSlope = " + form->slope + ", kConstant = " + form->constant + ";");
   text.line("typedef Tangent0 Tangent;");
   text.line("static __device__ Tangent* tangents(const Unit& unit) { return unit.values->tangents0; }");
   text.open("static __device__ Tangent tangent(const Channel& channel) {");

@@ -16,7 +16,9 @@ struct RowsConstants {
   // Units by which a unit's first sweep is ahead of the last one, without barriers (device/rows_ahead.cuh); 0: the next
   // unit's is, with barriers.
   int ahead = 0;
-  bool apart = true;  // where it is above 0: a warp's chunks are not neighbours
+  bool apart = true;   // where it is above 0: a warp's chunks are not neighbours,
+  int fetched = 0;     // steps before its turn a chunk that is not in the ring is fetched into L2
+  bool evict_last = false;
 };
 
 struct RowsText {

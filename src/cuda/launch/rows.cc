@@ -72,10 +72,10 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 
 RowsChoice RowsChoice::parse(const std::string& text) {
   constexpr auto kNames = std::to_array<std::string_view>(
-      {"team", "threads", "blocks", "pieces", "ring", "kept", "ahead", "apart", "lead"});
+      {"team", "threads", "blocks", "pieces", "ring", "kept", "ahead", "apart", "fetched", "hint", "lead"});
   constexpr std::array<std::optional<int> RowsChoice::*, kNames.size()> kFields = {
       &RowsChoice::team, &RowsChoice::threads, &RowsChoice::blocks, &RowsChoice::pieces, &RowsChoice::ring,
-      &RowsChoice::kept, &RowsChoice::ahead,   &RowsChoice::apart,  &RowsChoice::lead};
+      &RowsChoice::kept, &RowsChoice::ahead,   &RowsChoice::apart, &RowsChoice::fetched, &RowsChoice::hint, &RowsChoice::lead};
   RowsChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_ROWS", text, kNames, "lead"))
     choice.*kFields[fixed.name] = fixed.number;
@@ -159,7 +159,7 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     best.teams = static_cast<int>(teams);
     best.steps = static_cast<int>(steps);
     best.again = static_cast<int>(steps - kept);
-    best.lead = constants.ring == 0 ? 0 : static_cast<int>(std::min(room - kRowsDelay, steps));
+    best.lead = constants.ring == 0 ? 0 : static_cast<int>(std::min(room - kRowsDelay, constants.ahead > 0 ? steps - 1 : steps));
     best.lead = std::min(best.lead, choice.lead.value_or(best.lead));
     best.units = units;
   }

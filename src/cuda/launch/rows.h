@@ -54,6 +54,8 @@ struct RowsChoice {
   std::optional<int> kept;
   std::optional<int> ahead;
   std::optional<int> apart;
+  std::optional<int> fetched;
+  std::optional<int> hint;
   std::optional<int> lead;
 
   // Throws UserError that names the word it does not know.

@@ -28,6 +28,9 @@ constexpr int kSmallBlocks = 4;
 constexpr std::array<int, 3> kOtherThreads = {160, 192, 224};
 constexpr double kOtherCost = 0.96;
 
+// Of a block, with the taker of kernels without barriers.
+int threads_of(const RowsConstants& constants) { return constants.threads + (constants.ahead > 0 ? 32 : 0); }
+
 class RowsLaunch : public KernelLaunch {
  public:
   RowsLaunch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
@@ -66,7 +69,7 @@ class RowsLaunch : public KernelLaunch {
     const RowsDivision& division = variant.division;
     PlannedKernel kernel = planned_kernel(schedule_, cut_, variant.text.kernel);
     kernel.blocks = std::int64_t{division.team} * division.teams;
-    kernel.threads = variant.constants.threads;
+    kernel.threads = threads_of(variant.constants);
     kernel.shared_bytes = variant.shared_bytes;
     kernel.numbers = {{"unit_channels", cut_.unit_channels},
                       {"units", division.units},
@@ -213,7 +216,7 @@ class RowsLaunch : public KernelLaunch {
     variant.kernel->launch(
         run,
         {static_cast<unsigned int>(division.team * division.teams),
-         static_cast<unsigned int>(variant.constants.threads), division.team > 1 && !division.cluster,
+         static_cast<unsigned int>(threads_of(variant.constants)), division.team > 1 && !division.cluster,
          static_cast<unsigned int>(variant.constants.cluster)},
         parameters);
   }
@@ -330,6 +333,8 @@ class RowsLaunch : public KernelLaunch {
       // measured, bf16[1,512,256,256].
       const bool neighbours = ahead == 2 && constants.pieces >= kRowsLong;
       constants.apart = choice_.apart ? *choice_.apart != 0 : !neighbours;
+      constants.fetched = choice_.fetched.value_or(0);
+      constants.evict_last = choice_.hint.value_or(0) != 0;
       try_ring(constants);
     }
   }

@@ -15,6 +15,8 @@
 constexpr int kValuesInTurn = kAhead + 1, kWarpListsInTurn = kAhead, kTeamListsInTurn = 2 * kAhead;
 // Parts of a team's list that a lane asks for at once: of teams of up to 160 blocks.
 constexpr int kTakenAtOnce = 5;
+// Steps in which a copy arrives.
+constexpr int kDelay = 2;
 
 // The warp behind those of the sweeps.
 __device__ inline bool is_taker() { return threadIdx.x >= kThreads; }
@@ -212,6 +214,37 @@ __device__ inline void give_by_last_warp(const Team& team, Shared& shared, const
   publish(&shared.given, round + 1);
 }
 
+// As team::take, asking again only for what is not there yet.
+template <class Value, int kCount>
+__device__ inline void take_missing(const uint2* place, int stride, int count, unsigned int tag,
+                                    Value (&values)[kCount]) {
+  constexpr int kWords = team::kWordsOf<Value>;
+  unsigned int missing = count >= kCount ? (1u << kCount) - 1 : (1u << count) - 1;
+  while (true) {
+    unsigned int found[kCount][kWords];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      unsigned int* words = reinterpret_cast<unsigned int*>(&values[i]);
+#pragma unroll
+      for (int k = 0; k < kWords; ++k)
+        if (missing >> i & 1)
+          asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                       : "=r"(words[k]), "=r"(found[i][k])
+                       : "l"(place + i * stride + k)
+                       : "memory");
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      bool there = true;
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) there = there && found[i][k] == tag;
+      if ((missing >> i & 1) && there) missing &= ~(1u << i);
+    }
+    if (missing == 0) return;
+    if (kAsks & 2) __nanosleep(200);
+  }
+}
+
 // The unit's totals out of the team's list, by a warp, as soon as the other blocks have given theirs.
 template <class Sums>
 __device__ inline void take_by_warp(const Team& team, const TeamList<Sums>& from) {
@@ -221,8 +254,12 @@ __device__ inline void take_by_warp(const Team& team, const TeamList<Sums>& from
     part.clear();
     for (int member = lane; member < team.size; member += 32 * kTakenAtOnce) {
       Sums parts[kTakenAtOnce];
-      team::take(from.words + member * team::kWordsOf<Sums>, 32 * team::kWordsOf<Sums>,
-                 (team.size - 1 - member) / 32 + 1, from.tag, parts);
+      const uint2* words = from.words + member * team::kWordsOf<Sums>;
+      const int count = (team.size - 1 - member) / 32 + 1;
+      if (kAsks & 1)
+        take_missing(words, 32 * team::kWordsOf<Sums>, count, from.tag, parts);
+      else
+        team::take(words, 32 * team::kWordsOf<Sums>, count, from.tag, parts);
 #pragma unroll
       for (int i = 0; i < kTakenAtOnce; ++i)
         if (member + 32 * i < team.size) part.merge(parts[i]);
@@ -241,21 +278,35 @@ __device__ inline void publish_values(Shared& shared, int round) {
   if (threadIdx.x % 32 == 0) publish(&shared.ready, round + 1);
 }
 
+// The first chunks of a unit (kHeld), which are in registers and not in the ring.
+struct Held {
+  Inputs chunks[kHeld > 0 ? kHeld : 1];
+
+  __device__ void read(const Arguments& a, const SharesAhead& shares, const Unit& unit) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const Count element = shares.first + i * shares.distance + (Count)(threadIdx.x % 32) * kVector;
+      if (i < shares.chunks) chunks[i] = read_inputs(a, unit.begin + element, element, shares.elements);
+    }
+  }
+  __device__ Inputs at(int step) const {
+    Inputs inputs = chunks[0];
+#pragma unroll
+    for (int i = 1; i < kHeld; ++i)
+      if (step == i) inputs = chunks[i];
+    return inputs;
+  }
+};
+
 // A warp's first sweep, which goes on from unit to unit.
 template <class Sweep>
 struct Leading {
   Walk<Sweep> walk;
-  int round;    // of its unit
-  int step;     // the next chunk there
-  Inputs early;  // that chunk, where it is not in the ring
+  int round;  // of its unit
+  int step;   // the next chunk there
+  Held held;
+  Held before;  // of the unit before, whose last sweep comes next
 };
-
-// The first chunk of a unit, where it is not in the ring.
-__device__ inline void read_early(const Arguments& a, const SharesAhead& shares, const Unit& unit,
-                                  Inputs& early) {
-  const Count element = shares.first + (Count)(threadIdx.x % 32) * kVector;
-  if (kAgain && shares.chunks > 0) early = read_inputs(a, unit.begin + element, element, shares.elements);
-}
 
 template <class Sweep>
 __device__ inline void begin_leading(const Arguments& a, const SharesAhead& shares, const Team& team,
@@ -265,38 +316,30 @@ __device__ inline void begin_leading(const Arguments& a, const SharesAhead& shar
   first.step = 0;
   first.walk =
       begin_ahead<Sweep>(shares, unit, (NoChannel*)0, shared.list0[first.round % kWarpListsInTurn]);
-  read_early(a, shares, unit, first.early);
-}
-
-// Begins to fetch a chunk of the next unit into L2.
-template <class Sweep>
-__device__ inline void fetch_again(const Arguments& a, const SharesAhead& shares, const Team& team,
-                                   const Leading<Sweep>& first, int rounds) {
-  const int step = first.step - (shares.steps - kFetched);
-  if (step < 0 || step >= shares.again || step >= shares.chunks || first.round + 1 >= rounds) return;
-  const Count element = shares.first + step * shares.distance + (Count)(threadIdx.x % 32) * kVector;
-  fetch_inputs(a, first.walk.unit.begin + team.count * (long long)shares.elements + element, element,
-               shares.elements);
+  first.held.read(a, shares, unit);
 }
 
 // Its next chunk. Behind a unit's last one the team gets the statistics.
 template <class Sweep>
 __device__ inline void lead_on(const Arguments& a, const SharesAhead& shares, const Team& team, Ring& ring,
                                Shared& shared, int rounds, Leading<Sweep>& first) {
-  if (first.step < shares.chunks) {
+  if (first.step < shares.chunks)
     visit_ahead(a, shares, first.walk,
-                kAgain && first.step < shares.again ? first.early : take_visited(ring));
-    if (kAgain && first.step + 1 < shares.again && first.step + 1 < shares.chunks)
-      first.early = read_next(a, shares, first.walk);
-  }
-  if (kAgain && kFetched > 0) fetch_again(a, shares, team, first, rounds);
+                first.step < kHeld ? first.held.at(first.step) : take_visited(ring));
   if (++first.step < shares.steps) return;
   list_sums(first.walk);
   const Unit& unit = first.walk.unit;
   give_by_last_warp(team, shared, first.walk.list,
                     list_in_turn(unit.values->totals0, a.team_list0, team, first.round), first.round);
   ++first.round;
+  first.before = first.held;
   begin_leading(a, shares, team, shared, rounds, first);
+}
+
+// Whether the chunk of a first sweep's step is there, as far as the number of copies behind it tells. Where some are in registers, the
+// last sweep begins a unit without letting go of chunks in the ring.
+__device__ inline bool has_arrived(const Ring& ring, int step) {
+  return kHeld == 0 || step < kHeld || ring.pending > kDelay || ring.units == 0;
 }
 
 // All rounds of a warp. Its first sweep is at most `lead` chunks more than kAhead units before its last one, or so many fewer
@@ -309,26 +352,26 @@ __device__ inline void sweep_rounds(const Arguments& a, const SharesAhead& share
   first.round = 0;
   begin_leading(a, shares, team, shared, rounds, first);
   Walk<Last> last;
-  Inputs early;
   const int most = kAhead * shares.steps + shares.lead;
   int distance = 0;  // of the first sweep from the last one
   int round = 0, step = 0;
   bool waits = true;  // for the statistics of the round's unit
+  if (kAsks & 4)
+#pragma unroll 1
+    for (; first.round < rounds && distance < most && has_arrived(ring, first.step); ++distance)
+      lead_on(a, shares, team, ring, shared, rounds, first);
 #pragma unroll 1
   while (round < rounds) {
     if (waits && is_at_least(&shared.ready, round + 1)) {
       waits = false;
       const Unit unit = unit_in_turn(shares, team, round, shared);
       last = begin_ahead<Last>(shares, unit, Values::channels(unit), (NoSums*)0);
-      read_early(a, shares, unit, early);
     }
     if (!waits) {
       if (step < shares.chunks) {
-        const bool is_again = kAgain && step < shares.again;
-        visit_ahead(a, shares, last, is_again ? early : ring_inputs(ring.column + ring.kept));
-        if (kAgain && step + 1 < shares.again && step + 1 < shares.chunks)
-          early = read_next(a, shares, last);
-        if (!is_again) {
+        visit_ahead(a, shares, last,
+                    step < kHeld ? first.before.at(step) : ring_inputs(ring.column + ring.kept));
+        if (step >= kHeld) {
           ring.kept = Ring::next(ring.kept);
           copy_ahead(ring, a, shares, team);
         }
@@ -336,7 +379,7 @@ __device__ inline void sweep_rounds(const Arguments& a, const SharesAhead& share
       ++step;
       --distance;
     }
-    if (first.round < rounds && (first.round <= round || distance < most)) {
+    if (first.round < rounds && (first.round <= round || (distance < most && has_arrived(ring, first.step)))) {
       lead_on(a, shares, team, ring, shared, rounds, first);
       ++distance;
     }

@@ -70,14 +70,14 @@ class RowsWriter : UnitWriter {
     if (is_ahead())
       text += "constexpr int kAhead = " + number_text(constants_.ahead) +
               ";\nconstexpr int kApart = " + (constants_.apart ? "1" : "0") +
-              ";\nconstexpr int kFetched = " + number_text(constants_.fetched) + ";\n" + (constants_.evict_last ? "#define FUSEBLOCK_EVICT_LAST\n" : "");
+              ";\nconstexpr int kHeld = " + number_text(constants_.held) +
+              ";\nconstexpr int kAsks = " + number_text(constants_.asks) + ";\n";
     const double elements = static_cast<double>(cut_.unit_channels) * static_cast<double>(domain_[2]) *
                             static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
     for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "running.cuh", "copies.cuh",
                              "pieces.cuh", "team.cuh", "crew.cuh"})
       text += "\n" + device_file(file);
-    if (is_ahead()) text += "\n" + device_file("fetches.cuh");
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
     for (const char* file :
          {"rows.cuh", lanes_apart() ? "rows_lanes.cuh" : "rows_visit.cuh", "rows_sweeps.cuh"})
@@ -199,13 +199,6 @@ class RowsWriter : UnitWriter {
       offset += vector_bytes(input);
     }
     text.close();
-    if (is_ahead()) {
-      text.line("__device__ inline void fetch_inputs(const Arguments& a, long long offset, Count element,");
-      text.open("                                    Count elements) {");
-      for (int input : ring_)
-        text.line("fetch_pieces(" + tensor(input) + ".data + offset, element, elements);");
-      text.close();
-    }
     text.open("__device__ inline Inputs ring_inputs(unsigned int slot) {");
     text.line(ring_.empty() ? "Inputs inputs = {};" : "Inputs inputs;");
     offset = 0;

@@ -17,8 +17,8 @@ struct RowsConstants {
   // unit's is, with barriers.
   int ahead = 0;
   bool apart = true;   // where it is above 0: a warp's chunks are not neighbours,
-  int fetched = 0;     // steps before its turn a chunk that is not in the ring is fetched into L2
-  bool evict_last = false;
+  int held = 0;        // a unit's first chunks that are in registers and not in the ring
+  int asks = 0;
 };
 
 struct RowsText {

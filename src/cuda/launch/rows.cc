@@ -16,6 +16,9 @@ constexpr std::int64_t kMostVectorBytes = 16;
 constexpr int kStaticBytes = 256;
 // Blocks; what all GPUs with clusters take.
 constexpr std::int64_t kLargestCluster = 8;
+// Of a thread's chunks without barriers that stay in registers, and the chunks by which a first sweep is to lead.
+constexpr double kHeldBytes = 64;
+constexpr std::int64_t kWantedLead = 6;
 
 // What a division costs, in the time in which all multiprocessors read and write 16 KB each, about a microsecond on a
 // large GPU. Fitted to the times of some hundred divisions on an H200.
@@ -34,7 +37,9 @@ struct Cost {
   // the shapes that were tried with these, others were slower: teams of 64 and of 5 blocks and fewer, and f32.
   static constexpr double kAhead = 0.4;
   static constexpr double kAheadLong = 0.7;
-  static constexpr double kFull = 2.3;
+  static constexpr double kAheadTwo = 0.9;
+  static constexpr double kFull = 1.9;
+  static constexpr double kLead = 0.2;
   static constexpr double kManyRounds = 16;
   static constexpr std::int64_t kManySteps = 4;
   static constexpr double kSomeRounds = 8;
@@ -72,10 +77,10 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 
 RowsChoice RowsChoice::parse(const std::string& text) {
   constexpr auto kNames = std::to_array<std::string_view>(
-      {"team", "threads", "blocks", "pieces", "ring", "kept", "ahead", "apart", "fetched", "hint", "lead"});
+      {"team", "threads", "blocks", "pieces", "ring", "kept", "ahead", "apart", "asks", "lead"});
   constexpr std::array<std::optional<int> RowsChoice::*, kNames.size()> kFields = {
       &RowsChoice::team, &RowsChoice::threads, &RowsChoice::blocks, &RowsChoice::pieces, &RowsChoice::ring,
-      &RowsChoice::kept, &RowsChoice::ahead,   &RowsChoice::apart, &RowsChoice::fetched, &RowsChoice::hint, &RowsChoice::lead};
+      &RowsChoice::kept, &RowsChoice::ahead,   &RowsChoice::apart, &RowsChoice::asks, &RowsChoice::lead};
   RowsChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_ROWS", text, kNames, "lead"))
     choice.*kFields[fixed.name] = fixed.number;
@@ -106,9 +111,9 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
   for (std::int64_t team = 1; team <= blocks; ++team) {
     if (wanted > 0 && team != wanted) continue;
     // Parts of the GPU have multiprocessors left over that do not divide into large clusters.
-    const std::int64_t held = team == 2 ? blocks : blocks * 3 / 4;
+    const std::int64_t at_work = team == 2 ? blocks : blocks * 3 / 4;
     const bool cluster =
-        clusters && (team == 2 || team == 4 || team == kLargestCluster) && units * team <= held;
+        clusters && (team == 2 || team == 4 || team == kLargestCluster) && units * team <= at_work;
     // An empty batch has no units, and nothing is launched for it.
     const std::int64_t teams = std::clamp<std::int64_t>(blocks / team, 1, std::max<std::int64_t>(units, 1));
     const auto rounds = static_cast<double>(ceil_div(units, teams));
@@ -122,21 +127,35 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     }
     // A single sweep lets go of a chunk at once, so that all of them pass through the ring.
     const std::int64_t most_kept = ahead > 1 ? (constants.ring - kRowsDelay) / ahead : constants.ring;
-    const std::int64_t kept =
+    std::int64_t kept =
         constants.ring == 0 ? 0
         : single            ? steps
                  : std::min<std::int64_t>({steps, most_kept, choice.kept.value_or(constants.ring)});
+    // Without barriers no chunk is read again: some stay in registers, where the ring has too little room for the next unit.
+    std::int64_t held = constants.ahead == 1 ? steps - kept : 0;
+    const auto lead_of = [&](std::int64_t registers) {
+      return constants.ring - ahead * (steps - registers) + registers - kRowsDelay;
+    };
+    if (constants.ahead == 1 && !choice.kept) {
+      while (static_cast<double>(held + 1) * sweeps.bytes <= kHeldBytes && held + 1 < steps &&
+             lead_of(held) < std::min(kWantedLead, steps - held))
+        ++held;
+      kept = steps - held;
+    }
+    if (constants.ahead > 0 && (kept + held < steps || kept > most_kept || static_cast<double>(held) * sweeps.bytes > 2 * kHeldBytes))
+      continue;
     const std::int64_t room = single ? constants.ring : constants.ring - ahead * kept;
     const bool has_room = rounds == 1 || room >= (is_long ? kRowsDelay + 1 : 2 * kRowsDelay);
     // Without barriers only where that was measured to be faster, unless it is asked for.
-    const bool whole_units = kept == steps && constants.blocks == 1;
+    const bool whole_units = kept + held == steps && constants.blocks == 1;
     const bool one_after_other = whole_units && teams == 1 && rounds >= Cost::kManyRounds && !is_long;
     const bool three_units = constants.ahead == kRowsMostAhead && steps >= Cost::kManySteps;
-    const bool full_ring = constants.ahead == 1 && room < kRowsDelay;
+    const bool two_short = constants.ahead == 2 && steps >= Cost::kManySteps;
+    const bool one_unit = constants.ahead == 1 && (held > 0 || constants.ring - steps < kRowsDelay);
     const bool two_units = whole_units && constants.ahead == 2 && is_long && steps == Cost::kLongSteps &&
                            constants.vector >= Cost::kLongVector && team >= Cost::kSomeBlocks &&
                            teams >= Cost::kSomeTeams && rounds >= Cost::kSomeRounds;
-    const bool ahead_pays = (one_after_other && (three_units || full_ring)) || two_units;
+    const bool ahead_pays = (one_after_other && (three_units || two_short || one_unit)) || two_units;
     if (constants.ahead > 0 && !choice.ahead && !ahead_pays) continue;
     const double no_room = is_long && steps == kept ? Cost::kNoRoomLong : Cost::kNoRoom;
     const double with_barriers = (team == 1 ? Cost::kAlone
@@ -146,10 +165,11 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     const double merging = constants.ahead == 0                ? with_barriers
                            : constants.ahead == kRowsMostAhead ? Cost::kAhead
                            : two_units                         ? Cost::kAheadLong
-                                                               : Cost::kFull;
+                           : two_short ? Cost::kAheadTwo
+                                       : Cost::kFull - Cost::kLead * static_cast<double>(lead_of(held));
     const double all = step * static_cast<double>(steps);
     const double unit =
-        all + step * (is_long ? Cost::kAgainLong : Cost::kAgain) * static_cast<double>(steps - kept) +
+        all + step * (is_long ? Cost::kAgainLong : Cost::kAgain) * static_cast<double>(steps - kept - held) +
         merging;
     const double cost = rounds * unit + Cost::kFirst * all + (team == 1 || cluster ? 0 : Cost::kClearing);
     if (best.units > 0 && cost >= best.cost) continue;
@@ -159,7 +179,9 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     best.teams = static_cast<int>(teams);
     best.steps = static_cast<int>(steps);
     best.again = static_cast<int>(steps - kept);
-    best.lead = constants.ring == 0 ? 0 : static_cast<int>(std::min(room - kRowsDelay, constants.ahead > 0 ? steps - 1 : steps));
+    best.lead = constants.ring == 0   ? 0
+                : constants.ahead > 0 ? static_cast<int>(std::min(lead_of(held), steps - std::max<std::int64_t>(held, 1)))
+                                      : static_cast<int>(std::min(room - kRowsDelay, steps));
     best.lead = std::min(best.lead, choice.lead.value_or(best.lead));
     best.units = units;
   }

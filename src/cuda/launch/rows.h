@@ -54,8 +54,7 @@ struct RowsChoice {
   std::optional<int> kept;
   std::optional<int> ahead;
   std::optional<int> apart;
-  std::optional<int> fetched;
-  std::optional<int> hint;
+  std::optional<int> asks;
   std::optional<int> lead;
 
   // Throws UserError that names the word it does not know.

@@ -89,10 +89,13 @@ class RowsLaunch : public KernelLaunch {
     }
     const int kept = division.steps - division.again;
     kernel.residency = kept > 0 ? "shared" : "memory";
-    kernel.again_bytes = bytes_read_again(schedule_, cut_) * division.again / division.steps;
+    const bool held = variant.constants.held > 0;
+    if (!held) kernel.again_bytes = bytes_read_again(schedule_, cut_) * division.again / division.steps;
     kernel.division.push_back("of " + std::to_string(division.steps) + " steps of a warp " +
                               std::to_string(kept) + " stay in shared memory for later sweeps" +
-                              (division.again > 0 ? ", the others are read again, from L2" : ""));
+                              (held                 ? ", the others in registers"
+                               : division.again > 0 ? ", the others are read again, from L2"
+                                                    : ""));
     return {kernel};
   }
 
@@ -329,12 +332,8 @@ class RowsLaunch : public KernelLaunch {
     for (int ahead = 0; ahead <= most; ++ahead) {
       if (without_barriers && choice_.ahead.value_or(ahead) != ahead) continue;
       constants.ahead = ahead;
-      // Two units of long steps in the ring are read and written as neighbours: 49.4 us in place of 53.7 where that was
-      // measured, bf16[1,512,256,256].
-      const bool neighbours = ahead == 2 && constants.pieces >= kRowsLong;
-      constants.apart = choice_.apart ? *choice_.apart != 0 : !neighbours;
-      constants.fetched = choice_.fetched.value_or(0);
-      constants.evict_last = choice_.hint.value_or(0) != 0;
+      constants.apart = choice_.apart ? *choice_.apart != 0 : ahead == 1;
+      constants.asks = choice_.asks.value_or(5);
       try_ring(constants);
     }
   }
@@ -405,7 +404,8 @@ class RowsLaunch : public KernelLaunch {
     if (!choice.team) choice.team = schedule_.choices.team;
     variant->division = divide_rows(gpu_, cut_, domain_, constants, with, choice);
     variant->constants.cluster = variant->division.cluster ? variant->division.team : 1;
-    variant->constants.again = variant->division.again > 0;
+    variant->constants.again = constants.ahead == 0 && variant->division.again > 0;
+    variant->constants.held = constants.ahead > 0 ? variant->division.again : 0;
     variant->text = rows_text(schedule_, cut_, variant->constants);
     variant->shared_bytes = dynamic_bytes(variant->text, constants);
     variant->kernel.emplace(source_of(variant->text.kernel, schedule_), variant->shared_bytes);

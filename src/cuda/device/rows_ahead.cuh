@@ -241,7 +241,6 @@ __device__ inline void take_missing(const uint2* place, int stride, int count, u
       if ((missing >> i & 1) && there) missing &= ~(1u << i);
     }
     if (missing == 0) return;
-    if (kAsks & 2) __nanosleep(200);
   }
 }
 
@@ -256,10 +255,7 @@ __device__ inline void take_by_warp(const Team& team, const TeamList<Sums>& from
       Sums parts[kTakenAtOnce];
       const uint2* words = from.words + member * team::kWordsOf<Sums>;
       const int count = (team.size - 1 - member) / 32 + 1;
-      if (kAsks & 1)
-        take_missing(words, 32 * team::kWordsOf<Sums>, count, from.tag, parts);
-      else
-        team::take(words, 32 * team::kWordsOf<Sums>, count, from.tag, parts);
+      take_missing(words, 32 * team::kWordsOf<Sums>, count, from.tag, parts);
 #pragma unroll
       for (int i = 0; i < kTakenAtOnce; ++i)
         if (member + 32 * i < team.size) part.merge(parts[i]);
@@ -314,8 +310,7 @@ __device__ inline void begin_leading(const Arguments& a, const SharesAhead& shar
   if (first.round >= rounds) return;
   const Unit unit = unit_in_turn(shares, team, first.round, shared);
   first.step = 0;
-  first.walk =
-      begin_ahead<Sweep>(shares, unit, (NoChannel*)0, shared.list0[first.round % kWarpListsInTurn]);
+  first.walk = begin_ahead<Sweep>(shares, unit, (NoChannel*)0, shared.list0[first.round % kWarpListsInTurn]);
   first.held.read(a, shares, unit);
 }
 
@@ -324,8 +319,7 @@ template <class Sweep>
 __device__ inline void lead_on(const Arguments& a, const SharesAhead& shares, const Team& team, Ring& ring,
                                Shared& shared, int rounds, Leading<Sweep>& first) {
   if (first.step < shares.chunks)
-    visit_ahead(a, shares, first.walk,
-                first.step < kHeld ? first.held.at(first.step) : take_visited(ring));
+    visit_ahead(a, shares, first.walk, first.step < kHeld ? first.held.at(first.step) : take_visited(ring));
   if (++first.step < shares.steps) return;
   list_sums(first.walk);
   const Unit& unit = first.walk.unit;
@@ -356,10 +350,9 @@ __device__ inline void sweep_rounds(const Arguments& a, const SharesAhead& share
   int distance = 0;  // of the first sweep from the last one
   int round = 0, step = 0;
   bool waits = true;  // for the statistics of the round's unit
-  if (kAsks & 4)
 #pragma unroll 1
-    for (; first.round < rounds && distance < most && has_arrived(ring, first.step); ++distance)
-      lead_on(a, shares, team, ring, shared, rounds, first);
+  for (; first.round < rounds && distance < most && has_arrived(ring, first.step); ++distance)
+    lead_on(a, shares, team, ring, shared, rounds, first);
 #pragma unroll 1
   while (round < rounds) {
     if (waits && is_at_least(&shared.ready, round + 1)) {
@@ -379,7 +372,8 @@ __device__ inline void sweep_rounds(const Arguments& a, const SharesAhead& share
       ++step;
       --distance;
     }
-    if (first.round < rounds && (first.round <= round || (distance < most && has_arrived(ring, first.step)))) {
+    if (first.round < rounds &&
+        (first.round <= round || (distance < most && has_arrived(ring, first.step)))) {
       lead_on(a, shares, team, ring, shared, rounds, first);
       ++distance;
     }

@@ -70,8 +70,7 @@ class RowsWriter : UnitWriter {
     if (is_ahead())
       text += "constexpr int kAhead = " + number_text(constants_.ahead) +
               ";\nconstexpr int kApart = " + (constants_.apart ? "1" : "0") +
-              ";\nconstexpr int kHeld = " + number_text(constants_.held) +
-              ";\nconstexpr int kAsks = " + number_text(constants_.asks) + ";\n";
+              ";\nconstexpr int kHeld = " + number_text(constants_.held) + ";\n";
     const double elements = static_cast<double>(cut_.unit_channels) * static_cast<double>(domain_[2]) *
                             static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
@@ -544,7 +543,8 @@ class RowsWriter : UnitWriter {
   void write_sweeps_ahead(Text& text) const {
     text.line("begin_rounds(shared);");
     text.open("if (is_taker()) {");
-    text.line("for (int round = 0; round < rounds; ++round) Values::work_out(a, shares, team, shared, round);");
+    text.line(
+        "for (int round = 0; round < rounds; ++round) Values::work_out(a, shares, team, shared, round);");
     text.line("return;");
     text.close();
     text.line("sweep_rounds<Values, Sweep1, Sweep0>(a, shares, team, ring, shared, rounds);");

@@ -16,9 +16,15 @@ constexpr std::int64_t kMostVectorBytes = 16;
 constexpr int kStaticBytes = 256;
 // Blocks; what all GPUs with clusters take.
 constexpr std::int64_t kLargestCluster = 8;
-// Of a thread's chunks without barriers that stay in registers, and the chunks by which a first sweep is to lead.
-constexpr double kHeldBytes = 64;
+// Without barriers: the chunks by which a first sweep is to lead, and bytes of a thread's chunks in registers, of which as many are
+// there as that takes. 17 warps of a multiprocessor, the taker among them, have 96 registers a thread, 16 have 128:
+// bf16[1,512,16,180,320] took 610 us with 32 bytes of 512 threads and 608 with 64 of 480, but 753 and 663 with 32 more.
+// A unit that is larger than the ring is not for it: f32[2,32,128,128,128] took 393 us in place of 368.
 constexpr std::int64_t kWantedLead = 6;
+constexpr std::int64_t kManyWarps = 17;
+constexpr double kHeldBytesOfMany = 32;
+constexpr double kHeldBytes = 64;
+constexpr double kHeldBytesAsked = 128;  // for measuring, where units may be larger, too
 
 // What a division costs, in the time in which all multiprocessors read and write 16 KB each, about a microsecond on a
 // large GPU. Fitted to the times of some hundred divisions on an H200.
@@ -32,14 +38,16 @@ struct Cost {
   // Where the ring has no room for the next unit while these are merged; with long steps, where nothing is read again, too.
   static constexpr double kNoRoom = 0.5;
   static constexpr double kNoRoomLong = 1.5;
-  // A round without barriers, where the ring holds three units, two of long steps, and where it is full with one: in many
-  // rounds and steps; or of 16-bit elements, in some rounds of two long steps, for teams that are neither small nor few. Of
-  // the shapes that were tried with these, others were slower: teams of 64 and of 5 blocks and fewer, and f32.
+  // A round without barriers, where the ring holds three units, two, two of long steps, and one, less for every chunk by which
+  // first sweeps lead: in many rounds and steps; or of 16-bit elements, in some rounds of two long steps, for teams that are
+  // neither small nor few. Of the shapes that were tried with these, others were slower: teams of 64 and of 5 blocks and
+  // fewer, and f32.
   static constexpr double kAhead = 0.4;
-  static constexpr double kAheadLong = 0.7;
   static constexpr double kAheadTwo = 0.9;
-  static constexpr double kFull = 1.9;
+  static constexpr double kAheadLong = 0.7;
+  static constexpr double kAheadOne = 1.9;
   static constexpr double kLead = 0.2;
+  static constexpr double kFewer = 0.28;  // and of kRowsBesideTaker threads, more
   static constexpr double kManyRounds = 16;
   static constexpr std::int64_t kManySteps = 4;
   static constexpr double kSomeRounds = 8;
@@ -51,6 +59,10 @@ struct Cost {
   static constexpr double kFirst =
       0.27;  // a step of the first unit's first sweep, which has nothing beside it
   static constexpr double kLong = 0.955;  // a piece of a long step, beside one of others
+  // A unit of a block that has units by itself, one after the other, be they large or small: by the times of two sweeps over one
+  // tensor of 16 shapes in bf16 and f32. So bf16[32,320,64,64] took 66.5 us with one block of 512 threads a
+  // multiprocessor and 55.2 with two of 256.
+  static constexpr double kAloneRound = 1.1;
 };
 
 std::int64_t unit_elements(const KernelCut& cut, const Extents& domain) {
@@ -58,6 +70,25 @@ std::int64_t unit_elements(const KernelCut& cut, const Extents& domain) {
 }
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Chunks by which a first sweep leads where the ring holds the units under way, but for `held` chunks of each in registers.
+std::int64_t lead_ahead(const RowsConstants& constants, std::int64_t steps, std::int64_t held) {
+  return constants.ring - constants.ahead * (steps - held) + held - kRowsDelay;
+}
+double most_held_bytes(const RowsConstants& constants) {
+  return constants.threads / 32 + 1 < kManyWarps ? kHeldBytes : kHeldBytesOfMany;
+}
+
+// Chunks of a unit in registers, where one unit is in the ring: those that it has no room for, and as many more as let the first
+// sweep lead.
+std::int64_t held_chunks(const RowsConstants& constants, const RowsSweeps& sweeps, std::int64_t steps) {
+  const auto most = static_cast<std::int64_t>(most_held_bytes(constants) / sweeps.bytes);
+  std::int64_t held = std::max<std::int64_t>(steps - constants.ring, 0);
+  while (held < std::min(most, steps - 1) &&
+         lead_ahead(constants, steps, held) < std::min(kWantedLead, steps - held))
+    ++held;
+  return held;
+}
 
 }  // namespace
 
@@ -77,10 +108,10 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 
 RowsChoice RowsChoice::parse(const std::string& text) {
   constexpr auto kNames = std::to_array<std::string_view>(
-      {"team", "threads", "blocks", "pieces", "ring", "kept", "ahead", "apart", "asks", "lead"});
+      {"team", "threads", "blocks", "pieces", "ring", "kept", "ahead", "apart", "lead"});
   constexpr std::array<std::optional<int> RowsChoice::*, kNames.size()> kFields = {
       &RowsChoice::team, &RowsChoice::threads, &RowsChoice::blocks, &RowsChoice::pieces, &RowsChoice::ring,
-      &RowsChoice::kept, &RowsChoice::ahead,   &RowsChoice::apart, &RowsChoice::asks, &RowsChoice::lead};
+      &RowsChoice::kept, &RowsChoice::ahead,   &RowsChoice::apart,  &RowsChoice::lead};
   RowsChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_ROWS", text, kNames, "lead"))
     choice.*kFields[fixed.name] = fixed.number;
@@ -133,16 +164,16 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
                  : std::min<std::int64_t>({steps, most_kept, choice.kept.value_or(constants.ring)});
     // Without barriers no chunk is read again: some stay in registers, where the ring has too little room for the next unit.
     std::int64_t held = constants.ahead == 1 ? steps - kept : 0;
-    const auto lead_of = [&](std::int64_t registers) {
-      return constants.ring - ahead * (steps - registers) + registers - kRowsDelay;
-    };
     if (constants.ahead == 1 && !choice.kept) {
-      while (static_cast<double>(held + 1) * sweeps.bytes <= kHeldBytes && held + 1 < steps &&
-             lead_of(held) < std::min(kWantedLead, steps - held))
-        ++held;
+      held = held_chunks(constants, sweeps, steps);
       kept = steps - held;
     }
-    if (constants.ahead > 0 && (kept + held < steps || kept > most_kept || static_cast<double>(held) * sweeps.bytes > 2 * kHeldBytes))
+    const std::int64_t lead = lead_ahead(constants, steps, held);
+    const double most_held = choice.ahead              ? kHeldBytesAsked
+                             : steps <= constants.ring ? most_held_bytes(constants)
+                                                       : 0;
+    if (constants.ahead > 0 &&
+        (kept + held < steps || kept > most_kept || static_cast<double>(held) * sweeps.bytes > most_held))
       continue;
     const std::int64_t room = single ? constants.ring : constants.ring - ahead * kept;
     const bool has_room = rounds == 1 || room >= (is_long ? kRowsDelay + 1 : 2 * kRowsDelay);
@@ -162,11 +193,14 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
                                   : cluster ? Cost::kCluster
                                             : Cost::kTeam) +
                                  (has_room ? 0 : no_room);
+    const double one_ahead = Cost::kAheadOne -
+                             Cost::kLead * static_cast<double>(std::min(lead, kWantedLead)) +
+                             (constants.threads == kRowsBesideTaker ? Cost::kFewer : 0);
     const double merging = constants.ahead == 0                ? with_barriers
                            : constants.ahead == kRowsMostAhead ? Cost::kAhead
                            : two_units                         ? Cost::kAheadLong
-                           : two_short ? Cost::kAheadTwo
-                                       : Cost::kFull - Cost::kLead * static_cast<double>(lead_of(held));
+                           : two_short                         ? Cost::kAheadTwo
+                                                               : one_ahead;
     const double all = step * static_cast<double>(steps);
     const double unit =
         all + step * (is_long ? Cost::kAgainLong : Cost::kAgain) * static_cast<double>(steps - kept - held) +
@@ -179,12 +213,16 @@ RowsDivision divide_rows(const Gpu& gpu, const KernelCut& cut, const Extents& do
     best.teams = static_cast<int>(teams);
     best.steps = static_cast<int>(steps);
     best.again = static_cast<int>(steps - kept);
-    best.lead = constants.ring == 0   ? 0
-                : constants.ahead > 0 ? static_cast<int>(std::min(lead_of(held), steps - std::max<std::int64_t>(held, 1)))
-                                      : static_cast<int>(std::min(room - kRowsDelay, steps));
+    best.lead = constants.ring == 0 ? 0
+                : constants.ahead > 0
+                    ? static_cast<int>(std::min(lead, steps - std::max<std::int64_t>(held, 1)))
+                    : static_cast<int>(std::min(room - kRowsDelay, steps));
     best.lead = std::min(best.lead, choice.lead.value_or(best.lead));
     best.units = units;
   }
+  const std::int64_t rounds = ceil_div(units, best.teams);
+  if (sweeps.small && best.team == 1 && rounds > 1)
+    best.cost += static_cast<double>(rounds) * Cost::kAloneRound;
   return best;
 }
 

@@ -16,11 +16,6 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 // Steps of a program whose values need more registers than two vectors at once leave.
 constexpr std::size_t kLongProgram = 24;
 
-// A block that has units by itself, one after the other, costs so much more a unit than divide_rows counts, be it large or small:
-// by the times of two sweeps over one tensor of 16 shapes in bf16 and f32 on an H200. So bf16[32,320,64,64] took 66.5 us with one
-// block of 512 threads a multiprocessor and 55.2 with two of 256.
-constexpr double kAloneRound = 1.1;
-
 // Of small units, each a block's alone, four of which share a multiprocessor: other numbers of threads than 128, where a unit's
 // chunks divide among so many warps with fewer idle ones, at a cost that is less by more than a model's error.
 // bf16[64,256,56,56], 49 chunks, took 63.3 us with 224 threads, 65.1 with 160 and 68.0 with 128 on an H200.
@@ -30,6 +25,9 @@ constexpr double kOtherCost = 0.96;
 
 // Of a block, with the taker of kernels without barriers.
 int threads_of(const RowsConstants& constants) { return constants.threads + (constants.ahead > 0 ? 32 : 0); }
+
+// Of a multiprocessor, with barriers. In place of them kRowsBesideTaker are for a team of all multiprocessors.
+constexpr int kMostThreads = 512;
 
 class RowsLaunch : public KernelLaunch {
  public:
@@ -51,7 +49,7 @@ class RowsLaunch : public KernelLaunch {
     const bool large = is_large();
     const int pieces = wide ? 1 : (whole || !large ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
     // Of a multiprocessor: fewer have more registers each. Code for GPUs without clusters takes a few more.
-    const int threads = wide ? 256 : large && (!whole || !gpu.architecture->clusters) ? 384 : 512;
+    const int threads = wide ? 256 : large && (!whole || !gpu.architecture->clusters) ? 384 : kMostThreads;
     for (const int blocks : {1, 2, 4}) {
       if (choice_.blocks.value_or(blocks) != blocks) continue;
       try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = pieces});
@@ -333,8 +331,12 @@ class RowsLaunch : public KernelLaunch {
       if (without_barriers && choice_.ahead.value_or(ahead) != ahead) continue;
       constants.ahead = ahead;
       constants.apart = choice_.apart ? *choice_.apart != 0 : ahead == 1;
-      constants.asks = choice_.asks.value_or(5);
       try_ring(constants);
+      if (ahead != 1 || constants.blocks > 1 || constants.threads != kMostThreads || choice_.threads)
+        continue;
+      RowsConstants fewer = constants;
+      fewer.threads = kRowsBesideTaker;
+      try_ring(fewer);
     }
   }
 
@@ -386,12 +388,7 @@ class RowsLaunch : public KernelLaunch {
     if (constants.ring <= 1 || trial.ring_inputs == 0) return nullptr;
     if (constants.ahead > 0 && constants.ring < constants.ahead + kRowsDelay) return nullptr;
     auto variant = make_variant(constants);
-    RowsDivision& division = variant->division;
-    if (division.steps == 0) return nullptr;
-    const bool two_sweeps = sweeps().count == 2 && !sweeps().last_statistics && !is_large();
-    const std::int64_t rounds = (division.units + division.teams - 1) / division.teams;
-    if (two_sweeps && division.team == 1 && rounds > 1)
-      division.cost += static_cast<double>(rounds) * kAloneRound;
+    if (variant->division.steps == 0) return nullptr;
     return variant;
   }
 
@@ -400,8 +397,11 @@ class RowsLaunch : public KernelLaunch {
     variant->constants = constants;
     RowsSweeps with = sweeps();
     with.bytes = constants.pieces * constants.vector * bytes_read_;
+    with.small = with.count == 2 && !with.last_statistics && !is_large();
     RowsChoice choice = constants.ring > 0 ? choice_ : RowsChoice{};
     if (!choice.team) choice.team = schedule_.choices.team;
+    if (choice.team.value_or(0) == 0 && constants.threads == kRowsBesideTaker && !choice.threads)
+      choice.team = gpu_.multiprocessors;
     variant->division = divide_rows(gpu_, cut_, domain_, constants, with, choice);
     variant->constants.cluster = variant->division.cluster ? variant->division.team : 1;
     variant->constants.again = constants.ahead == 0 && variant->division.again > 0;

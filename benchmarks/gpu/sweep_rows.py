@@ -34,7 +34,18 @@ from benchmarks.gpu.gpu_timing import DEVICE, Timer, copy_rate  # noqa: E402
 
 # Units ahead and multiprocessors of a team that are tried without barriers, by the shape.
 TEAMS = {
-    (1, 512, 256, 256): ((1, 16), (2, 16), (1, 32), (2, 32), (3, 32), (2, 33), (3, 33), (2, 64), (3, 64), (3, 132)),
+    (1, 512, 256, 256): (
+        (1, 16),
+        (2, 16),
+        (1, 32),
+        (2, 32),
+        (3, 32),
+        (2, 33),
+        (3, 33),
+        (2, 64),
+        (3, 64),
+        (3, 132),
+    ),
     (1, 128, 1024, 1024): ((1, 64), (1, 66), (2, 66), (2, 128), (3, 128), (2, 132), (3, 132)),
     (1, 128, 20, 256, 256): ((1, 64), (1, 66), (1, 128), (2, 128), (1, 132), (2, 132), (3, 132)),
     (1, 512, 16, 180, 320): ((1, 129), (1, 132)),
@@ -43,11 +54,11 @@ TEAMS = {
 }
 # Threads of a multiprocessor and vectors of a thread in a step.
 THREADS = ((512, 1), (512, 2), (512, 4), (640, 2), (768, 1), (768, 2))
-# Chunks of 512 threads and two vectors that stay in the ring, where they are not all.
+# Chunks of two vectors that stay in the ring, where they are not all: the others are in registers.
 KEPT = {
-    (1, 128, 20, 256, 256): (8, 7),
-    (1, 512, 16, 180, 320): (13, 12, 11, 10, 9, 8, 7),
-    (2, 32, 128, 128, 128): (7, 6, 5),
+    (1, 128, 20, 256, 256): (9, 8),
+    (1, 512, 16, 180, 320): (14, 13, 12),
+    (2, 32, 128, 128, 128): (8, 7, 6),
 }
 SHOWN = 14  # choices of a shape
 
@@ -83,11 +94,10 @@ def choices(shape: tuple[int, ...]) -> list[str]:
     for (ahead, team), pieces in itertools.product(TEAMS[shape], (2, 4)):
         if team > 1:
             found.append(f"ahead={ahead},team={team},blocks=1,pieces={pieces},apart=0")
-    for (ahead, team), kept, fetched in itertools.product(TEAMS[shape], KEPT.get(shape, ()), (0, 2, 4)):
+    for (ahead, team), kept in itertools.product(TEAMS[shape], KEPT.get(shape, ())):
         if ahead == 1:
-            found.append(f"ahead=1,team={team},blocks=1,pieces=2,kept={kept},fetched={fetched}")
-            if fetched == 4:
-                found.append(found[-1] + ",hint=1")
+            found.append(f"ahead=1,team={team},blocks=1,pieces=2,kept={kept}")
+            found.append(f"ahead=1,team={team},blocks=1,threads=480,pieces=2,kept={kept}")
     return found
 
 

@@ -473,6 +473,14 @@ bool may_spill(const KernelText& kernel, const CompiledKernel& compiled) {
        {"kAhead = ", "typedef double real;"},
        32,
        "doubles without barriers, which nobody has who does not ask for them, for sm_100a and sm_120"},
+      {"rows",
+       {"kAhead = 1;", "kHeld = 1;"},
+       56,
+       "a chunk in registers beside 17 warps, for sm_89 and sm_120"},
+      {"rows",
+       {"kAhead = 1;", "typedef double real;"},
+       80,
+       "doubles without barriers, likewise, with seven chunks in registers, for sm_120"},
       {"rows", {"kAhead = ", "kWhole = 0;"}, 48, "lanes at channels of their own, likewise, for sm_120"},
   };
   return std::any_of(kKnown.begin(), kKnown.end(), [&](const KnownSpill& known) {

@@ -469,18 +469,10 @@ bool may_spill(const KernelText& kernel, const CompiledKernel& compiled) {
        96,
        "tanh at every element of a chunk, forward and in the gradient, needs more than the 128 registers of "
        "two blocks"},
-      {"rows",
-       {"kAhead = ", "typedef double real;"},
-       32,
-       "doubles without barriers, which nobody has who does not ask for them, for sm_100a and sm_120"},
-      {"rows",
-       {"kAhead = 1;", "kHeld = 1;"},
-       56,
-       "a chunk in registers beside 17 warps, for sm_89 and sm_120"},
-      {"rows",
-       {"kAhead = 1;", "typedef double real;"},
-       80,
-       "doubles without barriers, likewise, with seven chunks in registers, for sm_120"},
+      // Without barriers: doubles, which nobody has who does not ask for them, and a chunk in registers beside 17 warps.
+      {"rows", {"kAhead = ", "typedef double real;"}, 32, "for sm_100a and sm_120"},
+      {"rows", {"kAhead = 1;", "typedef double real;"}, 80, "seven chunks in registers, for sm_120"},
+      {"rows", {"kAhead = 1;", "kHeld = 1;"}, 56, "for sm_89 and sm_120"},
       {"rows", {"kAhead = ", "kWhole = 0;"}, 48, "lanes at channels of their own, likewise, for sm_120"},
   };
   return std::any_of(kKnown.begin(), kKnown.end(), [&](const KnownSpill& known) {

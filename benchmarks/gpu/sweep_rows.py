@@ -32,22 +32,35 @@ from fuseblock._capi import Plan  # noqa: E402
 from benchmarks.gpu.bench import GROUP_NORMS  # noqa: E402
 from benchmarks.gpu.gpu_timing import DEVICE, Timer, copy_rate  # noqa: E402
 
-# Multiprocessors of a team, by the shape.
+# Units ahead and multiprocessors of a team that are tried without barriers, by the shape.
 TEAMS = {
-    (1, 512, 256, 256): (16, 32, 33, 64),
-    (1, 128, 1024, 1024): (43, 64, 128, 132),
-    (1, 128, 20, 256, 256): (64, 66, 128, 132),
-    (1, 512, 16, 180, 320): (129, 132),
-    (64, 256, 56, 56): (1,),
-    (2, 32, 128, 128, 128): (64, 128, 132),
+    (1, 512, 256, 256): (
+        (1, 16),
+        (2, 16),
+        (1, 32),
+        (2, 32),
+        (3, 32),
+        (2, 33),
+        (3, 33),
+        (2, 64),
+        (3, 64),
+        (3, 132),
+    ),
+    (1, 128, 1024, 1024): ((1, 64), (1, 66), (2, 66), (2, 128), (3, 128), (2, 132), (3, 132)),
+    (1, 128, 20, 256, 256): ((1, 64), (1, 66), (1, 128), (2, 128), (1, 132), (2, 132), (3, 132)),
+    (1, 512, 16, 180, 320): ((1, 129), (1, 132)),
+    (64, 256, 56, 56): ((1, 1), (2, 1)),
+    (2, 32, 128, 128, 128): ((1, 64), (1, 66), (1, 128), (1, 132), (2, 132)),
 }
-# Chunks of a warp that stay in the ring, where they are not all.
+# Threads of a multiprocessor and vectors of a thread in a step.
+THREADS = ((512, 1), (512, 2), (512, 4), (640, 2), (768, 1), (768, 2))
+# Chunks of two vectors that stay in the ring, where they are not all: the others are in registers.
 KEPT = {
-    (1, 128, 1024, 1024): (6, 7),
-    (1, 512, 16, 180, 320): (10, 12, 13),
-    (2, 32, 128, 128, 128): (5, 6, 7),
+    (1, 128, 20, 256, 256): (9, 8),
+    (1, 512, 16, 180, 320): (14, 13, 12),
+    (2, 32, 128, 128, 128): (8, 7, 6),
 }
-SHOWN = 16  # choices of a shape
+SHOWN = 14  # choices of a shape
 
 
 @dataclass(frozen=True)
@@ -69,14 +82,22 @@ class Cell:
 
 def choices(shape: tuple[int, ...]) -> list[str]:
     """What is tried of a shape, first what the planner chooses."""
-    found = [""]
-    for ahead, team, blocks, pieces in itertools.product((1, 2, 3), TEAMS[shape], (1, 2, 4), (1, 2, 4)):
-        if (blocks, pieces) != (4, 4) and (ahead < 3 or (blocks, pieces) == (1, 2)):
-            found.append(f"ahead={ahead},team={team * blocks},blocks={blocks},pieces={pieces}")
-    for ahead, team, lead in itertools.product((1, 2), TEAMS[shape], (-2, 0, 2)):
-        found.append(f"ahead={ahead},team={team},blocks=1,pieces=2,lead={lead}")
-    for ahead, team, kept in itertools.product((0, 1), TEAMS[shape], KEPT.get(shape, ())):
-        found.append(f"ahead={ahead},team={team},blocks=1,pieces=2,kept={kept}")
+    found = ["", "ahead=0"]
+    for (ahead, team), (threads, pieces), blocks in itertools.product(TEAMS[shape], THREADS, (1, 4)):
+        if (blocks > 1) == (team == 1) and threads % (32 * blocks) == 0:
+            found.append(
+                f"ahead={ahead},team={team},blocks={blocks},threads={threads // blocks},pieces={pieces}"
+            )
+    for (ahead, team), lead in itertools.product(TEAMS[shape], (-2, 0, 1, 2)):
+        if team > 1:
+            found.append(f"ahead={ahead},team={team},blocks=1,pieces=2,lead={lead}")
+    for (ahead, team), pieces in itertools.product(TEAMS[shape], (2, 4)):
+        if team > 1:
+            found.append(f"ahead={ahead},team={team},blocks=1,pieces={pieces},apart=0")
+    for (ahead, team), kept in itertools.product(TEAMS[shape], KEPT.get(shape, ())):
+        if ahead == 1:
+            found.append(f"ahead=1,team={team},blocks=1,pieces=2,kept={kept}")
+            found.append(f"ahead=1,team={team},blocks=1,threads=480,pieces=2,kept={kept}")
     return found
 
 

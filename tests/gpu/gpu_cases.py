@@ -37,13 +37,15 @@ SLICES = (
     ("gpu_slices_mask", "cluster=8,pieces=1"),
 )
 # Divisions of the kernel `rows` (FUSEBLOCK_ROWS) without barriers by the case that they fit: a team of two
-# blocks and one block, many rounds; chunks as they lie and far apart; some read again; whole channels.
+# blocks and one block, many rounds; chunks as they lie and far apart; some in registers; whole channels.
 ROWS = (
     ("gpu_slices_batch", "ahead=1,team=2,blocks=1,pieces=1,threads=32"),
     ("gpu_slices_batch", "ahead=2,team=1,blocks=2,pieces=1,threads=64,apart=0"),
     ("gpu_slices_batch", "ahead=3,team=2,blocks=1,pieces=1,threads=32"),
+    ("gpu_slices_batch", "ahead=1,team=2,blocks=1,pieces=1,threads=32,ring=3"),
     ("gpu_group_norm_silu", "ahead=1,team=4,blocks=1,pieces=1,threads=32,ring=12"),
-    ("gpu_group_norm_silu", "ahead=2,team=4,blocks=1,pieces=1,threads=32,ring=10"),
+    ("gpu_group_norm_silu", "ahead=1,team=4,blocks=1,pieces=1,threads=32,ring=6"),
+    ("gpu_group_norm_silu", "ahead=2,team=4,blocks=1,pieces=1,threads=32,ring=24"),
 )
 # What kernels `plain` are tested with: one sweep and several, one input and two, single elements around
 # vectors, groups within a unit, a large mean, channels that several blocks share.

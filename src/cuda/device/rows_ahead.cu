@@ -1,7 +1,8 @@
 // The kernel `rows` without barriers: every team takes its units in turn; see device/rows_ahead.cuh. Shared memory holds the
 // statistics of some units, then the ring.
 
-extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) rows(const __grid_constant__ Arguments a) {
+extern "C" __global__ void __launch_bounds__(kThreads + 32, kBlocks)
+    rows(const __grid_constant__ Arguments a) {
   extern __shared__ __align__(128) char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const Team team = team_of_block((int)a.team);

@@ -1,21 +1,25 @@
-// Sweeps of a block whose warps wait for no barrier, where the ring holds kAhead units and a few chunks more.
+// Sweeps of a block whose warps wait for no barrier, where the ring holds kAhead units and some chunks more.
 //
-// In round r a warp's last sweep over unit r goes on beside its first sweep over unit r + kAhead, so that a unit's
-// statistics have kAhead - 1 rounds to come from the other warps and blocks. The last warp that ends a unit's first sweep
-// gives the block's statistics to the team. The first that is in the middle of round r takes the team's of unit r + 1, while
-// the others go on; where kAhead is 1, the first that is at its end, or begins the next.
+// A warp's last sweep goes over one unit after the other, as soon as their statistics are there, and its first sweep beside it,
+// kAhead units and up to a.lead chunks before it, so that statistics have that time to come from the other warps and
+// blocks. The last warp of a block that ends a unit's first sweep gives the block's statistics to the team. One warp more, the
+// taker, has no part in the sweeps: it takes the team's statistics and works out what the last sweep needs of them.
 //
 // What stands side by side in turn. A warp is in round r when the values of unit r are there, for which all warps of all blocks
-// have ended the first sweep of unit r, in round r - kAhead or before the first. So at the same time
+// have ended the first sweep of unit r, in round r - kAhead or before the first: `lead` is less than a unit. So at the same time
 // - warps of a block end first sweeps of units r + 1 to r + kAhead: kAhead lists of warps;
-// - one takes the statistics of unit r + 1, which all have given in round r + 1 - kAhead, where some may still be: values
-//   of units r + 1 - kAhead to r + 1, kAhead + 1 of them;
+// - the taker has the values of unit r + kAhead at most, for which all warps of its block are in round r: kAhead + 1 of them;
 // - a block gives the statistics of unit r + kAhead, while others, which have begun round r - kAhead, may not yet have
 //   taken those of unit r + 1 - kAhead: 2 * kAhead lists of the team.
 
 constexpr int kValuesInTurn = kAhead + 1, kWarpListsInTurn = kAhead, kTeamListsInTurn = 2 * kAhead;
 // Parts of a team's list that a lane asks for at once: of teams of up to 160 blocks.
 constexpr int kTakenAtOnce = 5;
+// Steps in which a copy arrives.
+constexpr int kDelay = 2;
+
+// The warp behind those of the sweeps.
+__device__ inline bool is_taker() { return threadIdx.x >= kThreads; }
 
 // A warp's share of a unit: where kApart is 1, chunks as far apart as the team's warps have together, so that at any time the
 // team reads and writes one part of memory.
@@ -62,7 +66,7 @@ __device__ inline Ring ring_ahead(const Arguments& a, const SharesAhead& shares,
   // Held in a register: the compiler would work it out anew at each use.
   asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
-  ring.units = ring.copies > 0 ? rounds : 0;
+  ring.units = ring.copies > 0 && !is_taker() ? rounds : 0;
   ring.copied = shares.first + shares.again * shares.distance + (Count)(threadIdx.x % 32) * kVector;
   ring.offset = team.number * (long long)shares.elements + ring.copied;
 #pragma unroll 1
@@ -147,10 +151,20 @@ __device__ inline void wait_until(const int* count, int value) {
   } while (found < value);
 }
 
+// The same in all lanes.
+__device__ inline bool is_at_least(const int* count, int value) {
+  int found;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+               : "=r"(found)
+               : "r"((unsigned int)__cvta_generic_to_shared(count))
+               : "memory");
+  return __all_sync(0xffffffffu, found >= value);
+}
+
 __device__ inline void begin_rounds(Shared& shared) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < kWarpListsInTurn; ++i) shared.arrived[i] = 0;
-    shared.given = shared.asked = shared.ready = 0;
+    shared.given = shared.ready = 0;
   }
   __syncthreads();
 }
@@ -200,6 +214,36 @@ __device__ inline void give_by_last_warp(const Team& team, Shared& shared, const
   publish(&shared.given, round + 1);
 }
 
+// As team::take, asking again only for what is not there yet.
+template <class Value, int kCount>
+__device__ inline void take_missing(const uint2* place, int stride, int count, unsigned int tag,
+                                    Value (&values)[kCount]) {
+  constexpr int kWords = team::kWordsOf<Value>;
+  unsigned int missing = count >= kCount ? (1u << kCount) - 1 : (1u << count) - 1;
+  while (true) {
+    unsigned int found[kCount][kWords];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      unsigned int* words = reinterpret_cast<unsigned int*>(&values[i]);
+#pragma unroll
+      for (int k = 0; k < kWords; ++k)
+        if (missing >> i & 1)
+          asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                       : "=r"(words[k]), "=r"(found[i][k])
+                       : "l"(place + i * stride + k)
+                       : "memory");
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      bool there = true;
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) there = there && found[i][k] == tag;
+      if ((missing >> i & 1) && there) missing &= ~(1u << i);
+    }
+    if (missing == 0) return;
+  }
+}
+
 // The unit's totals out of the team's list, by a warp, as soon as the other blocks have given theirs.
 template <class Sums>
 __device__ inline void take_by_warp(const Team& team, const TeamList<Sums>& from) {
@@ -209,8 +253,9 @@ __device__ inline void take_by_warp(const Team& team, const TeamList<Sums>& from
     part.clear();
     for (int member = lane; member < team.size; member += 32 * kTakenAtOnce) {
       Sums parts[kTakenAtOnce];
-      team::take(from.words + member * team::kWordsOf<Sums>, 32 * team::kWordsOf<Sums>,
-                 (team.size - 1 - member) / 32 + 1, from.tag, parts);
+      const uint2* words = from.words + member * team::kWordsOf<Sums>;
+      const int count = (team.size - 1 - member) / 32 + 1;
+      take_missing(words, 32 * team::kWordsOf<Sums>, count, from.tag, parts);
 #pragma unroll
       for (int i = 0; i < kTakenAtOnce; ++i)
         if (member + 32 * i < team.size) part.merge(parts[i]);
@@ -222,67 +267,120 @@ __device__ inline void take_by_warp(const Team& team, const TeamList<Sums>& from
   __syncwarp();
 }
 
-// Whether this warp is the first that asks for a round's values: it works them out, when its block's part is given.
-__device__ inline bool is_first_to_ask(Shared& shared, int round) {
-  int before = 0;
-  if (threadIdx.x % 32 == 0) before = atomicMax(&shared.asked, round + 1);
-  if (__shfl_sync(0xffffffffu, before, 0) > round) return false;
-  wait_until(&shared.given, round + 1);
-  __syncwarp();
-  return true;
-}
-
-// It has worked them out.
+// The taker has worked a round's values out.
 __device__ inline void publish_values(Shared& shared, int round) {
   __threadfence_block();
   __syncwarp();
   if (threadIdx.x % 32 == 0) publish(&shared.ready, round + 1);
 }
 
-// A unit's first sweep, by itself.
+// The first chunks of a unit (kHeld), which are in registers and not in the ring.
+struct Held {
+  Inputs chunks[kHeld > 0 ? kHeld : 1];
+
+  __device__ void read(const Arguments& a, const SharesAhead& shares, const Unit& unit) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const Count element = shares.first + i * shares.distance + (Count)(threadIdx.x % 32) * kVector;
+      if (i < shares.chunks) chunks[i] = read_inputs(a, unit.begin + element, element, shares.elements);
+    }
+  }
+  __device__ Inputs at(int step) const {
+    Inputs inputs = chunks[0];
+#pragma unroll
+    for (int i = 1; i < kHeld; ++i)
+      if (step == i) inputs = chunks[i];
+    return inputs;
+  }
+};
+
+// A warp's first sweep, which goes on from unit to unit.
 template <class Sweep>
-__device__ inline void sweep_first_ahead(const Arguments& a, const SharesAhead& shares, Ring& ring,
-                                         Walk<Sweep>& walk) {
-#pragma unroll 1
-  for (int step = 0; step < shares.chunks; ++step)
-    visit_ahead(a, shares, walk,
-                kAgain && step < shares.again ? read_next(a, shares, walk) : take_visited(ring));
-  list_sums(walk);
+struct Leading {
+  Walk<Sweep> walk;
+  int round;  // of its unit
+  int step;   // the next chunk there
+  Held held;
+  Held before;  // of the unit before, whose last sweep comes next
+};
+
+template <class Sweep>
+__device__ inline void begin_leading(const Arguments& a, const SharesAhead& shares, const Team& team,
+                                     Shared& shared, int rounds, Leading<Sweep>& first) {
+  if (first.round >= rounds) return;
+  const Unit unit = unit_in_turn(shares, team, first.round, shared);
+  first.step = 0;
+  first.walk = begin_ahead<Sweep>(shares, unit, (NoChannel*)0, shared.list0[first.round % kWarpListsInTurn]);
+  first.held.read(a, shares, unit);
 }
 
-// The last sweep of a round's unit, and beside it the first of a later one, as `sweep_last` has them. In the middle of both,
-// `Values` works the next round's out.
+// Its next chunk. Behind a unit's last one the team gets the statistics.
+template <class Sweep>
+__device__ inline void lead_on(const Arguments& a, const SharesAhead& shares, const Team& team, Ring& ring,
+                               Shared& shared, int rounds, Leading<Sweep>& first) {
+  if (first.step < shares.chunks)
+    visit_ahead(a, shares, first.walk, first.step < kHeld ? first.held.at(first.step) : take_visited(ring));
+  if (++first.step < shares.steps) return;
+  list_sums(first.walk);
+  const Unit& unit = first.walk.unit;
+  give_by_last_warp(team, shared, first.walk.list,
+                    list_in_turn(unit.values->totals0, a.team_list0, team, first.round), first.round);
+  ++first.round;
+  first.before = first.held;
+  begin_leading(a, shares, team, shared, rounds, first);
+}
+
+// Whether the chunk of a first sweep's step is there, as far as the number of copies behind it tells. Where some are in registers, the
+// last sweep begins a unit without letting go of chunks in the ring.
+__device__ inline bool has_arrived(const Ring& ring, int step) {
+  return kHeld == 0 || step < kHeld || ring.pending > kDelay || ring.units == 0;
+}
+
+// All rounds of a warp. Its first sweep is at most `lead` chunks more than kAhead units before its last one, or so many fewer
+// (below 0): farther whenever a unit's statistics are waited for. Before a unit's last sweep begins, its first one has ended.
+// `Values` works out what the last sweep takes of a unit.
 template <class Values, class Last, class First>
-__device__ inline void sweep_round(const Arguments& a, const SharesAhead& shares, const Team& team,
-                                   Ring& ring, Shared& shared, Walk<Last>& last, Walk<First>& next,
-                                   const TeamList<typename First::Sums>& next_list, int round, int rounds) {
-  const bool has_next = round + kAhead < rounds;
-  const int lead = has_next ? shares.lead : 0;
-  const unsigned int chunks = (unsigned int)shares.chunks;
-  const unsigned int next_chunks = has_next ? chunks : 0;
-  const int next_last = has_next ? shares.steps - 1 : -1;
-  const int begin = lead > 0 ? -lead : 0;
-  const int end = lead < 0 ? shares.steps - lead : shares.steps;
-  // Behind the first sweep's end where that is what is asked for.
-  const int asks = kAhead > 1 ? begin + (end - begin) / 2 : lead > 0 ? end - 1 : end;
+__device__ inline void sweep_rounds(const Arguments& a, const SharesAhead& shares, const Team& team,
+                                    Ring& ring, Shared& shared, int rounds) {
+  Leading<First> first;
+  first.round = 0;
+  begin_leading(a, shares, team, shared, rounds, first);
+  Walk<Last> last;
+  const int most = kAhead * shares.steps + shares.lead;
+  int distance = 0;  // of the first sweep from the last one
+  int round = 0, step = 0;
+  bool waits = true;  // for the statistics of the round's unit
 #pragma unroll 1
-  for (int i = begin; i < end; ++i) {
-    if (i == asks && round + 1 < rounds) Values::work_out(a, shares, team, shared, round + 1);
-    if ((unsigned int)i < chunks) {
-      visit_ahead(
-          a, shares, last,
-          kAgain && i < shares.again ? read_next(a, shares, last) : ring_inputs(ring.column + ring.kept));
-      if (!kAgain || i >= shares.again) {
-        ring.kept = Ring::next(ring.kept);
-        copy_ahead(ring, a, shares, team);
-      }
+  for (; first.round < rounds && distance < most && has_arrived(ring, first.step); ++distance)
+    lead_on(a, shares, team, ring, shared, rounds, first);
+#pragma unroll 1
+  while (round < rounds) {
+    if (waits && is_at_least(&shared.ready, round + 1)) {
+      waits = false;
+      const Unit unit = unit_in_turn(shares, team, round, shared);
+      last = begin_ahead<Last>(shares, unit, Values::channels(unit), (NoSums*)0);
     }
-    const int step = i + lead;
-    if ((unsigned int)step < next_chunks)
-      visit_ahead(a, shares, next,
-                  kAgain && step < shares.again ? read_next(a, shares, next) : take_visited(ring));
-    if (step != next_last || step < 0) continue;
-    list_sums(next);
-    give_by_last_warp(team, shared, next.list, next_list, round + kAhead);
+    if (!waits) {
+      if (step < shares.chunks) {
+        visit_ahead(a, shares, last,
+                    step < kHeld ? first.before.at(step) : ring_inputs(ring.column + ring.kept));
+        if (step >= kHeld) {
+          ring.kept = Ring::next(ring.kept);
+          copy_ahead(ring, a, shares, team);
+        }
+      }
+      ++step;
+      --distance;
+    }
+    if (first.round < rounds &&
+        (first.round <= round || (distance < most && has_arrived(ring, first.step)))) {
+      lead_on(a, shares, team, ring, shared, rounds, first);
+      ++distance;
+    }
+    if (step == shares.steps) {
+      waits = true;
+      ++round;
+      step = 0;
+    }
   }
 }

@@ -69,7 +69,8 @@ class RowsWriter : UnitWriter {
                              {"kEndDistance", "32"}});
     if (is_ahead())
       text += "constexpr int kAhead = " + number_text(constants_.ahead) +
-              ";\nconstexpr int kApart = " + (constants_.apart ? "1" : "0") + ";\n";
+              ";\nconstexpr int kApart = " + (constants_.apart ? "1" : "0") +
+              ";\nconstexpr int kHeld = " + number_text(constants_.held) + ";\n";
     const double elements = static_cast<double>(cut_.unit_channels) * static_cast<double>(domain_[2]) *
                             static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
@@ -249,7 +250,7 @@ class RowsWriter : UnitWriter {
                   "::kChannels];");
     if (is_ahead()) {
       text.line("int arrived[kAhead];  // warps that have ended the first sweep of a unit");
-      text.line("int given, asked, ready;  // units whose statistics are given, asked for and there");
+      text.line("int given, ready;  // units whose statistics are given, and there");
     }
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
@@ -520,51 +521,33 @@ class RowsWriter : UnitWriter {
     for (const Sink& sink : sweep(0).sinks)
       if (sink.kind == SinkKind::kStatistic) names.push_back("s" + number_text(sink.part));
     write_sums_of_warp(text, names);
-    text.line("// What the last sweep takes of a round's unit, by the first warp that asks for it.");
+    text.line("// What the last sweep takes of a round's unit, by the taker.");
     text.open("struct Values {");
     text.line("static __device__ void work_out(const Arguments& a, const Shares& shares, const Team& team,");
     text.open("                                Shared& shared, int round) {");
-    text.line("if (!is_first_to_ask(shared, round)) return;");
+    text.line("wait_until(&shared.given, round + 1);");
+    text.line("__syncwarp();");
     text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
     write_prepare(text, "parameters", "Warp", 1, "unit");
-    text.line("take_by_warp(team, " + list_in_turn_text("unit", "round") + ");");
+    text.line("take_by_warp(team, list_in_turn(unit.values->totals0, a.team_list0, team, round));");
     if (has_finalise(step_of(0))) text.line("finalise_" + number_text(step_of(0)) + "<Warp>(a, unit, team);");
     write_finalise_behind(text, 0, "Warp");
     write_prepare(text, "statistics", "Warp", 1, "unit");
     text.line("publish_values(shared, round);");
     text.close();
+    text.line("static __device__ const " + channel_type(1) + "* channels(const Unit& unit) { return " +
+              channels_text(1, "unit") + "; }");
     text.close("};");
   }
-  static std::string list_in_turn_text(const std::string& unit, const std::string& round) {
-    return "list_in_turn(" + unit + ".values->totals0, a.team_list0, team, " + round + ")";
-  }
-  static std::string first_walk_text(const std::string& unit, const std::string& round) {
-    return "begin_ahead<Sweep0>(shares, " + unit + ", (NoChannel*)0, shared.list0[" + round +
-           " % kWarpListsInTurn])";
-  }
-
-  // Two sweeps, the first one kAhead units ahead of the last.
+  // Two sweeps, the first one kAhead units ahead of the last and some chunks more.
   void write_sweeps_ahead(Text& text) const {
     text.line("begin_rounds(shared);");
-    text.open("for (int round = 0; round < kAhead && round < rounds; ++round) {");
-    text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
-    text.line("Walk<Sweep0> walk = " + first_walk_text("unit", "round") + ";");
-    text.line("sweep_first_ahead(a, shares, ring, walk);");
-    text.line("give_by_last_warp(team, shared, walk.list, " + list_in_turn_text("unit", "round") +
-              ", round);");
+    text.open("if (is_taker()) {");
+    text.line(
+        "for (int round = 0; round < rounds; ++round) Values::work_out(a, shares, team, shared, round);");
+    text.line("return;");
     text.close();
-    text.open("for (int round = 0; round < rounds; ++round) {");
-    text.line("if (kAhead == 1 || round == 0) Values::work_out(a, shares, team, shared, round);");
-    text.line("wait_until(&shared.ready, round + 1);");
-    text.line("__syncwarp();");
-    text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
-    text.line("const Unit following = unit_in_turn(shares, team, round + kAhead, shared);");
-    text.line("Walk<Sweep1> walk = begin_ahead<Sweep1>(shares, unit, " + channels_text(1, "unit") +
-              ", (NoSums*)0);");
-    text.line("Walk<Sweep0> next = " + first_walk_text("following", "(round + kAhead)") + ";");
-    text.line("sweep_round<Values>(a, shares, team, ring, shared, walk, next, " +
-              list_in_turn_text("following", "round + kAhead") + ", round, rounds);");
-    text.close();
+    text.line("sweep_rounds<Values, Sweep1, Sweep0>(a, shares, team, ring, shared, rounds);");
   }
 
   // From the end of a sweep to the beginning of the next one. What tensors give to that is fetched while the other blocks

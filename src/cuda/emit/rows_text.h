@@ -16,7 +16,8 @@ struct RowsConstants {
   // Units by which a unit's first sweep is ahead of the last one, without barriers (device/rows_ahead.cuh); 0: the next
   // unit's is, with barriers.
   int ahead = 0;
-  bool apart = true;  // where it is above 0: a warp's chunks are not neighbours
+  bool apart = true;  // where it is above 0: a warp's chunks are not neighbours,
+  int held = 0;       // a unit's first chunks that are in registers and not in the ring
 };
 
 struct RowsText {

@@ -14,6 +14,9 @@ namespace fuseblock::cuda {
 inline constexpr int kRowsDelay = 2;
 // Units by which a first sweep may be ahead of the last one.
 inline constexpr int kRowsMostAhead = 3;
+// Threads that are tried without barriers, too, where one unit is in the ring: with the taker they are 16 warps, which have 128
+// registers a thread.
+inline constexpr int kRowsBesideTaker = 480;
 // Pieces of a long step.
 inline constexpr int kRowsLong = 4;
 
@@ -22,7 +25,8 @@ struct RowsDivision {
   bool cluster = false;  // which are a cluster
   int teams = 1;         // at work at the same time
   int steps = 1;         // chunks of a warp
-  int again = 0;         // of these, the first, that are not in the ring: every sweep reads them from memory
+  // Of these, the first, that are not in the ring: every sweep reads them from memory; without barriers they are in registers.
+  int again = 0;
   int lead =
       0;  // chunks by which a unit's first sweep is before the last one of the unit before, or behind it
   std::int64_t units = 0;
@@ -41,6 +45,7 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 struct RowsSweeps {
   int count = 1;
   bool last_statistics = false;  // the last one takes statistics
+  bool small = false;            // two over one tensor, without such statistics and of few registers
   double bytes = 32;             // that a thread copies in one step
 };
 

@@ -16,17 +16,18 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 // Steps of a program whose values need more registers than two vectors at once leave.
 constexpr std::size_t kLongProgram = 24;
 
-// A block that has units by itself, one after the other, costs so much more a unit than divide_rows counts, be it large or small:
-// by the times of two sweeps over one tensor of 16 shapes in bf16 and f32 on an H200. So bf16[32,320,64,64] took 66.5 us with one
-// block of 512 threads a multiprocessor and 55.2 with two of 256.
-constexpr double kAloneRound = 1.1;
-
 // Of small units, each a block's alone, four of which share a multiprocessor: other numbers of threads than 128, where a unit's
 // chunks divide among so many warps with fewer idle ones, at a cost that is less by more than a model's error.
 // bf16[64,256,56,56], 49 chunks, took 63.3 us with 224 threads, 65.1 with 160 and 68.0 with 128 on an H200.
 constexpr int kSmallBlocks = 4;
 constexpr std::array<int, 3> kOtherThreads = {160, 192, 224};
 constexpr double kOtherCost = 0.96;
+
+// Of a block, with the taker of kernels without barriers.
+int threads_of(const RowsConstants& constants) { return constants.threads + (constants.ahead > 0 ? 32 : 0); }
+
+// Of a multiprocessor, with barriers. In place of them kRowsBesideTaker are for a team of all multiprocessors.
+constexpr int kMostThreads = 512;
 
 class RowsLaunch : public KernelLaunch {
  public:
@@ -48,7 +49,7 @@ class RowsLaunch : public KernelLaunch {
     const bool large = is_large();
     const int pieces = wide ? 1 : (whole || !large ? 2 : 1) * (sweeps().count == 1 ? 2 : 1);
     // Of a multiprocessor: fewer have more registers each. Code for GPUs without clusters takes a few more.
-    const int threads = wide ? 256 : large && (!whole || !gpu.architecture->clusters) ? 384 : 512;
+    const int threads = wide ? 256 : large && (!whole || !gpu.architecture->clusters) ? 384 : kMostThreads;
     for (const int blocks : {1, 2, 4}) {
       if (choice_.blocks.value_or(blocks) != blocks) continue;
       try_division({.threads = threads / blocks, .blocks = blocks, .vector = vector, .pieces = pieces});
@@ -66,7 +67,7 @@ class RowsLaunch : public KernelLaunch {
     const RowsDivision& division = variant.division;
     PlannedKernel kernel = planned_kernel(schedule_, cut_, variant.text.kernel);
     kernel.blocks = std::int64_t{division.team} * division.teams;
-    kernel.threads = variant.constants.threads;
+    kernel.threads = threads_of(variant.constants);
     kernel.shared_bytes = variant.shared_bytes;
     kernel.numbers = {{"unit_channels", cut_.unit_channels},
                       {"units", division.units},
@@ -86,10 +87,13 @@ class RowsLaunch : public KernelLaunch {
     }
     const int kept = division.steps - division.again;
     kernel.residency = kept > 0 ? "shared" : "memory";
-    kernel.again_bytes = bytes_read_again(schedule_, cut_) * division.again / division.steps;
+    const bool held = variant.constants.held > 0;
+    if (!held) kernel.again_bytes = bytes_read_again(schedule_, cut_) * division.again / division.steps;
     kernel.division.push_back("of " + std::to_string(division.steps) + " steps of a warp " +
                               std::to_string(kept) + " stay in shared memory for later sweeps" +
-                              (division.again > 0 ? ", the others are read again, from L2" : ""));
+                              (held                 ? ", the others in registers"
+                               : division.again > 0 ? ", the others are read again, from L2"
+                                                    : ""));
     return {kernel};
   }
 
@@ -213,7 +217,7 @@ class RowsLaunch : public KernelLaunch {
     variant.kernel->launch(
         run,
         {static_cast<unsigned int>(division.team * division.teams),
-         static_cast<unsigned int>(variant.constants.threads), division.team > 1 && !division.cluster,
+         static_cast<unsigned int>(threads_of(variant.constants)), division.team > 1 && !division.cluster,
          static_cast<unsigned int>(variant.constants.cluster)},
         parameters);
   }
@@ -326,11 +330,13 @@ class RowsLaunch : public KernelLaunch {
     for (int ahead = 0; ahead <= most; ++ahead) {
       if (without_barriers && choice_.ahead.value_or(ahead) != ahead) continue;
       constants.ahead = ahead;
-      // Two units of long steps in the ring are read and written as neighbours: 49.4 us in place of 53.7 where that was
-      // measured, bf16[1,512,256,256].
-      const bool neighbours = ahead == 2 && constants.pieces >= kRowsLong;
-      constants.apart = choice_.apart ? *choice_.apart != 0 : !neighbours;
+      constants.apart = choice_.apart ? *choice_.apart != 0 : ahead == 1;
       try_ring(constants);
+      if (ahead != 1 || constants.blocks > 1 || constants.threads != kMostThreads || choice_.threads)
+        continue;
+      RowsConstants fewer = constants;
+      fewer.threads = kRowsBesideTaker;
+      try_ring(fewer);
     }
   }
 
@@ -382,12 +388,7 @@ class RowsLaunch : public KernelLaunch {
     if (constants.ring <= 1 || trial.ring_inputs == 0) return nullptr;
     if (constants.ahead > 0 && constants.ring < constants.ahead + kRowsDelay) return nullptr;
     auto variant = make_variant(constants);
-    RowsDivision& division = variant->division;
-    if (division.steps == 0) return nullptr;
-    const bool two_sweeps = sweeps().count == 2 && !sweeps().last_statistics && !is_large();
-    const std::int64_t rounds = (division.units + division.teams - 1) / division.teams;
-    if (two_sweeps && division.team == 1 && rounds > 1)
-      division.cost += static_cast<double>(rounds) * kAloneRound;
+    if (variant->division.steps == 0) return nullptr;
     return variant;
   }
 
@@ -396,11 +397,15 @@ class RowsLaunch : public KernelLaunch {
     variant->constants = constants;
     RowsSweeps with = sweeps();
     with.bytes = constants.pieces * constants.vector * bytes_read_;
+    with.small = with.count == 2 && !with.last_statistics && !is_large();
     RowsChoice choice = constants.ring > 0 ? choice_ : RowsChoice{};
     if (!choice.team) choice.team = schedule_.choices.team;
+    if (choice.team.value_or(0) == 0 && constants.threads == kRowsBesideTaker && !choice.threads)
+      choice.team = gpu_.multiprocessors;
     variant->division = divide_rows(gpu_, cut_, domain_, constants, with, choice);
     variant->constants.cluster = variant->division.cluster ? variant->division.team : 1;
-    variant->constants.again = variant->division.again > 0;
+    variant->constants.again = constants.ahead == 0 && variant->division.again > 0;
+    variant->constants.held = constants.ahead > 0 ? variant->division.again : 0;
     variant->text = rows_text(schedule_, cut_, variant->constants);
     variant->shared_bytes = dynamic_bytes(variant->text, constants);
     variant->kernel.emplace(source_of(variant->text.kernel, schedule_), variant->shared_bytes);

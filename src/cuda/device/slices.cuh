@@ -15,16 +15,27 @@
 // behind it the program of each sweep, the finalise steps, and begin_unit, collect_unit and end_unit, which call what is
 // here in the plan's order; last the kernel, device/slices.cu.
 
+__device__ inline long long* trace_stamps() {
+  __shared__ long long stamps[8];
+  return stamps;
+}
+// What L2 does with a line.
+constexpr unsigned long long kNormalPolicy = 0x1000000000000000, kFirstPolicy = 0x12F0000000000000,
+                             kLastPolicy = 0x14F0000000000000;
+
 // A thread's share of a unit.
 struct Shares {
   int chunks;   // of its block
   int kept;     // of these, the last of a pass, that stay in the ring for the next
+  int cached;   // of those that are read again, the last, for which L2 has room
+  int apart;    // chunks of the unit from one of these to the next
   Count first;  // row of the block's first chunk
   Count end;    // rows of the unit that have this thread's vector; 0 for a thread that has none
 };
 
 __device__ inline Shares shares_of(const Arguments& a, const Team& team, const Place& place) {
-  Shares shares = {(int)a.steps, (int)a.kept, (Count)team.member * (Count)a.steps * kChunkRows + place.row()};
+  Shares shares = {(int)a.steps, (int)a.kept, (int)a.cached, kInTurn ? team.size : 1,
+                   (Count)team.member * (kInTurn ? 1 : (Count)a.steps) * kChunkRows + place.row()};
   const Count positions = (Count)a.positions - place.position(0);
   shares.end = place.active ? (positions + kRowPositions - 1) / kRowPositions : 0;
   return shares;
@@ -33,6 +44,10 @@ __device__ inline Shares shares_of(const Arguments& a, const Team& team, const P
 // The chunk that a pass visits as its i-th. What the pass before has left in the ring comes first, in that order.
 __device__ inline int chunk_at(const Shares& shares, int pass, int i) {
   if (!kAgain || pass == 0) return i;
+  if (kKeepsFirst) {
+    const int last = shares.chunks - 1;
+    return i < shares.kept ? i : i < kRing ? last - (last - i) % (kRing - shares.kept) : last - i + shares.kept;
+  }
   if (kPasses == 2) return i < shares.kept ? shares.chunks - shares.kept + i : shares.chunks - 1 - i;
   int chunk = pass * (shares.chunks - shares.kept) + i;
   while (chunk >= shares.chunks) chunk -= shares.chunks;
@@ -70,7 +85,12 @@ struct Ring {
   int index;           // its place there,
   int unit;            // its unit,
   long long begin;     // and begin_of that
+  int base;            // the slot of its first chunk
 
+  __device__ static int after(int slot, int chunks) {
+    slot += chunks * kRingBytes;
+    return slot < kRing * kRingBytes ? slot : slot - kRing * kRingBytes;
+  }
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
 };
 
@@ -79,17 +99,35 @@ __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& s
                                  const Place& place) {
   if (ring.unit >= (int)a.units) return;
   const int chunk = chunk_at(shares, ring.pass, ring.index);
-  copy_inputs(a, ring.begin + chunk * kChunkElements, shares.first + (Count)chunk * kChunkRows, shares.end,
-              ring.first + ring.issued);
+  unsigned long long policy = kNormalPolicy;
+  if (kHints != 0) {
+    const int streamed = shares.chunks - (kRing - shares.kept);
+    if (ring.pass > 0) {
+      if (kHints & 8) policy = kFirstPolicy;
+    } else if (chunk < shares.kept || chunk >= streamed) {
+      if (kHints & 1) policy = kFirstPolicy;
+    } else if (chunk >= streamed - shares.cached) {
+      if (kHints & 4) policy = kLastPolicy;
+    } else {
+      if (kHints & 2) policy = kFirstPolicy;
+    }
+  }
+  copy_inputs(a, ring.begin + chunk * shares.apart * kChunkElements,
+              shares.first + (Count)chunk * shares.apart * kChunkRows, shares.end, ring.first + ring.issued, policy);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  if (++ring.index < shares.chunks) return;
-  if (kAgain && ring.pass + 1 < kPasses) {
-    ++ring.pass;
-    ring.index = shares.kept;
+  if (++ring.index < shares.chunks) {
+    if (kKeepsFirst && ring.pass == 0 && ring.issued == ring.base) ring.issued = Ring::after(ring.base, shares.kept);
     return;
   }
+  if (kAgain && ring.pass + 1 < kPasses) {
+    ++ring.pass;
+    ring.index = kKeepsFirst ? kRing : shares.kept;
+    if (kKeepsFirst) ring.issued = ring.base;
+    return;
+  }
+  ring.base = ring.issued;
   ring.pass = ring.index = 0;
   ring.unit += team.count;
   ring.begin = begin_of(a, shares, place, unit_at(ring.unit, (UnitValues*)0));
@@ -167,23 +205,26 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
 #pragma unroll
   for (int v = 0; v < kVector; ++v) channels[v] = Sweep::hoisted(prepared, place.channel(v));
   sums.clear();
+  if (kTrace && threadIdx.x == 0) trace_stamps()[2 * kPass] = trace_now();
   const long long begin = begin_of(a, shares, place, unit);
-  int slot = kFirst ? ring.visited : ring.oldest;
+  int slot = kFirst || kKeepsFirst ? ring.visited : ring.oldest;
+  const int first_slot = slot, back = Ring::after(slot, shares.kept);
   bool started = false;
   if (Sweep::kStatistics) {
-    const Count row = shares.first + (Count)chunk_at(shares, kPass, 0) * kChunkRows;
+    const Count row = shares.first + (Count)chunk_at(shares, kPass, 0) * shares.apart * kChunkRows;
     if (kFirst) wait_for(ring.pending - 1);
     started = row < shares.end;
     if (started) start_sums<Sweep>(a, unit, place, row, ring_inputs(ring.first + slot), channels, sums);
   }
 #pragma unroll 1
   for (int i = 0; i < shares.chunks; ++i) {
-    if (kFirst || (kAgain && i >= shares.kept)) wait_for(--ring.pending);
+    if (kFirst || (kAgain && i >= (kKeepsFirst ? kRing : shares.kept))) wait_for(--ring.pending);
     const Inputs inputs = ring_inputs(ring.first + slot);
     slot = Ring::next(slot);
+    if (kKeepsFirst && kFirst && slot == first_slot) slot = back;
     const int chunk = chunk_at(shares, kPass, i);
-    const Count row = shares.first + (Count)chunk * kChunkRows;
-    const long long offset = begin + chunk * kChunkElements;
+    const Count row = shares.first + (Count)chunk * shares.apart * kChunkRows;
+    const long long offset = begin + chunk * shares.apart * kChunkElements;
     // A later pass may begin with chunks behind the unit's end.
     if (Sweep::kStatistics && kAgain && !kFirst && !started && row < shares.end) {
       start_sums<Sweep>(a, unit, place, row, inputs, channels, sums);
@@ -207,12 +248,14 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
       }
     }
     sums.took(taken);
-    if (kLast || i < shares.chunks - shares.kept) {
+    if (kLast || (kKeepsFirst ? i >= shares.kept && i + kRing - shares.kept < shares.chunks
+                              : i < shares.chunks - shares.kept)) {
       ring.oldest = slot;
       copy_next(ring, a, shares, team, place);
     }
   }
-  if (kFirst || kAgain) ring.visited = slot;
+  if (kKeepsFirst ? !kFirst : kFirst || kAgain) ring.visited = slot;
+  if (kTrace && threadIdx.x == 0) trace_stamps()[2 * kPass + 1] = trace_now();
 }
 
 // The statistics of a warp's rows, of each slot one, into the block's list.

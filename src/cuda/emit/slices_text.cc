@@ -55,6 +55,17 @@ class SlicesWriter : public SliceWriter {
             {"kPasses", number_text(sweep_count())},
             {"kAgain", constants_.again ? "1" : "0"},
             {"kAhead", constants_.ahead ? "1" : "0"},
+            {"kKeepsFirst", constants_.keeps_first ? "1" : "0"},
+            {"kInTurn", constants_.in_turn ? "1" : "0"},
+            {"kHints", number_text(constants_.hints % 100)},
+            {"kDelay", constants_.hints / 1000 > 0 ? "0;\n#define kDelays " + number_text(constants_.hints / 1000) + "\nconstexpr int kNothing2 = 0" : "0"},
+            {"kTrace",
+             constants_.hints / 100 % 10 > 0
+                 ? "1;\n#define kTraces 1\n__device__ inline long long trace_now() { long long now; asm "
+                   "volatile(\"mov.u64 %0, %%globaltimer;\" : \"=l\"(now)); return now; }\n__device__ inline int "
+                   "trace_sm() { int now; asm volatile(\"mov.u32 %0, %%smid;\" : \"=r\"(now)); return now; "
+                   "}\nconstexpr int kNothing = 0"
+                 : "0;\n__device__ inline long long trace_now() { return 0; }\nconstexpr int kNothing = 0"},
             {"kListSlots", number_text(list_slots())},
             {"kSharedBytes", number_text(shared_bytes)},
             {"kTail", tail ? "1" : "0"},
@@ -74,7 +85,7 @@ class SlicesWriter : public SliceWriter {
   }
 
   void add_scalars() override {
-    for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept"})
+    for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept", "cached"})
       scalar("long long", name);
     scalar("unsigned int*", "finished");
     for (int i = 0; i < sweep_count(); ++i)
@@ -87,7 +98,7 @@ class SlicesWriter : public SliceWriter {
   void write_reading(Text& text) override {
     text.line(
         "__device__ inline void copy_inputs(const Arguments& a, long long offset, Count row, Count end,");
-    text.open("                                   unsigned int slot) {");
+    text.open("                                   unsigned int slot, unsigned long long policy) {");
     text.line("const bool whole = row + (kPieces - 1) * kStride < end;");
     for (const bool whole : {true, false}) {
       text.open(whole ? "if (whole) {" : "if (!whole) {");
@@ -98,7 +109,8 @@ class SlicesWriter : public SliceWriter {
         if (!whole) text.line("  if (row + i * kStride < end)");
         text.line("    thread::copy_begin_at(" + column(input, place) + ",");
         text.line("                       reinterpret_cast<const " + vector_type(input) + "*>(" +
-                  tensor(input) + ".data + offset) + i * (kStrideElements / kVector));");
+                  tensor(input) + ".data + offset) + i * (kStrideElements / kVector)" +
+                  (constants_.hints % 100 > 0 ? ", policy);" : ");"));
         place += chunk_bytes(input);
       }
       text.close();

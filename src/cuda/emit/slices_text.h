@@ -15,6 +15,9 @@ struct SlicesConstants {
   bool again = false;     // some of a unit's chunks do not stay in the ring for later passes
   bool ahead = false;     // a unit is begun before the one before it is ended
   int team = 1;           // blocks that work on a unit
+  bool keeps_first = false;
+  bool in_turn = false;
+  int hints = 0;
   // Blocks of a cluster that has a unit in its registers (device/slices_cluster.cuh), `pieces` being all vectors of a thread; 1: a
   // team with a ring.
   int cluster = 1;

@@ -88,7 +88,8 @@ int ring_of(const Gpu& gpu, const SlicesWidth& width, const SlicesConstants& con
 
 // Tries every size of teams, or the one that is wanted, and leaves what costs least in `best`.
 void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
-               const SlicesConstants& constants, int wanted, std::optional<SlicesDivision>& best) {
+               const SlicesConstants& constants, const SlicesChoice& choice, std::optional<SlicesDivision>& best) {
+  const int wanted = choice.team;
   const Rows rows = rows_of(constants, channels);
   const std::int64_t chunk_rows = std::int64_t{rows.stride} * constants.pieces;
   const std::int64_t chunks = ceil_div(ceil_div(work.positions, constants.row_positions), chunk_rows);
@@ -107,11 +108,11 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
     if (wanted > 0 && members != wanted) continue;
     const std::int64_t steps = ceil_div(chunks, members);
     // Everyone has some of the unit.
-    const std::int64_t team = ceil_div(chunks, steps);
+    const std::int64_t team = choice.turn > 0 ? std::min(members, chunks) : ceil_div(chunks, steps);
     const std::int64_t teams = std::min(blocks / team, std::max<std::int64_t>(units, 1));
     const std::int64_t rounds = ceil_div(units, teams);
     const bool stays = work.passes == 1 || steps <= constants.ring;
-    const std::int64_t kept = stays ? steps : std::max(1, constants.ring - kLookahead);
+    const std::int64_t kept = stays ? steps : choice.kept > 0 ? std::min(choice.kept, constants.ring - 1) : std::max(1, constants.ring - kLookahead);
     if (constants.ahead && (rounds == 1 || work.statistics == 0)) continue;
     // The unit that was begun ahead has its chunks beside those of the one before.
     if (constants.ahead && work.passes > 1 && 2 * steps > constants.ring) continue;
@@ -143,6 +144,10 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
                           static_cast<int>(steps),
                           static_cast<int>(kept)};
     best->constants.again = kept < steps;
+    best->constants.keeps_first = choice.order > 0 && kept < steps && work.passes == 2;
+    best->constants.in_turn = choice.turn > 0;
+    best->constants.hints = choice.hints;
+    best->cached = static_cast<int>(std::min<double>(static_cast<double>(steps), choice.cached * 1e6 / (elements * work.input_bytes * at_work)));
     best->constants.team = static_cast<int>(team);
     best->units = units;
     best->seconds = seconds;
@@ -161,11 +166,12 @@ double slice_waste(const SlicesWork& work, std::int64_t channels) {
 
 SlicesChoice SlicesChoice::parse(const std::string& text) {
   constexpr auto kNames = std::to_array<std::string_view>(
-      {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "cluster"});
+      {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "cluster", "kept", "order", "turn", "hints", "cached"});
   constexpr std::array<int SlicesChoice::*, kNames.size()> kFields = {
       &SlicesChoice::channels, &SlicesChoice::team,    &SlicesChoice::vector,
       &SlicesChoice::pieces,   &SlicesChoice::threads, &SlicesChoice::blocks,
-      &SlicesChoice::ring,     &SlicesChoice::ahead,   &SlicesChoice::cluster};
+      &SlicesChoice::ring,     &SlicesChoice::ahead,   &SlicesChoice::cluster,
+      &SlicesChoice::kept, &SlicesChoice::order, &SlicesChoice::turn, &SlicesChoice::hints, &SlicesChoice::cached};
   SlicesChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_SLICES", text, kNames))
     choice.*kFields[fixed.name] = fixed.number;
@@ -219,7 +225,7 @@ std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& wo
     constants.ring = ring_of(gpu, width, constants);
     if (choice.ring > 0) constants.ring = std::min(constants.ring, choice.ring);
     if (constants.ring < kLeastRing) continue;
-    best_team(gpu, work, width.channels, constants, choice.team, best);
+    best_team(gpu, work, width.channels, constants, choice, best);
   }
   return best;
 }

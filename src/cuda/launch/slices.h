@@ -33,6 +33,7 @@ struct SlicesDivision {
   int teams = 1;              // at work at the same time
   int steps = 1;              // chunks of a block
   int kept = 1;               // of these in the ring for later passes
+  int cached = 0;
   std::int64_t units = 0;
   double seconds = 0;  // by the cost model
 };
@@ -48,9 +49,14 @@ struct SlicesChoice {
   int ring = 0;
   int ahead = 0;
   int cluster = 0;  // 1: none
+  int kept = 0;
+  int order = 0;
+  int turn = 0;
+  int hints = 0;
+  int cached = 0;
 
   // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.
-  bool may_cluster() const { return cluster == 0 && team == 0 && ring == 0 && ahead == 0; }
+  bool may_cluster() const { return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && order == 0 && turn == 0; }
 
   // Throws UserError that names the word it does not know.
   static SlicesChoice parse(const std::string& text);

@@ -114,6 +114,7 @@ class SlicesLaunch : public KernelLaunch {
                       {"ring", division.constants.ring},
                       {"steps", division.steps},
                       {"kept_steps", division.kept},
+                      {"cached_steps", division.cached},
                       {"ahead", division.constants.ahead ? 1 : 0}};
     if (in_cluster()) {
       kernel.numbers = {{"slice_channels", division.channels},
@@ -164,7 +165,7 @@ class SlicesLaunch : public KernelLaunch {
         {"units", division_.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
         {"height", domain_[3]},     {"width", domain_[4]},
         {"team", division_.team},   {"steps", division_.steps},
-        {"kept", division_.kept},
+        {"kept", division_.kept},   {"cached", division_.cached},
     };
     for (const std::string& name : text_.kernel.scalars) {
       const auto number = numbers.find(name);

@@ -19,19 +19,6 @@ __device__ inline void copy_begin_at(unsigned int shared, const Copied* memory) 
   }
 }
 
-// The same, with what L2 is to do with it.
-template <class Copied>
-__device__ inline void copy_begin_at(unsigned int shared, const Copied* memory, unsigned long long policy) {
-  constexpr int kPiece = sizeof(Copied) < 16 ? (int)sizeof(Copied) : 16;
-  if (kPiece < 16) return copy_begin_at(shared, memory);
-  const char* from = reinterpret_cast<const char*>(memory);
-#pragma unroll
-  for (int i = 0; i < (int)sizeof(Copied); i += kPiece)
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared + i), "l"(from + i),
-                 "l"(policy)
-                 : "memory");
-}
-
 // The same, by a pointer. Vectors of less than four bytes are copied at once.
 template <class Copied>
 __device__ inline void copy_begin(Copied* shared, const Copied* memory) {

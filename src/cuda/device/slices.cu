@@ -9,20 +9,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) slices(const __g
   const Place place = place_of_thread();
   const Shares shares = shares_of(a, team, place);
 
-  const long long started = kTrace ? trace_now() : 0;
-#if kDelays
-  if (blockIdx.x * 2 >= gridDim.x) __nanosleep(kDelays * 100);
-#endif
   Ring ring;
   // Held in a register: the compiler would work it out anew at each use.
   asm volatile(
       "mov.u32 %0, %1;"
       : "=r"(ring.first)
       : "r"((unsigned int)__cvta_generic_to_shared(memory + kSharedBytes + threadIdx.x * kColumnBytes)));
-  ring.issued = ring.visited = ring.oldest = ring.base = 0;
-  ring.pending = ring.pass = ring.index = 0;
-  ring.unit = team.number;
-  ring.begin = begin_of(a, shares, place, unit_at(ring.unit, (UnitValues*)0));
+  ring.issued = ring.visited = ring.oldest = ring.pending = 0;
+  ring.dealt = ring.held = 0;
+  ring.drawn = 0;
+  begin_copies(ring, a, shares, place, team.number);
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team, place);
 
@@ -39,13 +35,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) slices(const __g
       end_unit(a, shares, team, place,
                unit_at(team.number + ended * team.count, &shared.values[ended % (1 + kAhead)]), ring, shared,
                (unsigned int)ended);
-#if kTraces
-      if (threadIdx.x == 0) {
-        const int sm = trace_sm();
-        long long* t = trace_stamps();
-        printf("T %d %d %d %lld %lld %lld %lld %lld\n", (int)blockIdx.x, sm, ended, started, t[0], t[1], t[2], t[3]);
-      }
-#endif
     }
     if (kAhead && round < rounds) collect_unit(a, team, shared, (unsigned int)round);
   }

@@ -11,9 +11,11 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
 constexpr int kLargestVectorBytes = 128;
-// Blocks of a team, one a lane, and parts of all its groups that every block takes by itself.
-constexpr int kMostMembers = 32;
+// Blocks of a team, one or two a lane, and parts of all its groups that every block takes by itself.
+constexpr int kMostMembers = 64;
 constexpr std::int64_t kMostParts = 256;
+// Parts that a lane asks for at once.
+constexpr int kMostAtOnce = 5;
 
 class SlicesWriter : public SliceWriter {
  public:
@@ -28,9 +30,8 @@ class SlicesWriter : public SliceWriter {
   void find_groups() {
     merged_place_ = "c";
     for (int i = 0; i < sweep_count(); ++i) {
-      const bool small = constants_.team > 1 && constants_.team <= kMostMembers;
-      const std::int64_t group = small && !constants_.ahead ? common_group(i) : 0;
-      const bool few = group > 0 && cut_.unit_channels / group * constants_.team <= kMostParts;
+      const std::int64_t group = constants_.ahead ? 0 : common_group(i);
+      const bool few = group > 0 && few_parts(constants_.team, cut_.unit_channels / group, constants_.parts);
       groups_.push_back(few ? group : 0);
       unit_sums_.push_back(few);
     }
@@ -54,18 +55,9 @@ class SlicesWriter : public SliceWriter {
             {"kRowPositions", number_text(constants_.row_positions)},
             {"kPasses", number_text(sweep_count())},
             {"kAgain", constants_.again ? "1" : "0"},
+            {"kDealt", constants_.dealt ? "1" : "0"},
+            {"kCounterWords", number_text(kDealtCounterBytes / 4)},
             {"kAhead", constants_.ahead ? "1" : "0"},
-            {"kKeepsFirst", constants_.keeps_first ? "1" : "0"},
-            {"kInTurn", constants_.in_turn ? "1" : "0"},
-            {"kHints", number_text(constants_.hints % 100)},
-            {"kDelay", constants_.hints / 1000 > 0 ? "0;\n#define kDelays " + number_text(constants_.hints / 1000) + "\nconstexpr int kNothing2 = 0" : "0"},
-            {"kTrace",
-             constants_.hints / 100 % 10 > 0
-                 ? "1;\n#define kTraces 1\n__device__ inline long long trace_now() { long long now; asm "
-                   "volatile(\"mov.u64 %0, %%globaltimer;\" : \"=l\"(now)); return now; }\n__device__ inline int "
-                   "trace_sm() { int now; asm volatile(\"mov.u32 %0, %%smid;\" : \"=r\"(now)); return now; "
-                   "}\nconstexpr int kNothing = 0"
-                 : "0;\n__device__ inline long long trace_now() { return 0; }\nconstexpr int kNothing = 0"},
             {"kListSlots", number_text(list_slots())},
             {"kSharedBytes", number_text(shared_bytes)},
             {"kTail", tail ? "1" : "0"},
@@ -85,9 +77,10 @@ class SlicesWriter : public SliceWriter {
   }
 
   void add_scalars() override {
-    for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept", "cached"})
+    for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept"})
       scalar("long long", name);
     scalar("unsigned int*", "finished");
+    scalar("unsigned int*", "dealt");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i)) scalar("uint2*", "team_list" + number_text(i));
   }
@@ -98,7 +91,7 @@ class SlicesWriter : public SliceWriter {
   void write_reading(Text& text) override {
     text.line(
         "__device__ inline void copy_inputs(const Arguments& a, long long offset, Count row, Count end,");
-    text.open("                                   unsigned int slot, unsigned long long policy) {");
+    text.open("                                   unsigned int slot) {");
     text.line("const bool whole = row + (kPieces - 1) * kStride < end;");
     for (const bool whole : {true, false}) {
       text.open(whole ? "if (whole) {" : "if (!whole) {");
@@ -109,8 +102,7 @@ class SlicesWriter : public SliceWriter {
         if (!whole) text.line("  if (row + i * kStride < end)");
         text.line("    thread::copy_begin_at(" + column(input, place) + ",");
         text.line("                       reinterpret_cast<const " + vector_type(input) + "*>(" +
-                  tensor(input) + ".data + offset) + i * (kStrideElements / kVector)" +
-                  (constants_.hints % 100 > 0 ? ", policy);" : ");"));
+                  tensor(input) + ".data + offset) + i * (kStrideElements / kVector));");
         place += chunk_bytes(input);
       }
       text.close();
@@ -253,7 +245,7 @@ class SlicesWriter : public SliceWriter {
       if (has_statistics(which)) {
         const std::int64_t group = groups_[at(which)];
         if (which > 0 && group == 0) text.line(collect(which));
-        text.line((group > 0 ? "take_groups<" + number_text(group) + ">" : "take_totals") +
+        text.line((group > 0 ? "take_groups<" + number_text(group) + ", " + number_text(std::min((constants_.team + 31) / 32, kMostAtOnce)) + ">" : "take_totals") +
                   "(team, unit.values->totals" + number_text(which) + ", " + lists(which) + ", round + 1);");
         if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
       }
@@ -264,6 +256,11 @@ class SlicesWriter : public SliceWriter {
 };
 
 }  // namespace
+
+bool few_parts(std::int64_t team, std::int64_t groups, int most) {
+  if (most > 0) return team > 1 && groups * team <= most;
+  return team > 1 && team <= kMostMembers && groups * team <= kMostParts;
+}
 
 SlicesText slices_text(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants) {
   if (constants.cluster > 1) return slices_cluster_text(schedule, cut, constants);

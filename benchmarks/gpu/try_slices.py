@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("cells", type=Path)
     parser.add_argument("--first", action="store_true", help="each line's first choice alone")
     parser.add_argument("--compile", action="store_true", help="compile alone")
+    parser.add_argument("--compiled", action="store_true", help="everything is compiled")
     parser.add_argument("--beside", default="", help="another library, timed before and after")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=55)
@@ -44,21 +45,23 @@ def main() -> int:
     begun = time.monotonic()
     cells = cells_of(options.cells, options.first)
 
-    def beside(*more: str) -> None:
+    def beside(more: str) -> subprocess.Popen[bytes]:
         environment = dict(os.environ, FUSEBLOCK_LIBRARY=options.beside)
-        command = [sys.executable, __file__, str(options.cells), "--first", "--runs", str(options.runs), *more]
+        command = [sys.executable, __file__, str(options.cells), "--first", "--runs", str(options.runs), more]
         print("#### main", flush=True)
-        subprocess.run(command, env=environment, check=False, timeout=60)
+        return subprocess.Popen(command, env=environment)
 
-    if options.beside:
-        beside("--compile")
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        pool.map(compile_cell, cells, chunksize=1)
+    compiling = beside("--compile") if options.beside else None
+    if not options.compiled:
+        with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
+            pool.map(compile_cell, cells, chunksize=1)
+    if compiling:
+        compiling.wait()
     print(f"compiled {len(cells)} in {time.monotonic() - begun:.0f} s", flush=True)
     if options.compile:
         return 0
     if options.beside:
-        beside()
+        beside("--compiled").wait()
         print("#### new", flush=True)
     timer = Timer()
     rate = copy_rate(timer)
@@ -99,7 +102,7 @@ def main() -> int:
         except Exception as error:  # noqa: BLE001
             print(f"failed {cell.choice}: {error}", flush=True)
     if options.beside:
-        beside()
+        beside("--compiled").wait()
     print(f"{time.monotonic() - begun:.0f} s")
     return 0
 

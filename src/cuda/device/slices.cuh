@@ -8,10 +8,12 @@
 // A chunk is copied into the threads' own columns of shared memory long before its turn, also chunks of the team's next
 // unit, and stays there for later passes; of a unit that is larger the last chunks stay, the others are copied again, with
 // two passes the last ones first. Where kDealt, the first chunks stay, and those which the second pass copies again are dealt
-// out among the team's blocks as these get on, since some multiprocessors are faster than others: a warp draws the next by a counter
-// that it shares with the warps of its number in the other blocks. Statistics are merged lane by lane, warp by warp, block by block, in an order that depends on the shapes
-// alone: a block of the team collects those of some channels from all and hands the totals to all; those of groups, where
-// nobody asks for channels and there are few of them, every block takes from all (device/slices_groups.cuh).
+// out among the team's blocks as these get on, since some multiprocessors are faster than others: a warp draws the next by a
+// counter that it shares with the warps of its number in the other blocks. That pass takes no statistics, so that nobody can
+// see who had a chunk.
+// Statistics are merged lane by lane, warp by warp, block by block, in an order that depends on the shapes alone: a block of
+// the team collects those of some channels from all and hands the totals to all; those of groups, where nobody asks for
+// channels and there are few of them, every block takes from all (device/slices_groups.cuh).
 //
 // Before this stand the constants, device/slices_place.cuh, Arguments, Inputs (what lies in the ring) and UnitValues;
 // behind it the program of each sweep, the finalise steps, and begin_unit, collect_unit and end_unit, which call what is
@@ -81,10 +83,10 @@ struct Ring {
   int unit;            // its unit,
   long long begin;     // and begin_of that
   // Where kDealt:
-  int base;              // the slot of its unit's first chunk
-  unsigned int drawn;    // lane 0's next number of the counter
-  int dealt;             // chunks that this warp has drawn
-  int held;              // lane i: the chunk that was drawn for the ring's slot i
+  int base;            // the slot of its unit's first chunk
+  unsigned int drawn;  // lane 0's next number of the counter
+  int dealt;           // chunks that this warp has drawn
+  int held;            // lane i: the chunk that was drawn for the ring's slot i
 
   __device__ static int after(int slot, int chunks) {
     slot += chunks * kRingBytes;
@@ -111,8 +113,7 @@ __device__ inline void begin_copies(Ring& ring, const Arguments& a, const Shares
 // no ring to the first.
 __device__ inline bool take_drawn(Ring& ring, const Arguments& a, const Shares& shares, const Team& team,
                                   int& chunk) {
-  const int left =
-      (shares.chunks - kRing) * shares.apart - 1 - (int)__shfl_sync(0xffffffffu, ring.drawn, 0);
+  const int left = (shares.chunks - kRing) * shares.apart - 1 - (int)__shfl_sync(0xffffffffu, ring.drawn, 0);
   if (left < 0) return false;
   chunk = shares.kept * shares.apart + left - team.member;
   if ((int)threadIdx.x % 32 * kRingBytes == ring.issued) ring.held = chunk;

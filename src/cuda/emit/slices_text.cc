@@ -13,9 +13,7 @@ std::string number_text(std::int64_t number) { return std::to_string(number); }
 constexpr int kLargestVectorBytes = 128;
 // Blocks of a team, one or two a lane, and parts of all its groups that every block takes by itself.
 constexpr int kMostMembers = 64;
-constexpr std::int64_t kMostParts = 256;
-// Parts that a lane asks for at once.
-constexpr int kMostAtOnce = 5;
+constexpr std::int64_t kMostParts = 1280;
 
 class SlicesWriter : public SliceWriter {
  public:
@@ -31,7 +29,7 @@ class SlicesWriter : public SliceWriter {
     merged_place_ = "c";
     for (int i = 0; i < sweep_count(); ++i) {
       const std::int64_t group = constants_.ahead ? 0 : common_group(i);
-      const bool few = group > 0 && few_parts(constants_.team, cut_.unit_channels / group, constants_.parts);
+      const bool few = group > 0 && few_parts(constants_.team, cut_.unit_channels / group);
       groups_.push_back(few ? group : 0);
       unit_sums_.push_back(few);
     }
@@ -245,7 +243,9 @@ class SlicesWriter : public SliceWriter {
       if (has_statistics(which)) {
         const std::int64_t group = groups_[at(which)];
         if (which > 0 && group == 0) text.line(collect(which));
-        text.line((group > 0 ? "take_groups<" + number_text(group) + ", " + number_text(std::min((constants_.team + 31) / 32, kMostAtOnce)) + ">" : "take_totals") +
+        text.line((group > 0 ? "take_groups<" + number_text(group) + ", " +
+                                   number_text((constants_.team + 31) / 32) + ">"
+                             : "take_totals") +
                   "(team, unit.values->totals" + number_text(which) + ", " + lists(which) + ", round + 1);");
         if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
       }
@@ -257,8 +257,7 @@ class SlicesWriter : public SliceWriter {
 
 }  // namespace
 
-bool few_parts(std::int64_t team, std::int64_t groups, int most) {
-  if (most > 0) return team > 1 && groups * team <= most;
+bool few_parts(std::int64_t team, std::int64_t groups) {
   return team > 1 && team <= kMostMembers && groups * team <= kMostParts;
 }
 

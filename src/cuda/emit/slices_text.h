@@ -16,7 +16,6 @@ struct SlicesConstants {
   bool dealt = false;     // and the second of two passes has them dealt out among a team's blocks
   bool ahead = false;     // a unit is begun before the one before it is ended
   int team = 1;           // blocks that work on a unit
-  int parts = 0;
   // Blocks of a cluster that has a unit in its registers (device/slices_cluster.cuh), `pieces` being all vectors of a thread; 1: a
   // team with a ring.
   int cluster = 1;
@@ -26,7 +25,7 @@ struct SlicesConstants {
 constexpr int kDealtCounterBytes = 128;
 
 // Whether a team hands statistics of its groups over once through L2, where nobody asks for those of channels: few of them.
-bool few_parts(std::int64_t team, std::int64_t groups, int most);
+bool few_parts(std::int64_t team, std::int64_t groups);
 
 struct SlicesText {
   EmittedKernel kernel;

@@ -48,7 +48,6 @@ struct SlicesChoice {
   int blocks = 0;
   int ring = 0;
   int ahead = 0;
-  int parts = 0;
   int own = 0;      // 1: no chunks are dealt out
   int cluster = 0;  // 1: none
 

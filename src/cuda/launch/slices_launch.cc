@@ -58,9 +58,8 @@ SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents
     const ScheduleStep& step = schedule.steps[at(i)];
     if (step.kind != StepKind::kSweep) continue;
     ++work.passes;
-    work.last_statistics =
-        std::any_of(step.sweep.sinks.begin(), step.sweep.sinks.end(),
-                    [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
+    work.last_statistics = std::any_of(step.sweep.sinks.begin(), step.sweep.sinks.end(),
+                                       [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
     if (work.last_statistics) ++work.statistics;
   }
   work.smallest_bytes = 8;
@@ -156,8 +155,9 @@ class SlicesLaunch : public KernelLaunch {
     const std::size_t real_words = arithmetic_type(schedule_.inputs) == DType::kF64 ? 2 : 1;
     std::map<std::string, std::size_t> places = {{"finished", counters.reserve(text_.tail ? 4 : 0)}};
     const std::size_t warps = at(division_.constants.threads / 32);
-    places["dealt"] = counters.reserve(
-        division_.constants.dealt ? static_cast<std::size_t>(division_.units) * warps * kDealtCounterBytes : 0);
+    places["dealt"] = counters.reserve(division_.constants.dealt ? static_cast<std::size_t>(division_.units) *
+                                                                       warps * kDealtCounterBytes
+                                                                 : 0);
     for (std::size_t i = 0; i < text_.list_numbers.size(); ++i) {
       // Two lists in turn, each with the parts of all blocks and the totals; a word and its tag are eight bytes.
       const std::size_t lists = division_.units > division_.teams ? 2 : 1;

@@ -139,22 +139,21 @@ __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& s
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
   if (drawn) return;
-  const bool passed = ++ring.index == shares.chunks;
-  if (kDealt) {
-    if (passed) {
-      ++ring.pass;
+  if (++ring.index < shares.chunks) {
+    if (kDealt && ring.issued == ring.base) ring.issued = Ring::after(ring.base, shares.kept);
+    return;
+  }
+  if (kAgain && ring.pass + 1 < kPasses) {
+    ++ring.pass;
+    ring.index = shares.kept;
+    if (kDealt) {
       ring.issued = ring.base;
       ring.dealt = 0;
       draw(ring, a);
-    } else if (ring.issued == ring.base) {
-      ring.issued = Ring::after(ring.base, shares.kept);
     }
-  } else if (passed && kAgain && ring.pass + 1 < kPasses) {
-    ++ring.pass;
-    ring.index = shares.kept;
-  } else if (passed) {
-    begin_copies(ring, a, shares, place, ring.unit + team.count);
+    return;
   }
+  begin_copies(ring, a, shares, place, ring.unit + team.count);
 }
 
 // Waits until at most `pending` copies are under way, or a few fewer where that is many.

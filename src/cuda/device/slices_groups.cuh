@@ -27,7 +27,7 @@ __device__ inline void take_groups(const Team& team, Sums* totals, const TeamLis
     total.clear();
     for (int member = lane; member < team.size; member += 32 * kAtOnce) {
       Sums parts[kAtOnce];
-      const int count = (team.size - member + 31) / 32;
+      const int count = kAtOnce == 1 ? 1 : (team.size - member + 31) / 32;
       team::take(lists.part(group, member), 32 * team::kWordsOf<Sums>, count, tag, parts);
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)

@@ -28,7 +28,7 @@ struct Variant {
   std::string slices = {};  // FUSEBLOCK_SLICES
   std::string conv = {};    // FUSEBLOCK_CONV
   Precision precision = Precision::kStrict;
-  bool f32_alone = false;  // other types have another kernel
+  std::string alone = {};  // the type that has this kernel, where others have another
   std::string rows = {};   // FUSEBLOCK_ROWS
 };
 
@@ -82,15 +82,12 @@ const std::vector<Variant>& variants() {
        .block = "group_norm(32) | silu",
        .input = "[64,256,28,28]",
        .rows = "ahead=2,blocks=2"},
-      {"slices",
-       "slices",
-       {"kAgain = 0;"},
-       "group_norm(32) | silu",
-       "[2,320,64,64]:cl",
-       {},
-       false,
-       KernelResidency::kByCost,
-       "cluster=1"},
+      {.name = "slices",
+       .kernel = "slices",
+       .marks = {"kAgain = 0;"},
+       .block = "group_norm(32) | silu",
+       .input = "[2,320,64,64]:cl",
+       .slices = "cluster=1"},
       {"slices_cluster",
        "slices_cluster",
        {"give_part<10>("},
@@ -136,15 +133,18 @@ const std::vector<Variant>& variants() {
        "[2,128,1024,1024]:cl",
        {},
        true},
-      {"slices_ahead",
-       "slices",
-       {"kAhead = 1;"},
-       "group_norm(4) | silu",
-       "[300,16,14,14]:cl",
-       {},
-       false,
-       KernelResidency::kByCost,
-       "ahead=1"},
+      {.name = "slices_dealt",
+       .kernel = "slices",
+       .marks = {"kDealt = 1;"},
+       .block = "group_norm(32) | silu",
+       .input = "[1,128,1024,1024]:cl",
+       .alone = "bf16"},
+      {.name = "slices_ahead",
+       .kernel = "slices",
+       .marks = {"kAhead = 1;"},
+       .block = "group_norm(4) | silu",
+       .input = "[300,16,14,14]:cl",
+       .slices = "ahead=1"},
       {"slices_ahead_tail",
        "slices",
        {"kAhead = 1;", "kTail = 1;"},
@@ -352,7 +352,7 @@ const std::vector<Variant>& variants() {
        .block = "conv3d(16, k=4) | hardswish | group_norm(4) | mean(d,h,w)",
        .input = "[32,3,16,32,32]",
        .conv = "threads=128,blocks=2",
-       .f32_alone = true},
+       .alone = "f32"},
       {.name = "conv_roll_taps_tf32",
        .kernel = "conv_roll",
        .marks = {"multiply_taken(", "kLinear = 0;", "kMoves = true;", "kSquads = 2;"},
@@ -550,7 +550,7 @@ class CudaCompile : public testing::TestWithParam<Variant> {};
 
 // Those that a variant's kernel takes: tensor cores take no f64.
 std::vector<std::string> types_of(const Variant& variant) {
-  if (variant.f32_alone) return {"f32"};
+  if (!variant.alone.empty()) return {variant.alone};
   const bool products = variant.kernel.starts_with("conv") && variant.kernel != "conv_direct";
   return {kTypes.begin(), kTypes.end() - (products ? 1 : 0)};
 }
@@ -584,7 +584,7 @@ TEST_P(CudaCompile, NeedsNoLocalMemory) {
   // Side by side: each takes a second or so.
   std::vector<std::future<void>> types;
   for (const char* type : kTypes)
-    if (!GetParam().f32_alone || std::string_view(type) == "f32")
+    if (GetParam().alone.empty() || GetParam().alone == type)
       types.push_back(std::async(std::launch::async, [&, type] {
         for (std::string_view architecture : architectures) compile(GetParam(), type, architecture);
       }));

@@ -1,6 +1,9 @@
 // How the launch of a kernel `slices` divides its work: widths of slices, teams, what stays on chip.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "cuda/launch/slices.h"
 
 namespace fuseblock::cuda {
@@ -49,7 +52,16 @@ void expect_whole(const SlicesWork& work, const SlicesDivision& d) {
   const std::int64_t rows = lists * (columns < 32 ? 32 / columns : 1) * constants.pieces;
   const std::int64_t positions = rows * constants.row_positions * d.steps;
   EXPECT_GE(positions * d.team, work.positions);
-  EXPECT_LT(positions * (d.team - 1), work.positions) << "a block of the team has nothing to do";
+  if (constants.dealt) {
+    // Every team.size-th chunk is a block's, and rings have room for a warp to draw another.
+    EXPECT_TRUE(constants.again);
+    EXPECT_GT(d.steps, constants.ring);
+    EXPECT_LT(d.kept, constants.ring);
+    EXPECT_LE(constants.ring, 32);
+    EXPECT_LT(rows * constants.row_positions * (d.steps - 1) * d.team, work.positions);
+  } else {
+    EXPECT_LT(positions * (d.team - 1), work.positions) << "a block of the team has nothing to do";
+  }
   EXPECT_LE(d.team * d.teams, h200().multiprocessors * constants.blocks);
   EXPECT_EQ(d.units, work.samples * (work.channels / d.channels));
   EXPECT_LE(d.kept, constants.ring);
@@ -104,6 +116,76 @@ TEST(SlicesDivision, EveryTeamThatIsAskedForIsWhole) {
           EXPECT_EQ(division.constants.ahead, ahead == 1);
         }
       }
+}
+
+// As the planner has it: of all widths the one that costs least.
+SlicesDivision best_of(const SlicesWork& work, const SlicesChoice& choice = {}) {
+  const std::vector<SlicesDivision> divisions = divisions_of(work, choice);
+  return *std::min_element(
+      divisions.begin(), divisions.end(),
+      [](const SlicesDivision& one, const SlicesDivision& other) { return one.seconds < other.seconds; });
+}
+
+TEST(SlicesDivision, ChunksAreDealtOutWhereThatWasMeasured) {
+  SlicesWork work = norm_of(1, 128, 1024 * 1024, 4);
+  work.group_statistics = true;
+  const SlicesDivision best = best_of(work);
+  EXPECT_TRUE(best.constants.dealt);
+  EXPECT_EQ(best.team, 132);
+  EXPECT_FALSE(best_of(work, SlicesChoice::parse("own=1")).constants.dealt);
+  for (const auto& change : std::initializer_list<void (*)(SlicesWork&)>{
+           [](SlicesWork& w) { w.group_statistics = false; },
+           [](SlicesWork& w) {
+             w.inputs = 2;
+             w.input_bytes = 4;
+           },
+           [](SlicesWork& w) { w.smallest_bytes = w.input_bytes = w.output_bytes = 4; },
+           [](SlicesWork& w) { w.passes = 3; }, [](SlicesWork& w) { w.last_statistics = true; }}) {
+    SlicesWork other = work;
+    change(other);
+    for (const SlicesDivision& division : divisions_of(other)) {
+      EXPECT_FALSE(division.constants.dealt);
+      expect_whole(other, division);
+    }
+  }
+}
+
+TEST(SlicesDivision, DealtChunksAreWhole) {
+  SlicesWork work = norm_of(3, 64, 1111, 4);
+  work.group_statistics = true;
+  int dealt = 0;
+  for (int team : {1, 2, 3, 7, 20, 132})
+    for (int ring : {3, 5, 9})
+      for (const SlicesDivision& division : divisions_of(
+               work, SlicesChoice::parse("team=" + std::to_string(team) + ",ring=" + std::to_string(ring)))) {
+        expect_whole(work, division);
+        EXPECT_EQ(division.constants.dealt, division.constants.again && division.team > 1);
+        dealt += division.constants.dealt ? 1 : 0;
+      }
+  EXPECT_GT(dealt, 0);
+}
+
+TEST(SlicesDivision, FourBlocksOfAMultiprocessorAreSmallTeamsThatReadOnce) {
+  SlicesWork work = norm_of(64, 256, 56 * 56, 8);
+  for (const SlicesDivision& division : divisions_of(work)) EXPECT_LE(division.constants.blocks, 2);
+  work.group_statistics = true;
+  int four = 0;
+  for (const SlicesDivision& division : divisions_of(work)) {
+    expect_whole(work, division);
+    if (division.constants.blocks <= 2) continue;
+    ++four;
+    EXPECT_FALSE(division.constants.again);
+    EXPECT_LE(division.team, 8);
+  }
+  EXPECT_GT(four, 0);
+}
+
+TEST(SlicesDivision, StatisticsOfFewGroupsAreHandedOverOnce) {
+  EXPECT_FALSE(few_parts(1, 8));
+  EXPECT_TRUE(few_parts(33, 32));
+  EXPECT_TRUE(few_parts(64, 20));
+  EXPECT_FALSE(few_parts(64, 21));
+  EXPECT_FALSE(few_parts(66, 1));
 }
 
 std::vector<SlicesDivision> clusters_of(const SlicesWork& work, const SlicesChoice& choice = {}) {
@@ -193,6 +275,7 @@ TEST(SlicesDivision, ClustersAreChosenWhereTheyWereMeasured) {
 TEST(SlicesDivision, TheVariableIsReadWordByWord) {
   const SlicesChoice choice = SlicesChoice::parse("channels=64,team=132,pieces=4,ahead=0");
   EXPECT_EQ(SlicesChoice::parse("cluster=8").cluster, 8);
+  EXPECT_EQ(SlicesChoice::parse("own=1").own, 1);
   EXPECT_EQ(choice.channels, 64);
   EXPECT_EQ(choice.team, 132);
   EXPECT_EQ(choice.pieces, 4);

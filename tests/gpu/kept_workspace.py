@@ -25,13 +25,14 @@ from fuseblock._capi import BoundCall, Plan  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 # Groups, extents of x, type, layout and FUSEBLOCK_SLICES: teams in one round and in several, that hand
-# over statistics of groups, or of channels.
+# over statistics of groups, or of channels, and deal out chunks.
 CASES = (
     (32, (2, 320, 24, 24), "bf16", ":cl", "channels=40,team=3,pieces=1"),
     (3, (2, 9, 40, 40), "f32", ":cl", "team=2,pieces=1"),
     (1, (3, 64, 33, 31), "f16", ":cl", "team=4,pieces=1"),
     (4, (40, 32, 16, 16), "bf16", ":cl", "team=2,pieces=1"),
     (4, (9, 32, 32, 32), "bf16", ":cl", "channels=16,team=2,pieces=1,ahead=1"),
+    (4, (40, 32, 16, 16), "bf16", ":cl", "channels=16,team=3,pieces=1,threads=32,blocks=1,ring=3"),
     (4, (1, 32, 64, 64), "bf16", "", ""),
 )
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}

@@ -34,6 +34,8 @@ ROWS = (
     "gpu_group_norm_residual f32 channels_last",
     "gpu_group_norm_odd f16 channels_last",
     "gpu_group_norm_silu[channels=320,team=3,ring=4,pieces=1] bf16 channels_last",
+    "gpu_group_norm_team[channels=16,team=40,pieces=2,threads=64,blocks=4,ring=3] f16 channels_last",
+    "gpu_slices_batch[channels=16,team=2,pieces=1,threads=32,blocks=2,ring=4] bf16 channels_last",
     "gpu_slices_batch[channels=16,team=2,pieces=1,ahead=1] f32 channels_last",
     "gpu_group_norm_silu[cluster=8] bf16 channels_last",
     "gpu_group_norm_twice[cluster=2] f32 channels_last",

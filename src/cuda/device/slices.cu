@@ -15,10 +15,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) slices(const __g
       "mov.u32 %0, %1;"
       : "=r"(ring.first)
       : "r"((unsigned int)__cvta_generic_to_shared(memory + kSharedBytes + threadIdx.x * kColumnBytes)));
-  ring.issued = ring.visited = ring.oldest = 0;
-  ring.pending = ring.pass = ring.index = 0;
-  ring.unit = team.number;
-  ring.begin = begin_of(a, shares, place, unit_at(ring.unit, (UnitValues*)0));
+  ring.issued = ring.visited = ring.oldest = ring.pending = 0;
+  ring.dealt = ring.held = 0;
+  ring.drawn = 0;
+  begin_copies(ring, a, shares, place, team.number);
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) copy_next(ring, a, shares, team, place);
 

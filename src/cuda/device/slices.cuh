@@ -4,12 +4,16 @@
 // works on it. A row is kRowPositions positions of the slice (more than one only where the slice is all channels), in
 // memory one run of kSlots elements: kColumns vectors, each a thread's. A thread keeps its column, so that it always has the
 // same channels: their parameters and their statistics stay in its registers. Rows of a warp lie one behind the other,
-// then those of the block's warps; a chunk is kPieces times that, and a block has neighbouring chunks.
+// then those of the block's warps; a chunk is kPieces times that. A block has neighbouring chunks, or every team.size-th.
 // A chunk is copied into the threads' own columns of shared memory long before its turn, also chunks of the team's next
 // unit, and stays there for later passes; of a unit that is larger the last chunks stay, the others are copied again, with
-// two passes the last ones first. Statistics are merged lane by lane, warp by warp, block by block, in an order that depends on the shapes
-// alone: a block of the team collects those of some channels from all and hands the totals to all; those of groups, where
-// nobody asks for channels and there are few of them, every block takes from all (device/slices_groups.cuh).
+// two passes the last ones first. Where kDealt, the first chunks stay, and those which the second pass copies again are dealt
+// out among the team's blocks as these get on, since some multiprocessors are faster than others: a warp draws the next by a
+// counter that it shares with the warps of its number in the other blocks. That pass takes no statistics, so that nobody can
+// see who had a chunk.
+// Statistics are merged lane by lane, warp by warp, block by block, in an order that depends on the shapes alone: a block of
+// the team collects those of some channels from all and hands the totals to all; those of groups, where nobody asks for
+// channels and there are few of them, every block takes from all (device/slices_groups.cuh).
 //
 // Before this stand the constants, device/slices_place.cuh, Arguments, Inputs (what lies in the ring) and UnitValues;
 // behind it the program of each sweep, the finalise steps, and begin_unit, collect_unit and end_unit, which call what is
@@ -18,21 +22,29 @@
 // A thread's share of a unit.
 struct Shares {
   int chunks;   // of its block
-  int kept;     // of these, the last of a pass, that stay in the ring for the next
+  int kept;     // of these, the last of a pass or where kDealt the first, that stay in the ring for the next
+  int apart;    // chunks of the unit from one of these to the next
   Count first;  // row of the block's first chunk
   Count end;    // rows of the unit that have this thread's vector; 0 for a thread that has none
 };
 
 __device__ inline Shares shares_of(const Arguments& a, const Team& team, const Place& place) {
-  Shares shares = {(int)a.steps, (int)a.kept, (Count)team.member * (Count)a.steps * kChunkRows + place.row()};
+  Shares shares = {(int)a.steps, (int)a.kept, kDealt ? team.size : 1,
+                   (Count)team.member * (kDealt ? 1 : (Count)a.steps) * kChunkRows + place.row()};
   const Count positions = (Count)a.positions - place.position(0);
   shares.end = place.active ? (positions + kRowPositions - 1) / kRowPositions : 0;
   return shares;
 }
 
-// The chunk that a pass visits as its i-th. What the pass before has left in the ring comes first, in that order.
+// The chunk that a pass visits as its i-th, of those that it shares with no other block. What the pass before has left in the
+// ring comes first, in that order.
 __device__ inline int chunk_at(const Shares& shares, int pass, int i) {
   if (!kAgain || pass == 0) return i;
+  if (kDealt) {
+    // Behind those that are kept the slots hold the last ones in turn.
+    const int last = shares.chunks - 1;
+    return i < shares.kept ? i : last - (last - i) % (kRing - shares.kept);
+  }
   if (kPasses == 2) return i < shares.kept ? shares.chunks - shares.kept + i : shares.chunks - 1 - i;
   int chunk = pass * (shares.chunks - shares.kept) + i;
   while (chunk >= shares.chunks) chunk -= shares.chunks;
@@ -70,29 +82,78 @@ struct Ring {
   int index;           // its place there,
   int unit;            // its unit,
   long long begin;     // and begin_of that
+  // Where kDealt:
+  int base;            // the slot of its unit's first chunk
+  unsigned int drawn;  // lane 0's next number of the counter
+  int dealt;           // chunks that this warp has drawn
+  int held;            // lane i: the chunk that was drawn for the ring's slot i
 
+  __device__ static int after(int slot, int chunks) {
+    slot += chunks * kRingBytes;
+    return slot < kRing * kRingBytes ? slot : slot - kRing * kRingBytes;
+  }
   __device__ static int next(int slot) { return slot == (kRing - 1) * kRingBytes ? 0 : slot + kRingBytes; }
 };
+
+// Draws a number for the warp, which is there when the next chunk is copied.
+__device__ inline void draw(Ring& ring, const Arguments& a) {
+  if (threadIdx.x % 32 == 0)
+    ring.drawn = atomicAdd(a.dealt + ((long long)ring.unit * kWarps + threadIdx.x / 32) * kCounterWords, 1u);
+}
+
+__device__ inline void begin_copies(Ring& ring, const Arguments& a, const Shares& shares, const Place& place,
+                                    int unit) {
+  ring.pass = ring.index = 0;
+  ring.unit = unit;
+  ring.begin = begin_of(a, shares, place, unit_at(unit, (UnitValues*)0));
+  ring.base = ring.issued;
+}
+
+// The chunk that the warp has drawn, from the block's first; false where none is left. They go from the last of those that are in
+// no ring to the first.
+__device__ inline bool take_drawn(Ring& ring, const Arguments& a, const Shares& shares, const Team& team,
+                                  int& chunk) {
+  const int left = (shares.chunks - kRing) * shares.apart - 1 - (int)__shfl_sync(0xffffffffu, ring.drawn, 0);
+  if (left < 0) return false;
+  chunk = shares.kept * shares.apart + left - team.member;
+  if ((int)threadIdx.x % 32 * kRingBytes == ring.issued) ring.held = chunk;
+  ++ring.dealt;
+  draw(ring, a);
+  return true;
+}
 
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team,
                                  const Place& place) {
+  int chunk;
+  bool drawn = false;
+  if (kDealt && ring.pass > 0) {
+    drawn = take_drawn(ring, a, shares, team, chunk);
+    if (!drawn) begin_copies(ring, a, shares, place, ring.unit + team.count);
+  }
   if (ring.unit >= (int)a.units) return;
-  const int chunk = chunk_at(shares, ring.pass, ring.index);
+  if (!drawn) chunk = chunk_at(shares, ring.pass, ring.index) * shares.apart;
   copy_inputs(a, ring.begin + chunk * kChunkElements, shares.first + (Count)chunk * kChunkRows, shares.end,
               ring.first + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
   ++ring.pending;
-  if (++ring.index < shares.chunks) return;
+  if (drawn) return;
+  if (++ring.index < shares.chunks) {
+    if (kDealt && ring.issued == ring.base) ring.issued = Ring::after(ring.base, shares.kept);
+    return;
+  }
   if (kAgain && ring.pass + 1 < kPasses) {
     ++ring.pass;
     ring.index = shares.kept;
+    if (kDealt) {
+      ring.issued = ring.base;
+      ring.dealt = 0;
+      draw(ring, a);
+    }
     return;
   }
-  ring.pass = ring.index = 0;
-  ring.unit += team.count;
-  ring.begin = begin_of(a, shares, place, unit_at(ring.unit, (UnitValues*)0));
+  begin_copies(ring, a, shares, place, ring.unit + team.count);
 }
 
 // Waits until at most `pending` copies are under way, or a few fewer where that is many.
@@ -167,21 +228,27 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
 #pragma unroll
   for (int v = 0; v < kVector; ++v) channels[v] = Sweep::hoisted(prepared, place.channel(v));
   sums.clear();
+  static_assert(!kDealt || (kPasses == 2 && kRing <= 32 && !(kLast && Sweep::kStatistics)),
+                "a chunk's block is for nobody to see");
   const long long begin = begin_of(a, shares, place, unit);
-  int slot = kFirst ? ring.visited : ring.oldest;
+  int slot = kFirst || kDealt ? ring.visited : ring.oldest;
+  const int first_slot = slot;
   bool started = false;
   if (Sweep::kStatistics) {
-    const Count row = shares.first + (Count)chunk_at(shares, kPass, 0) * kChunkRows;
+    const Count row = shares.first + (Count)chunk_at(shares, kPass, 0) * shares.apart * kChunkRows;
     if (kFirst) wait_for(ring.pending - 1);
     started = row < shares.end;
     if (started) start_sums<Sweep>(a, unit, place, row, ring_inputs(ring.first + slot), channels, sums);
   }
 #pragma unroll 1
-  for (int i = 0; i < shares.chunks; ++i) {
-    if (kFirst || (kAgain && i >= shares.kept)) wait_for(--ring.pending);
+  for (int i = 0; i < (kDealt && kLast ? kRing + ring.dealt : shares.chunks); ++i) {
+    if (kFirst || (kAgain && i >= (kDealt ? kRing : shares.kept))) wait_for(--ring.pending);
     const Inputs inputs = ring_inputs(ring.first + slot);
+    const int chunk = kDealt && kLast && i >= kRing
+                          ? __shfl_sync(0xffffffffu, ring.held, (unsigned int)slot / kRingBytes)
+                          : chunk_at(shares, kPass, i) * shares.apart;
     slot = Ring::next(slot);
-    const int chunk = chunk_at(shares, kPass, i);
+    if (kDealt && kFirst && slot == first_slot) slot = Ring::after(slot, shares.kept);
     const Count row = shares.first + (Count)chunk * kChunkRows;
     const long long offset = begin + chunk * kChunkElements;
     // A later pass may begin with chunks behind the unit's end.
@@ -207,12 +274,13 @@ __device__ inline void sweep(const Arguments& a, const Shares& shares, const Tea
       }
     }
     sums.took(taken);
-    if (kLast || i < shares.chunks - shares.kept) {
+    if (kLast || (kDealt ? i >= shares.kept && i + kRing - shares.kept < shares.chunks
+                         : i < shares.chunks - shares.kept)) {
       ring.oldest = slot;
       copy_next(ring, a, shares, team, place);
     }
   }
-  if (kFirst || kAgain) ring.visited = slot;
+  if (kDealt ? kLast : kFirst || kAgain) ring.visited = slot;
 }
 
 // The statistics of a warp's rows, of each slot one, into the block's list.

@@ -11,9 +11,9 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
 constexpr int kLargestVectorBytes = 128;
-// Blocks of a team, one a lane, and parts of all its groups that every block takes by itself.
-constexpr int kMostMembers = 32;
-constexpr std::int64_t kMostParts = 256;
+// Blocks of a team, one or two a lane, and parts of all its groups that every block takes by itself.
+constexpr int kMostMembers = 64;
+constexpr std::int64_t kMostParts = 1280;
 
 class SlicesWriter : public SliceWriter {
  public:
@@ -28,9 +28,8 @@ class SlicesWriter : public SliceWriter {
   void find_groups() {
     merged_place_ = "c";
     for (int i = 0; i < sweep_count(); ++i) {
-      const bool small = constants_.team > 1 && constants_.team <= kMostMembers;
-      const std::int64_t group = small && !constants_.ahead ? common_group(i) : 0;
-      const bool few = group > 0 && cut_.unit_channels / group * constants_.team <= kMostParts;
+      const std::int64_t group = constants_.ahead ? 0 : common_group(i);
+      const bool few = group > 0 && few_parts(constants_.team, cut_.unit_channels / group);
       groups_.push_back(few ? group : 0);
       unit_sums_.push_back(few);
     }
@@ -54,6 +53,8 @@ class SlicesWriter : public SliceWriter {
             {"kRowPositions", number_text(constants_.row_positions)},
             {"kPasses", number_text(sweep_count())},
             {"kAgain", constants_.again ? "1" : "0"},
+            {"kDealt", constants_.dealt ? "1" : "0"},
+            {"kCounterWords", number_text(kDealtCounterBytes / 4)},
             {"kAhead", constants_.ahead ? "1" : "0"},
             {"kListSlots", number_text(list_slots())},
             {"kSharedBytes", number_text(shared_bytes)},
@@ -77,6 +78,7 @@ class SlicesWriter : public SliceWriter {
     for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept"})
       scalar("long long", name);
     scalar("unsigned int*", "finished");
+    scalar("unsigned int*", "dealt");
     for (int i = 0; i < sweep_count(); ++i)
       if (has_statistics(i)) scalar("uint2*", "team_list" + number_text(i));
   }
@@ -241,7 +243,9 @@ class SlicesWriter : public SliceWriter {
       if (has_statistics(which)) {
         const std::int64_t group = groups_[at(which)];
         if (which > 0 && group == 0) text.line(collect(which));
-        text.line((group > 0 ? "take_groups<" + number_text(group) + ">" : "take_totals") +
+        text.line((group > 0 ? "take_groups<" + number_text(group) + ", " +
+                                   number_text((constants_.team + 31) / 32) + ">"
+                             : "take_totals") +
                   "(team, unit.values->totals" + number_text(which) + ", " + lists(which) + ", round + 1);");
         if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
       }
@@ -252,6 +256,10 @@ class SlicesWriter : public SliceWriter {
 };
 
 }  // namespace
+
+bool few_parts(std::int64_t team, std::int64_t groups) {
+  return team > 1 && team <= kMostMembers && groups * team <= kMostParts;
+}
 
 SlicesText slices_text(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants) {
   if (constants.cluster > 1) return slices_cluster_text(schedule, cut, constants);

@@ -13,12 +13,19 @@ struct SlicesConstants {
   int row_positions = 1;  // positions of a row
   int ring = 2;           // chunks of a thread in its ring
   bool again = false;     // some of a unit's chunks do not stay in the ring for later passes
+  bool dealt = false;     // and the second of two passes has them dealt out among a team's blocks
   bool ahead = false;     // a unit is begun before the one before it is ended
   int team = 1;           // blocks that work on a unit
   // Blocks of a cluster that has a unit in its registers (device/slices_cluster.cuh), `pieces` being all vectors of a thread; 1: a
   // team with a ring.
   int cluster = 1;
 };
+
+// Apart from each other, so that not all lie in one part of L2: counters of a unit's chunks that are dealt out, one for each warp of a block.
+constexpr int kDealtCounterBytes = 128;
+
+// Whether a team hands statistics of its groups over once through L2, where nobody asks for those of channels: few of them.
+bool few_parts(std::int64_t team, std::int64_t groups);
 
 struct SlicesText {
   EmittedKernel kernel;

@@ -21,15 +21,23 @@ constexpr int kStaticBytes = 256;
 // Chunks of a ring that keep the memory busy while others stay for the next pass.
 constexpr int kLookahead = 2;
 constexpr int kLeastRing = 3;
+// Chunks of a ring, a lane's each, of which a warp can tell where they lie.
+constexpr int kMostDealtRing = 32;
 // Of moments in a team's list.
 constexpr int kListBytes = 24;
 
 // Figures of the cost model: seconds of a block's own part of a round of statistics, and of what a team's blocks wait for
-// each other; what is left of both where two teams share a multiprocessor; instructions of an element in all its passes
-// and of a thread's chunk in one.
+// each other: at least, where statistics of channels go through L2 twice, and where is_16_bit_forward for each doubling of the team;
+// what is left of both where two teams share a multiprocessor, and where two or four small ones do, which do not all wait at the
+// same time;
+// instructions of an element in all its passes and of a thread's chunk in one.
 constexpr double kBlockRound = 4e-6;
 constexpr double kTeamRound = 6e-6;
+constexpr double kMemberRound = 1e-6;
 constexpr double kShared = 0.9;
+constexpr int kSmallTeam = 8;
+constexpr double kSharedByTwo = 0.7;
+constexpr double kSharedByFour = 0.4;
 constexpr double kElementInstructions = 14;
 constexpr double kChunkInstructions = 50;
 // Thread instructions that a multiprocessor issues in a second, at two thirds of its peak.
@@ -38,11 +46,20 @@ constexpr double kIssueRate = 128 * 1.7e9 * 0.66;
 constexpr double kSaturating = 0.7;
 constexpr double kDefaultBandwidth = 2e12;
 constexpr double kDefaultCache = 40e6;
-// The share of L2 that holds what is read again, and what such a read costs beside one from memory.
+// The share of L2 that holds what is read again, and what such a read costs beside one from memory: of one tensor, of several, and where
+// is_16_bit_forward.
 constexpr double kCacheShare = 0.5;
 constexpr double kCachedCost = 0.5;
+constexpr double kSeveralCachedCost = 0.6;
+constexpr double kForwardCachedCost = 0.9;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// What chunks that are dealt out, four blocks of a multiprocessor and the figures of both were measured for. Backward, over two tensors,
+// chunks that are dealt out took 4 to 6 % longer.
+bool is_16_bit_forward(const SlicesWork& work) {
+  return work.inputs == 1 && work.smallest_bytes == 2 && work.group_statistics;
+}
 
 struct Rows {
   std::int64_t slots;
@@ -88,7 +105,8 @@ int ring_of(const Gpu& gpu, const SlicesWidth& width, const SlicesConstants& con
 
 // Tries every size of teams, or the one that is wanted, and leaves what costs least in `best`.
 void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
-               const SlicesConstants& constants, int wanted, std::optional<SlicesDivision>& best) {
+               const SlicesConstants& constants, const SlicesChoice& choice,
+               std::optional<SlicesDivision>& best) {
   const Rows rows = rows_of(constants, channels);
   const std::int64_t chunk_rows = std::int64_t{rows.stride} * constants.pieces;
   const std::int64_t chunks = ceil_div(ceil_div(work.positions, constants.row_positions), chunk_rows);
@@ -103,15 +121,26 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
   // Seconds of a chunk of one block, where it has the whole GPU.
   const double issue = constants.threads * instructions / (kIssueRate * gpu.multiprocessors);
 
+  const bool forward = is_16_bit_forward(work);
+  const double cached_cost = forward           ? kForwardCachedCost
+                             : work.inputs > 1 ? kSeveralCachedCost
+                                               : kCachedCost;
+  const bool deals = forward && choice.own == 0 && !constants.ahead && work.passes == 2 &&
+                     !work.last_statistics && constants.ring <= kMostDealtRing;
+
   for (std::int64_t members = 1; members <= blocks; ++members) {
-    if (wanted > 0 && members != wanted) continue;
+    if (choice.team > 0 && members != choice.team) continue;
     const std::int64_t steps = ceil_div(chunks, members);
+    const bool stays = work.passes == 1 || steps <= constants.ring;
+    const bool dealt = !stays && deals && members > 1;
     // Everyone has some of the unit.
-    const std::int64_t team = ceil_div(chunks, steps);
+    const std::int64_t team = dealt ? members : ceil_div(chunks, steps);
     const std::int64_t teams = std::min(blocks / team, std::max<std::int64_t>(units, 1));
     const std::int64_t rounds = ceil_div(units, teams);
-    const bool stays = work.passes == 1 || steps <= constants.ring;
     const std::int64_t kept = stays ? steps : std::max(1, constants.ring - kLookahead);
+    // Chunks of a block: where they are dealt out, a block that has one fewer takes more of the others.
+    const double share =
+        dealt ? static_cast<double>(chunks) / static_cast<double>(team) : static_cast<double>(steps);
     if (constants.ahead && (rounds == 1 || work.statistics == 0)) continue;
     // The unit that was begun ahead has its chunks beside those of the one before.
     if (constants.ahead && work.passes > 1 && 2 * steps > constants.ring) continue;
@@ -119,21 +148,29 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
     const double wasted = waste(work, channels, teams);
     const double read = elements * work.input_bytes * wasted / bandwidth;
     const double written = elements * work.output_bytes * wasted / bandwidth;
-    const auto again = static_cast<double>((steps - kept) * (work.passes - 1));
+    const double again = (share - static_cast<double>(kept)) * (work.passes - 1);
     const double hits =
         again > 0 ? std::min(1.0, cache / (again * elements * work.input_bytes * at_work)) : 0;
     // Blocks that are idle leave their share of the memory to the others, up to a point, but not their instructions.
     const auto all = static_cast<double>(blocks);
     const double sharing = std::max(at_work, kSaturating * all);
-    const double sweeps = static_cast<double>(steps) * std::max((read + written) * sharing, issue * all) +
-                          again * read * (1 - hits * (1 - kCachedCost)) * sharing;
-    double waits = team == 1 ? 0 : kTeamRound * work.statistics;
-    if (constants.ahead) waits = std::max(waits - kTeamRound, waits - sweeps);
+    const double sweeps = share * std::max((read + written) * sharing, issue * all) +
+                          again * read * (1 - hits * (1 - cached_cost)) * sharing;
+    const bool groups = forward && few_parts(team, channels / work.group);
+    const double doublings = forward ? std::log2(static_cast<double>(team)) : 0;
+    const double exchange = std::max(groups ? 0 : kTeamRound, kMemberRound * doublings);
+    double waits = team == 1 ? 0 : exchange * work.statistics;
+    if (constants.ahead) waits = std::max(waits - exchange, waits - sweeps);
     double round = work.statistics == 0 ? 0 : kBlockRound + waits;
-    if (constants.blocks > 1 && 2 * team <= blocks) round *= kShared;
-    // What a team's blocks hand over is cleared, written and read.
+    const bool small = groups && team <= kSmallTeam;
+    if (constants.blocks > 1 && 2 * team <= blocks)
+      round *= !small ? (dealt ? 1 : kShared) : constants.blocks > 2 ? kSharedByFour : kSharedByTwo;
+    // Four blocks of a multiprocessor were slower in large teams, and where something is read again.
+    if (constants.blocks > 2 && choice.blocks == 0 && !(small && stays)) continue;
+    // What a team's blocks hand over is cleared, written and read, by two lists in turn.
+    const std::int64_t lists = forward && rounds == 1 ? 1 : 2;
     const double list_bytes =
-        team == 1 ? 0 : static_cast<double>(2 * teams * (team + 1) * channels * kListBytes);
+        team == 1 ? 0 : static_cast<double>(lists * teams * (team + 1) * channels * kListBytes);
     const double seconds = static_cast<double>(rounds) * (sweeps + round) + 3 * list_bytes / bandwidth;
     if (best && seconds >= best->seconds) continue;
     best = SlicesDivision{constants,
@@ -143,6 +180,7 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
                           static_cast<int>(steps),
                           static_cast<int>(kept)};
     best->constants.again = kept < steps;
+    best->constants.dealt = dealt;
     best->constants.team = static_cast<int>(team);
     best->units = units;
     best->seconds = seconds;
@@ -161,11 +199,11 @@ double slice_waste(const SlicesWork& work, std::int64_t channels) {
 
 SlicesChoice SlicesChoice::parse(const std::string& text) {
   constexpr auto kNames = std::to_array<std::string_view>(
-      {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "cluster"});
+      {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "own", "cluster"});
   constexpr std::array<int SlicesChoice::*, kNames.size()> kFields = {
-      &SlicesChoice::channels, &SlicesChoice::team,    &SlicesChoice::vector,
-      &SlicesChoice::pieces,   &SlicesChoice::threads, &SlicesChoice::blocks,
-      &SlicesChoice::ring,     &SlicesChoice::ahead,   &SlicesChoice::cluster};
+      &SlicesChoice::channels, &SlicesChoice::team,   &SlicesChoice::vector, &SlicesChoice::pieces,
+      &SlicesChoice::threads,  &SlicesChoice::blocks, &SlicesChoice::ring,   &SlicesChoice::ahead,
+      &SlicesChoice::own,      &SlicesChoice::cluster};
   SlicesChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_SLICES", text, kNames))
     choice.*kFields[fixed.name] = fixed.number;
@@ -179,8 +217,9 @@ std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoic
     SlicesWidth width = {{}, channels};
     width.constants.vector = vector;
     width.constants.row_positions = static_cast<int>(row_positions);
-    // Two blocks of 256 threads a multiprocessor, or one of 512 for wide rows and much shared memory.
-    for (const auto& [threads, blocks] : {std::pair{256, 2}, std::pair{512, 1}}) {
+    // Two blocks of 256 threads a multiprocessor, one of 512 for wide rows and much shared memory, or four of 128 that wait in turn.
+    for (const auto& [threads, blocks] : {std::pair{256, 2}, std::pair{512, 1}, std::pair{128, 4}}) {
+      if (blocks > 2 && (work.inputs > 1 || work.smallest_bytes != 2)) continue;
       width.constants.threads = choice.threads > 0 ? choice.threads : threads;
       width.constants.blocks = choice.blocks > 0 ? choice.blocks : blocks;
       if (channels * row_positions > std::int64_t{vector} * width.constants.threads) continue;
@@ -219,7 +258,7 @@ std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& wo
     constants.ring = ring_of(gpu, width, constants);
     if (choice.ring > 0) constants.ring = std::min(constants.ring, choice.ring);
     if (constants.ring < kLeastRing) continue;
-    best_team(gpu, work, width.channels, constants, choice.team, best);
+    best_team(gpu, work, width.channels, constants, choice, best);
   }
   return best;
 }

@@ -18,6 +18,7 @@ struct SlicesWork {
   std::int64_t group = 1;  // channels that belong together
   int passes = 1;
   int statistics = 1;             // passes that take some
+  bool last_statistics = false;   // the last one is among them
   bool group_statistics = false;  // of whole groups alone
   int inputs = 1;                 // over positions
   int smallest_bytes = 2;         // of an element of what is read or written
@@ -47,10 +48,11 @@ struct SlicesChoice {
   int blocks = 0;
   int ring = 0;
   int ahead = 0;
+  int own = 0;      // 1: no chunks are dealt out
   int cluster = 0;  // 1: none
 
   // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.
-  bool may_cluster() const { return cluster == 0 && team == 0 && ring == 0 && ahead == 0; }
+  bool may_cluster() const { return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0; }
 
   // Throws UserError that names the word it does not know.
   static SlicesChoice parse(const std::string& text);

@@ -58,9 +58,9 @@ SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents
     const ScheduleStep& step = schedule.steps[at(i)];
     if (step.kind != StepKind::kSweep) continue;
     ++work.passes;
-    if (std::any_of(step.sweep.sinks.begin(), step.sweep.sinks.end(),
-                    [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; }))
-      ++work.statistics;
+    work.last_statistics = std::any_of(step.sweep.sinks.begin(), step.sweep.sinks.end(),
+                                       [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
+    if (work.last_statistics) ++work.statistics;
   }
   work.smallest_bytes = 8;
   work.input_bytes = work.output_bytes = work.inputs = 0;
@@ -114,6 +114,7 @@ class SlicesLaunch : public KernelLaunch {
                       {"ring", division.constants.ring},
                       {"steps", division.steps},
                       {"kept_steps", division.kept},
+                      {"dealt", division.constants.dealt ? 1 : 0},
                       {"ahead", division.constants.ahead ? 1 : 0}};
     if (in_cluster()) {
       kernel.numbers = {{"slice_channels", division.channels},
@@ -144,7 +145,8 @@ class SlicesLaunch : public KernelLaunch {
     kernel.division.push_back("of " + counted(division.steps, "chunk") + " of a block " +
                               std::to_string(division.kept) + (division.kept == 1 ? " stays" : " stay") +
                               " in shared memory for later sweeps" +
-                              (again > 0 ? ", the others are read again, from L2" : ""));
+                              (again > 0 ? ", the others are read again, from L2" : "") +
+                              (division.constants.dealt ? ", by whichever block of the team is free" : ""));
     return {kernel};
   }
 
@@ -152,6 +154,10 @@ class SlicesLaunch : public KernelLaunch {
     any_views_->reserve(counters);
     const std::size_t real_words = arithmetic_type(schedule_.inputs) == DType::kF64 ? 2 : 1;
     std::map<std::string, std::size_t> places = {{"finished", counters.reserve(text_.tail ? 4 : 0)}};
+    const std::size_t warps = at(division_.constants.threads / 32);
+    places["dealt"] = counters.reserve(division_.constants.dealt ? static_cast<std::size_t>(division_.units) *
+                                                                       warps * kDealtCounterBytes
+                                                                 : 0);
     for (std::size_t i = 0; i < text_.list_numbers.size(); ++i) {
       // Two lists in turn, each with the parts of all blocks and the totals; a word and its tag are eight bytes.
       const std::size_t lists = division_.units > division_.teams ? 2 : 1;

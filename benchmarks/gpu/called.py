@@ -20,11 +20,13 @@ class ByTorch(nn.Module):
     def __init__(self, function: Callable[..., Tensor], parameters: int, channels: int) -> None:
         super().__init__()
         self.function = function
-        self.values = nn.ParameterList([torch.empty(channels) for _ in range(parameters)])
+        self.names = [f"value{number}" for number in range(parameters)]
+        for name in self.names:
+            self.register_parameter(name, nn.Parameter(torch.empty(channels)))
 
     def forward(self, x: Tensor) -> Tensor:
         """The function's result."""
-        return self.function(x, *self.values)
+        return self.function(x, *[getattr(self, name) for name in self.names])
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ CONV = (
     ("gpu_roll_rounds", "rounds=4"),
     ("gpu_roll_rounds_far", "rounds=4"),
     ("gpu_roll_rounds_flat", "rounds=4"),
+    ("gpu_roll_rounds_flat", "threads=128,rounds=8"),
     ("gpu_roll_rounds_tangent", "rounds=4"),
     ("gpu_roll_rounds_tangent_less", "rounds=4"),
     ("gpu_roll_rounds_tangent_far", "rounds=4"),

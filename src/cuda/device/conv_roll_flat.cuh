@@ -4,8 +4,12 @@
 // nothing to divide. What is beyond the plane's end no position of the result reads: the last element stands
 // there.
 
+// Rounds from a piece to the next. Memory takes longer than a round of moments of 16-bit elements, for which
+// there are registers to have more on the way.
+constexpr int kEvery = kMode == k16Bits && kOverPositions != 0 && kRounds >= 8 ? 3 : 1;
 // Positions of a piece that a thread has, and pieces of a plane, which are put beside the first rounds.
-constexpr int kFetches = (kChunkRows + kThreads * kRounds - 1) / (kThreads * kRounds);
+constexpr int kPutRounds = kEvery == 1 ? kRounds : (kRounds - 1) / kEvery;
+constexpr int kFetches = (kChunkRows + kThreads * kPutRounds - 1) / (kThreads * kPutRounds);
 constexpr int kPieces = (kChunkRows + kThreads * kFetches - 1) / (kThreads * kFetches);
 static_assert(kPackC == kRowElements && kPadD == 0 && kPadH == 0 && kPadW == 0, "a row is of one position");
 

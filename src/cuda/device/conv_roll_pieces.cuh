@@ -3,7 +3,7 @@
 
 // Rows of a piece that a thread has, and pieces of a plane.
 constexpr int kFetches = (kStageRows + kThreads * kRounds - 1) / (kThreads * kRounds);
-constexpr int kPieces = kRounds;
+constexpr int kPieces = kRounds, kEvery = 1;
 
 constexpr bool kOneBand = false;
 __device__ inline Strip strip_at(const Arguments& a, int tile) { return strip_of(a, tile); }

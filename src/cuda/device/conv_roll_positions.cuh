@@ -141,25 +141,6 @@ __device__ inline void take_tangents(float (&x)[2]) {
   }
 }
 
-// Where results are rounded to 16 bits special functions have more to do than products and sums, so that one of
-// eight powers of two is taken by these: an H200 took 7 us less of 172 so for
-// `conv2d_gn_tanh_hardswish_residual_lse` in bf16, and 6 less with one of four.
-__device__ constexpr bool by_sums(int number) { return (k16Bit == 1 || k16Bit == 3) && number % 8 == 1; }
-
-// 2 to the power of x: the nearest whole number goes into the exponent, and of the rest, at most a half, a
-// polynomial is taken, whose error is 7.5e-5. What is beyond 126 is that.
-__device__ inline float power_by_sums(float x) {
-  constexpr float kWhole = 12582912.0f;  // whose last bit is worth 1
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(-126.0f));
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(126.0f));
-  const float whole = __fadd_rn(x, kWhole);
-  const float rest = x - __fadd_rn(whole, -kWhole);
-  float power = fmaf(rest, 0.055171605f, 0.24261114f);
-  power = fmaf(power, rest, 0.69326097f);
-  power = fmaf(power, rest, 0.99992806f);
-  return __uint_as_float(__float_as_uint(power) + (__float_as_uint(whole) << 23));
-}
-
 // Adds up exp(x) over a lane's channels, for each position, of sums as the forms want them.
 template <class Sweep, class AllForms>
 __device__ inline void add_tangents(const AllForms& all, const float (&products)[kMTiles][kNTiles][4],
@@ -181,10 +162,7 @@ __device__ inline void add_tangents(const AllForms& all, const float (&products)
       for (int j = 0; j < 2; ++j) {
         const float rest = fmaf(products[i / 2][e / 2][i % 2 * 2 + j], forms[j].slope, forms[j].constant);
         float power;
-        if (by_sums(e + j + 2 * i))
-          power = power_by_sums(Form::of(x[j], rest));
-        else
-          asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(Form::of(x[j], rest)));
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(Form::of(x[j], rest)));
         sums[i] += kChannels % 8 == 0 || channel_of(e + j) < kChannels ? power : 0.0f;
       }
     }

@@ -53,7 +53,8 @@ constexpr int kAtOnce = kWords > 32 ? 1 : 64 / kWords < kPieces ? 64 / kWords : 
 constexpr bool kArrives = kMode == k16Bits;
 // The round in which the first piece of the next plane is put: the second, if that can be, since in the first
 // others may still read the stage.
-constexpr int kFirstPut = kArrives && kPieces < kRounds ? 1 : 0;
+constexpr int kFirstPut = kArrives && kPieces * kEvery < kRounds ? 1 : 0;
+static_assert((kPieces - 1) * kEvery + kFirstPut < kRounds, "a plane is put beside the rounds of one");
 
 // Launches that begin beside the one before them in the stream.
 namespace launch {
@@ -208,11 +209,12 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, int firs
         warpgroup::commit();
         if (kTurnsBegun) turns::pass_on(group);
         bool fetches = false;
-        if (next.exists() && round >= kFirstPut && round < kFirstPut + kPieces) {
+        if (next.exists() && round >= kFirstPut && round < kFirstPut + kPieces * kEvery &&
+            (round - kFirstPut) % kEvery == 0) {
           if (kArrives && round == kFirstPut) shared.barriers.wait_taken(slot);
           put(fetched.words(), next.piece, stages + slot * kStageBytes);
           next.advance(a, unit.n);
-          if (kArrives && round == kFirstPut + kPieces - 1) shared.barriers.say_staged();
+          if (kArrives && round == kFirstPut + (kPieces - 1) * kEvery) shared.barriers.say_staged();
           fetches = next.exists();
         }
         if (fetches && !kLate) fetched = next.fetch_piece(a);

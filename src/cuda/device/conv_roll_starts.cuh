@@ -7,10 +7,17 @@ constexpr bool kStarts = kMode == k16Bits && kChunks % 2 != 0;
 
 namespace starts {
 
-constexpr int kNumbers = kRowElements;  // of a channel
+constexpr int kNumbers = kRowElements;  // of a channel: eight
 
-__device__ inline Element* of(Prepared& prepared, int channel) {
-  return reinterpret_cast<Element*>(prepared.weights[0][2 * kSteps - 1][channel]);
+// The numbers of a channel, two in each word.
+__device__ inline void put_words(Prepared& prepared, int channel, unsigned int first, unsigned int others) {
+  *reinterpret_cast<uint4*>(prepared.weights[0][2 * kSteps - 1][channel]) =
+      make_uint4(first, others, others, others);
+}
+__device__ inline unsigned int bits_of_nearest(float x) {
+  Element element;
+  assign(element, x);
+  return bits_of(element);
 }
 
 // Rows of ones; by all threads, before they publish rows.
@@ -20,8 +27,7 @@ __device__ inline void begin(Prepared& prepared) {
 }
 // A number of 16 bits.
 __device__ inline void put(Prepared& prepared, int channel, float start) {
-#pragma unroll
-  for (int i = 0; i < kNumbers; ++i) assign(of(prepared, channel)[i], i == 0 ? start : 0.0f);
+  put_words(prepared, channel, bits_of_nearest(start), 0);
 }
 // One near to any other, as the sum of equal ones, so that f16 has it, too: returns which, or 0 where it is
 // not finite.
@@ -29,8 +35,8 @@ __device__ inline float put_near(Prepared& prepared, int channel, float start) {
   Element part;
   assign(part, start / kNumbers);
   if (!(fabsf(to_real(part)) < __int_as_float(0x7f800000))) assign(part, 0.0f);
-#pragma unroll
-  for (int i = 0; i < kNumbers; ++i) of(prepared, channel)[i] = part;
+  const unsigned int word = bits_of(part) * 0x10001u;
+  put_words(prepared, channel, word, word);
   return to_real(part) * kNumbers;
 }
 

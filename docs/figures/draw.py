@@ -190,7 +190,92 @@ def folders() -> str:
     return figure("Who may include whom", 940, 374, *parts)
 
 
-FIGURES = {"block_path.svg": block_path, "folders.svg": folders}
+@dataclass(frozen=True)
+class ConvPath:
+    """How a kernel over a convolution moves its data: what stands in each place."""
+
+    kernel: str
+    brought: str  # by whom the input comes
+    staged: tuple[str, str]
+    weights: tuple[str, str]
+    product: tuple[str, str]
+    sums: str
+    notes: tuple[str, str]
+
+    def svg(self) -> str:
+        """From memory through shared memory and registers to the sinks."""
+        across = [10, 230, 450, 670, 890]
+        width, upper, lower = 180, 34, 134
+        source = Box("input", "with its halo", across[0], upper, width)
+        parameters = Box("weights", "once a block or a tile", across[0], lower, width)
+        staged = Box(*self.staged, across[1], upper, width)
+        prepared = Box(*self.weights, across[1], lower, width)
+        product = Box(*self.product, across[2], upper, width)
+        sums = Box("sums", self.sums, across[3], upper, width)
+        sinks = Box("program", "activation, norm, residual", across[4], upper, width)
+        outputs = Box("sinks", "moments, reductions, stores", across[4], lower, width)
+        boxes = (source, parameters, staged, prepared, product, sums, sinks, outputs)
+        places = ("memory", "shared memory", "tensor cores", "registers", "registers")
+        parts = [box.svg() for box in boxes]
+        parts += [label(place, x + width // 2, 20, "middle") for place, x in zip(places, across, strict=True)]
+        parts += [
+            arrow(source.right, staged.left),
+            arrow(parameters.right, prepared.left),
+            arrow(staged.right, product.left),
+            arrow(prepared.right, (product.bottom[0], prepared.right[1]), product.bottom),
+            arrow(product.right, sums.left),
+            arrow(sums.right, sinks.left),
+            arrow(sinks.bottom, outputs.top),
+            label(self.brought, across[1], 104),
+            *(label(note, across[2] + 110, 156 + 18 * i) for i, note in enumerate(self.notes)),
+        ]
+        return figure(f"How the kernel {self.kernel} moves its data", 1080, 200, *parts)
+
+
+CONV_PATHS = (
+    ConvPath(
+        "conv",
+        "by all threads, a halo around each tile",
+        ("halo tile", "[c][d][h][w], as in memory"),
+        ("fragments", "in the lanes' order"),
+        ("mma.sync", "16 positions x 8 channels"),
+        "positions x channels of a lane",
+        ("a tap is one offset for all positions;", "depth: channels and taps"),
+    ),
+    ConvPath(
+        "conv_roll",
+        "by all threads, the next beside this one",
+        ("planes in turn", "rows of 16 bytes"),
+        ("all filter depths", "rotated by the plane"),
+        ("wgmma", "64 positions x all depths"),
+        "a block for each depth",
+        ("one plane is read for all depths of the filter;", "the depth that is done goes on"),
+    ),
+    ConvPath(
+        "conv_wide",
+        "by all threads, fetched beside products",
+        ("two buffers", "cells of 16 bytes of channels"),
+        ("stages ahead", "copied by cp.async"),
+        ("ldmatrix, mma.sync", "positions x 128 channels"),
+        "a warp's share of the tile",
+        ("tap by tap, chunk of channels by chunk;", "tiles are full whatever the extents are"),
+    ),
+    ConvPath(
+        "conv_deep",
+        "by three warps, as far ahead as there are buffers",
+        ("two to six stages", "cells of 16 bytes of channels"),
+        ("rings of taps", "one warp, cp.async.bulk"),
+        ("wgmma", "64 channels x 256 positions"),
+        "of two warpgroups",
+        ("consumers and producers meet at barriers", "in shared memory alone"),
+    ),
+)
+
+FIGURES = {
+    "block_path.svg": block_path,
+    "folders.svg": folders,
+    **{f"{path.kernel}.svg": path.svg for path in CONV_PATHS},
+}
 
 
 def main() -> None:

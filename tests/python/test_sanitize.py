@@ -29,7 +29,7 @@ def rows() -> list[sanitize.Row]:
 def test_groups_have_every_row_once_and_one_tool() -> None:
     everything = rows()
     seconds = {row.key: 1.0 for row in everything} | {everything[3].key: 1000.0}
-    assert [sanitize.group_size(len(everything), jobs) for jobs in (1, 16, 1000)] == [8, 5, 1]
+    assert [sanitize.group_size(368, jobs) for jobs in (1, 16, 1000)] == [8, 5, 1]
     for size in (8, 5, 1):
         groups = sanitize.groups(everything, size, seconds)
         assert sorted(row.key for group in groups for row in group) == sorted(row.key for row in everything)
@@ -65,6 +65,11 @@ def test_verdicts(
     )
     (record,) = sanitize.run_row(pair[0], "emulated")
     assert record["status"] == ("passed" if passes else "failed")
+
+
+def test_a_tool_that_says_nothing_fails_on_a_gpu() -> None:
+    assert not sanitize._finds_nothing("", "cuda")
+    assert sanitize._finds_nothing(CLEAN, "cuda") and sanitize._finds_nothing("", "emulated")
 
 
 def test_a_case_without_a_line_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ std::int64_t lead_ahead(const RowsConstants& constants, std::int64_t steps, std:
   return constants.ring - constants.ahead * (steps - held) + held - kRowsDelay;
 }
 double most_held_bytes(const RowsConstants& constants) {
-  return constants.threads / 32 + 1 < kManyWarps ? kHeldBytes : kHeldBytesOfMany;
+  return constants.blocks * (constants.threads / 32 + 1) < kManyWarps ? kHeldBytes : kHeldBytesOfMany;
 }
 
 // Chunks of a unit in registers, where one unit is in the ring: those that it has no room for, and as many more as let the first

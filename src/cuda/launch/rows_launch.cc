@@ -26,6 +26,8 @@ constexpr double kOtherCost = 0.96;
 // Of a block, with the taker of kernels without barriers.
 int threads_of(const RowsConstants& constants) { return constants.threads + (constants.ahead > 0 ? 32 : 0); }
 
+constexpr int kLargestBlock = 1024;
+
 // Of a multiprocessor, with barriers. In place of them kRowsBesideTaker are for a team of all multiprocessors.
 constexpr int kMostThreads = 512;
 
@@ -330,6 +332,7 @@ class RowsLaunch : public KernelLaunch {
     for (int ahead = 0; ahead <= most; ++ahead) {
       if (without_barriers && choice_.ahead.value_or(ahead) != ahead) continue;
       constants.ahead = ahead;
+      if (threads_of(constants) > kLargestBlock) continue;
       constants.apart = choice_.apart ? *choice_.apart != 0 : ahead == 1;
       try_ring(constants);
       if (ahead != 1 || constants.blocks > 1 || constants.threads != kMostThreads || choice_.threads)

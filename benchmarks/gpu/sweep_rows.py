@@ -55,7 +55,7 @@ TEAMS = {
 # Threads of a multiprocessor and vectors of a thread in a step.
 THREADS = ((512, 1), (512, 2), (512, 4), (640, 2), (768, 1), (768, 2))
 # Chunks of two vectors that stay in the ring, where they are not all: the others are in registers.
-KEPT = {
+KEPT: dict[tuple[int, ...], tuple[int, ...]] = {
     (1, 128, 20, 256, 256): (9, 8),
     (1, 512, 16, 180, 320): (14, 13, 12),
     (2, 32, 128, 128, 128): (8, 7, 6),

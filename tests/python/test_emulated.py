@@ -221,7 +221,7 @@ def test_taps(tmp_path: Path, block: str, kind: str, division: str) -> None:
 
 @pytest.mark.parametrize(
     ("program", "lines"),
-    [("kept_workspace", 6), ("launches_in_turn", 2)],  # what a program runs is in its head
+    [("kept_workspace", 7), ("launches_in_turn", 2)],  # what a program runs is in its head
 )
 def test_calls_in_turn(program: str, lines: int) -> None:
     """Calls that find the workspace, and launches the statistics, that others have left."""

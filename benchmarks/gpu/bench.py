@@ -3,6 +3,7 @@
 
     python3 benchmarks/gpu/bench.py [--filter TEXT ...] [--skip TEXT ...] [--layouts NAMES] [--no-compile]
     python3 benchmarks/gpu/bench.py --directions forward --missing     # what the record has no figures of yet
+    python3 benchmarks/gpu/bench.py --only do_bench     # one measure of modules, into rows of the record
 
 Needs the build folder, a GPU and torch. A row is a block, a shape, a layout and a direction: the median of
 ten runs, L2 emptied before each, weights and biases random, the error of the outputs checked in the same
@@ -10,7 +11,8 @@ run. `fuseblock_ms` and `peers` are times of the GPU alone: the host is kept ahe
 `called_peers` of a row forward are what a module takes that its user calls under no_grad, the host's time
 included: fuseblock.nn's, PyTorch's, and that compiled; medians of thirty runs (`Timer.called` of
 benchmarks/gpu/gpu_timing.py says what lies between the events). Blocks with more inputs than x have none.
-`copy_ms` is the GPU's time for PyTorch's copy of x.
+`do_bench_ms` and `do_bench_peers` are times of the same modules by `triton.testing.do_bench`, of GroupNorm
+with SiLU alone. `copy_ms` is the GPU's time for PyTorch's copy of x.
 
 What needs compilation is compiled beforehand, by a process for each case and layout, as many at once as there
 are cores: compilation by PyTorch is most of the time that this takes. The floor is what the block must read
@@ -28,7 +30,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ from fuseblock._capi import Plan, type_text, version  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from benchmarks.gpu.called import Called  # noqa: E402
+from benchmarks.gpu.called import CALLED, MEASURES, Called  # noqa: E402
 from benchmarks.gpu.gpu_timing import DEVICE, Timer, copy_rate  # noqa: E402
 
 FORWARD, TRAINING = DIRECTIONS = ("forward", "forward+backward")
@@ -62,10 +64,14 @@ class Case:
     groups: int = 0
     """Of a GroupNorm with SiLU, which is a module of its own."""
 
-    def called(self, arguments: list[Tensor]) -> Called | None:
-        """The modules that users would call; none for a block with more inputs."""
+    def measures(self) -> tuple[str, ...]:
+        """How modules that users would call are timed; not at all for a block with more inputs."""
         if self.extra:
-            return None
+            return ()
+        return MEASURES if self.groups else (CALLED,)
+
+    def called(self, arguments: list[Tensor]) -> Called:
+        """These modules."""
         channels = self.shape[1]
         modules = (
             Called.group_norm_silu(self.groups, channels)
@@ -213,13 +219,15 @@ def make_plan(case: Case, arguments: list[Tensor]) -> Plan:
     return Plan.make(case.notation, type_text(arguments[0]), types, DEVICE)
 
 
-def compile_ahead(number: int, layout: str, directions: list[str], with_compile: bool) -> None:
+def compile_ahead(
+    number: int, layout: str, directions: list[str], with_compile: bool, only: list[str]
+) -> None:
     """Leaves what a case needs in the caches on disk: its kernels, and what torch.compile makes of it."""
     case = cases()[number]
     try:
         arguments = draw_arguments(case, layout)
         plan = make_plan(case, arguments)
-        called = case.called(arguments) if FORWARD in directions else None
+        called = case.called(arguments) if FORWARD in directions and case.measures() else None
         if called:
             with torch.no_grad():
                 called.ours(arguments[0])
@@ -227,7 +235,7 @@ def compile_ahead(number: int, layout: str, directions: list[str], with_compile:
             plan.for_training()
         if not with_compile:
             return
-        if FORWARD in directions:
+        if FORWARD in directions and not only:
             torch.compile(case.by_torch, dynamic=False)(*arguments)
         if called:
             with torch.no_grad():
@@ -258,6 +266,38 @@ def named(case: Case, arguments: list[Tensor]) -> dict[str, Tensor]:
     return dict(zip(["x", *case.parameters, *case.extra], arguments, strict=True))
 
 
+def module_figures(
+    case: Case,
+    arguments: list[Tensor],
+    expected: Tensor,
+    timer: Timer,
+    with_compile: bool,
+    measures: Sequence[str],
+) -> dict[str, Any]:
+    """Times of the modules that users would call, and the largest error of ours."""
+    chosen = [each for each in case.measures() if each in measures]
+    if not chosen:
+        return {}
+    x = arguments[0]
+    called = case.called(arguments)
+    compiled = called.compiled() if with_compile else None
+    figures: dict[str, Any] = {}
+    for measure in chosen:
+        figures |= called.figures(x, timer, measure, compiled)
+    with torch.no_grad():
+        figures["called_error"], _ = errors(case, arguments, called.ours(x), expected)
+    return figures
+
+
+def run_modules(
+    case: Case, layout: str, timer: Timer, with_compile: bool, measures: Sequence[str]
+) -> dict[str, Any]:
+    """What a row of a case forward has of its modules."""
+    arguments = draw_arguments(case, layout)
+    expected = case.by_torch(*arguments)
+    return module_figures(case, arguments, expected, timer, with_compile, measures)
+
+
 def run_forward(
     case: Case, layout: str, timer: Timer, bytes_a_second: float, with_compile: bool
 ) -> dict[str, Any]:
@@ -281,10 +321,7 @@ def run_forward(
     x = arguments[0]
     target = torch.empty_like(x)
     figures: dict[str, Any] = {"copy_ms": timer(lambda: target.copy_(x))}
-    if called := case.called(arguments):
-        figures |= called.figures(x, timer, called.compiled() if with_compile else None)
-        with torch.no_grad():
-            figures["called_error"], _ = errors(case, arguments, called.ours(x), expected)
+    figures |= module_figures(case, arguments, expected, timer, with_compile, MEASURES)
     return {
         **head_of(case, layout, FORWARD),
         "fuseblock_ms": ms,
@@ -354,12 +391,14 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{row['case']:<30} {shape:<22} {row['layout']:<14} {row['direction']:<17} {ours:>8.4f} "
             f"{ours / row['floor_ms']:>7.2f}  {peers}"
         )
-        if "called_ms" in row:
-            called = row["called_ms"]
+        for measure, name in (("called", "as called"), ("do_bench", "by do_bench")):
+            if f"{measure}_ms" not in row:
+                continue
+            called = row[f"{measure}_ms"]
             theirs = ", ".join(
-                f"{name} {ms:.4f} ({ms / called:.2f}x)" for name, ms in row["called_peers"].items()
+                f"{peer} {ms:.4f} ({ms / called:.2f}x)" for peer, ms in row[f"{measure}_peers"].items()
             )
-            lines.append(f"{'  as called':<86} {called:>8.4f}          {theirs}")
+            lines.append(f"  {name:<84} {called:>8.4f}          {theirs}")
     return "\n".join(lines)
 
 
@@ -377,24 +416,34 @@ class Wanted:
     directions: list[str]
 
 
+def is_whole(case: Case, row: dict[str, Any] | None, options: argparse.Namespace) -> bool:
+    """Whether a row of the file has every time that the options ask for."""
+    if row is None:
+        return False
+    peers = {"eager"} if options.no_compile else {"eager", COMPILED}
+    wanted = [] if options.only else ["peers"]
+    if row["direction"] == FORWARD:
+        wanted += [f"{each}_peers" for each in case.measures() if each in (options.only or MEASURES)]
+    return all(peers <= set(row.get(name, ())) for name in wanted)
+
+
 def choose(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[Wanted]:
     """What the options ask for; `rows` are those of the file."""
-    peers = {"eager"} if options.no_compile else {"eager", COMPILED}
-    complete = {key(row) for row in rows if peers <= set(row["peers"])}
-    called = {key(row) for row in rows if peers <= set(row.get("called_peers", ()))}
+    there = {key(row): row for row in rows}
     found = []
     for layout in options.layouts:
         for number, case in enumerate(cases()):
             text = case_text(case)
             if not any(each in text for each in options.filter) or any(each in text for each in options.skip):
                 continue
-            directions = [
-                each
-                for each in options.directions
-                if not options.missing
-                or (row := key(head_of(case, layout, each))) not in complete
-                or (each == FORWARD and not case.extra and row not in called)
-            ]
+            directions = []
+            for each in options.directions:
+                row = there.get(key(head_of(case, layout, each)))
+                alone = each == FORWARD and row and set(case.measures()) & set(options.only)
+                if options.only and not alone:
+                    continue
+                if not options.missing or not is_whole(case, row, options):
+                    directions.append(each)
             if directions:
                 found.append(Wanted(number, layout, directions))
     return found
@@ -413,6 +462,13 @@ def main() -> int:
     parser.add_argument(
         "--missing", action="store_true", help="only rows that the file has not, or not whole"
     )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        choices=MEASURES,
+        help="these times of modules, into rows of the file",
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that compile ahead")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
     options = parser.parse_args()
@@ -425,7 +481,10 @@ def main() -> int:
         return 2
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     with multiprocessing.get_context("spawn").Pool(min(options.jobs, len(chosen))) as pool:
-        ahead = [(each.number, each.layout, each.directions, not options.no_compile) for each in chosen]
+        ahead = [
+            (each.number, each.layout, each.directions, not options.no_compile, options.only)
+            for each in chosen
+        ]
         compiling = pool.starmap_async(compile_ahead, ahead, chunksize=1)
         timer = Timer()  # beside them: a process's first use of a GPU takes seconds
         compiling.get()
@@ -437,10 +496,14 @@ def main() -> int:
         case = cases()[each.number]
         with_compile = not options.no_compile
         try:
-            found = [
-                runs[direction](case, each.layout, timer, bytes_a_second, with_compile)
-                for direction in each.directions
-            ]
+            if options.only:
+                (before,) = [row for row in rows if key(row) == key(head_of(case, each.layout, FORWARD))]
+                found = [before | run_modules(case, each.layout, timer, with_compile, options.only)]
+            else:
+                found = [
+                    runs[direction](case, each.layout, timer, bytes_a_second, with_compile)
+                    for direction in each.directions
+                ]
         except NotImplementedError as refused:
             print(f"{case.name} {case.shape} {each.layout}: {refused}")
             continue

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from benchmarks.gpu.gpu_timing import Timer
 
+# How a module's calls are timed: functions of Timer, and what the keys of a row begin with.
+MEASURES = CALLED, DO_BENCH = "called", "do_bench"
+
 
 class ByTorch(nn.Module):
     """A function of an input and parameters as a module."""
@@ -62,11 +65,12 @@ class Called:
         return torch.compile(self.theirs, dynamic=False)
 
     def figures(
-        self, x: Tensor, timer: Timer, compiled: Callable[[Tensor], Any] | None = None
+        self, x: Tensor, timer: Timer, measure: str, compiled: Callable[[Tensor], Any] | None = None
     ) -> dict[str, Any]:
-        """Milliseconds of calls under no_grad, by `Timer.called`: ours and PyTorch's."""
+        """Milliseconds of calls under no_grad by a measure of MEASURES: ours and PyTorch's."""
+        timed = getattr(timer, measure)
         with torch.no_grad():
-            theirs = {"eager": timer.called(partial(self.theirs, x))}
+            theirs = {"eager": timed(partial(self.theirs, x))}
             if compiled is not None:
-                theirs["torch.compile"] = timer.called(partial(compiled, x))
-            return {"called_ms": timer.called(partial(self.ours, x)), "called_peers": theirs}
+                theirs["torch.compile"] = timed(partial(compiled, x))
+            return {f"{measure}_ms": timed(partial(self.ours, x)), f"{measure}_peers": theirs}

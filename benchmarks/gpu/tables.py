@@ -4,8 +4,8 @@
     python3 benchmarks/gpu/tables.py
 
 Rows are those of benchmarks/results/h200/norms.json, by direction and layout; GroupNorm with SiLU forward
-stands once more as its users call it, where that was timed, with the means of its 16 rows, which are printed,
-too. The page has two marks, and what stands between them is replaced.
+stands once more as its users call it, where that was timed, by each measure, with the means of its 16 rows,
+which are printed, too. The page has two marks, and what stands between them is replaced.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ PAGE = ROOT / "docs" / "norms-on-gpu.md"
 BEGIN, END = "<!-- tables: begin -->\n", "<!-- tables: end -->"
 TITLES = {"forward": "Forward", "forward+backward": "Forward and backward, all gradients"}
 LAYOUTS = {"contiguous": "contiguous", "channels_last": "channels_last"}
+# Of modules; benchmarks/gpu/gpu_timing.py says how each is taken.
+MEASURES = {"called": "as called", "do_bench": "by triton.testing.do_bench"}
+CALLED_TITLES = {
+    "called": "As called, forward: modules under `no_grad`, the host's time included",
+    "do_bench": "By `triton.testing.do_bench`, forward: medians of the same modules, the host's time "
+    "included as far as it is more than emptying L2 takes",
+}
 
 
 def line(row: dict[str, Any]) -> str:
@@ -38,9 +45,9 @@ def mean_gain(rows: list[dict[str, Any]], ours: str = "fuseblock_ms", peers: str
     return math.exp(sum(map(math.log, gains)) / len(gains))
 
 
-def called_line(row: dict[str, Any]) -> str:
-    """A row of the table of calls."""
-    ours, peers = row["called_ms"], row["called_peers"]
+def called_line(row: dict[str, Any], measure: str) -> str:
+    """A row of a table of calls."""
+    ours, peers = row[f"{measure}_ms"], row[f"{measure}_peers"]
     shape = ",".join(map(str, row["shape"]))
     cells = f"{ours:.4f} | {peers['eager']:.4f} | {peers['torch.compile']:.4f}"
     return f"| {row['case']} {shape}, {row['layout']} | {cells} | {min(peers.values()) / ours:.2f} |"
@@ -55,11 +62,11 @@ def called_means(rows: list[dict[str, Any]]) -> str:
     ]
     if not chosen:
         return ""
-    called = [row for row in chosen if len(row.get("called_peers", ())) == 2]
     told = []
-    if called:
-        gain = mean_gain(called, "called_ms", "called_peers")
-        told.append(f"as called {gain:.2f} over {len(called)} rows")
+    for measure, name in MEASURES.items():
+        if called := with_calls(chosen, measure):
+            gain = mean_gain(called, f"{measure}_ms", f"{measure}_peers")
+            told.append(f"{name} {gain:.2f} over {len(called)} rows")
     limits = f"the floor {mean_gain(chosen, 'floor_ms'):.2f}"
     if all("copy_ms" in row for row in chosen):
         limits = f"PyTorch's copy of the input would reach {mean_gain(chosen, 'copy_ms'):.2f}, {limits}"
@@ -70,18 +77,24 @@ def called_means(rows: list[dict[str, Any]]) -> str:
     return f"{what}: geometric mean {'; '.join(told)}."
 
 
-def called_table(rows: list[dict[str, Any]]) -> str:
-    """Calls of modules, where they were timed, and the means."""
-    called = [
-        row for row in rows if row["case"] == "group_norm_silu" and len(row.get("called_peers", ())) == 2
+def with_calls(rows: list[dict[str, Any]], measure: str) -> list[dict[str, Any]]:
+    """Rows of GroupNorm with SiLU whose calls were timed so, beside both peers."""
+    return [
+        row for row in rows if row["case"] == "group_norm_silu" and len(row.get(f"{measure}_peers", ())) == 2
     ]
-    means = called_means(rows)
-    if not called:
-        return f"{means}\n" if means else ""
+
+
+def called_tables(rows: list[dict[str, Any]]) -> str:
+    """Calls of modules, where they were timed, by each measure, and the means."""
     head = "| | fuseblock | eager | torch.compile | the better over fuseblock |\n|---|---|---|---|---|"
-    lines = "\n".join(map(called_line, called))
-    told = "As called, forward: modules under `no_grad`, the host's time included:"
-    return f"{told}\n\n{head}\n{lines}\n\n{means}\n"
+    parts = []
+    for measure, title in CALLED_TITLES.items():
+        if called := with_calls(rows, measure):
+            lines = "\n".join(called_line(row, measure) for row in called)
+            parts.append(f"{title}:\n\n{head}\n{lines}\n")
+    if means := called_means(rows):
+        parts.append(f"{means}\n")
+    return "\n".join(parts)
 
 
 def tables(rows: list[dict[str, Any]]) -> str:
@@ -100,7 +113,7 @@ def tables(rows: list[dict[str, Any]]) -> str:
             gain = f"{title} against the better of the two, where both were timed: geometric mean "
             gain += f"{mean_gain(both):.2f} over {len(both)} rows."
             parts.append(f"{title}, {name}:\n\n{head}\n{lines}\n\n{gain}\n")
-    return "\n".join([*parts, called_table(rows)])
+    return "\n".join([*parts, called_tables(rows)])
 
 
 def main() -> None:

@@ -134,6 +134,7 @@ def gpu_options(**changes: Any) -> argparse.Namespace:
         "directions": list(gpu_bench.DIRECTIONS),
         "missing": False,
         "no_compile": False,
+        "only": [],
     }
     return argparse.Namespace(**{**defaults, **changes})
 
@@ -160,6 +161,28 @@ def test_rows_of_the_gpu_benchmark_can_be_chosen() -> None:
     assert [each.directions for each in gpu_bench.choose(options, rows)] == [["forward", "forward+backward"]]
 
 
+def test_one_measure_of_the_gpu_benchmark_can_be_chosen() -> None:
+    """Of GroupNorm with SiLU forward, in rows that the file has."""
+    both = {"eager": 1.0, "torch.compile": 1.0}
+    rows: list[dict[str, Any]] = [
+        {**gpu_bench.head_of(case, "contiguous", direction), "peers": both, "called_peers": both}
+        for case in gpu_bench.cases()[:2]
+        for direction in gpu_bench.DIRECTIONS
+    ]
+    options = gpu_options(only=["do_bench"])
+    assert [(each.number, each.directions) for each in gpu_bench.choose(options, rows)] == [
+        (0, ["forward"]),
+        (1, ["forward"]),
+    ]
+    assert gpu_bench.choose(gpu_options(only=["do_bench"], filter=["layer_norm"]), rows) == []
+    rows[0]["do_bench_peers"] = both
+    missing = gpu_options(only=["do_bench"], missing=True)
+    assert [each.number for each in gpu_bench.choose(missing, rows)] == [1]
+    # A row without it is not whole either where everything is wanted.
+    whole = gpu_options(missing=True, filter=["group_norm_silu (2, 320"], layouts=["contiguous"])
+    assert [each.number for each in gpu_bench.choose(whole, rows)] == [1]
+
+
 class CallingTimer(gpu_timing.Timer):
     """Calls, and times nothing."""
 
@@ -169,6 +192,10 @@ class CallingTimer(gpu_timing.Timer):
     def once(self, function: Callable[[], object], with_host: bool = False) -> float:
         function()
         return 2.0 if with_host else 1.0
+
+    def do_bench(self, function: Callable[[], object]) -> float:
+        function()
+        return 3.0
 
 
 def test_rows_of_the_gpu_benchmark_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,9 +227,13 @@ def test_modules_of_the_gpu_benchmark_are_called(monkeypatch: pytest.MonkeyPatch
         assert (row["called_ms"], row["called_peers"]) == (2.0, {"eager": 2.0})
         assert row["called_error"] <= 0.1
         assert "as called" in gpu_bench.table([row])
+        assert row.get("do_bench_ms") == (3.0 if name == "group_norm_silu" else None)
+        assert ("by do_bench" in gpu_bench.table([row])) == (name == "group_norm_silu")
+        alone = gpu_bench.run_modules(case, "contiguous", CallingTimer(), False, ["do_bench"])
+        named = {"do_bench_ms", "do_bench_peers", "called_error"}
+        assert set(alone) == (named if name == "group_norm_silu" else set())
         arguments = gpu_bench.draw_arguments(case, "contiguous")
         called = case.called(arguments)
-        assert called is not None
         torch.testing.assert_close(called.ours(arguments[0]), called.theirs(arguments[0]), atol=0.1, rtol=0)
 
 
@@ -310,4 +341,9 @@ def test_tables_of_calls() -> None:
     told = norm_tables.tables(rows)
     assert "| group_norm_silu 2,320,64,64, channels_last | 2.0000 | 16.0000 | 32.0000 | 8.00 |" in told
     assert "mean as called 8.00 over 2 rows; in GPU times 2.00" in told
+    assert "do_bench" not in told
+    rows[0] |= {"do_bench_ms": 3.0, "do_bench_peers": {"eager": 12.0, "torch.compile": 9.0}}
+    told = norm_tables.tables(rows)
+    assert "| group_norm_silu 2,320,64,64, contiguous | 3.0000 | 12.0000 | 9.0000 | 3.00 |" in told
+    assert "as called 8.00 over 2 rows; by triton.testing.do_bench 3.00 over 1 rows; in GPU times" in told
     assert "copy of the input would reach 2.50, the floor 4.00" in told

@@ -402,6 +402,20 @@ inline unsigned short bf16_of_f32(float x) {
   if ((word & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
   return (unsigned short)((word + 0x7fffu + (word >> 16 & 1u)) >> 16);
 }
+// Of each half; a NaN is not the larger.
+inline unsigned int of_pairs(float (*one_of)(float, float), unsigned int one, unsigned int other) {
+  unsigned int result = 0;
+  for (int half = 0; half < 2; ++half) {
+    const float first = f32_of_f16((unsigned short)(one >> half * 16));
+    const float second = f32_of_f16((unsigned short)(other >> half * 16));
+    result |= (unsigned int)f16_of_f32(one_of(first, second)) << half * 16;
+  }
+  return result;
+}
+inline unsigned int max_of_pairs(unsigned int one, unsigned int other) { return of_pairs(fmaxf, one, other); }
+inline unsigned int sum_of_pairs(unsigned int one, unsigned int other) {
+  return of_pairs([](float x, float y) { return x + y; }, one, other);
+}
 inline float without_subnormal(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
 inline float min_nan(float a, float b) {
   return a != a || b != b ? __uint_as_float(0x7fffffffu) : fminf(a, b);

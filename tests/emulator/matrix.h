@@ -132,31 +132,29 @@ inline void multiply_by_warpgroup(MatrixKind kind, int line, float* const (&sums
   }
 }
 
-// The same with the first factor in registers, tf32: a lane has of its warp's 16 rows what it has of a
-// product by mma.sync.
+// The same with the first factor in registers, pairs of 16-bit numbers: a lane has of its warp's 16 rows what it
+// has of a product by mma.sync.
 template <int kSums>
-inline void multiply_taken_by_warpgroup(int line, float* const (&sums)[kSums], unsigned int a0,
-                                        unsigned int a1, unsigned int a2, unsigned int a3,
+inline void multiply_taken_by_warpgroup(MatrixKind kind, int line, float* const (&sums)[kSums],
+                                        unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3,
                                         unsigned long long b, bool keep) {
   constexpr unsigned int kAll = 0xffffffffu;
   constexpr const char* kName = "wgmma";
   const unsigned int lane = fuseblock_emulated_thread->lane;
-  const unsigned int mine[4] = {a0, a1, a2, a3};
-  unsigned int all[32][4];
+  MatrixShares all;
   auto* table =
-      (unsigned int(*)[4])fuseblock_emulated_runtime->exchange(kName, kAll, (unsigned long long)all, 0, line);
-  for (int i = 0; i < 4; ++i) table[lane][i] = mine[i];
+      (MatrixShares*)fuseblock_emulated_runtime->exchange(kName, kAll, (unsigned long long)&all, 0, line);
+  table->of[lane] = {{a0, a1, a2, a3}, {0, 0}};
   fuseblock_emulated_runtime->exchange(kName, kAll, 0, 0, line);
   const MatrixPlace columns(b);
   for (int i = 0; i < kSums; ++i) {
-    const unsigned int row = lane / 4, second = (unsigned int)i / 2 % 2;
+    const int row = (int)lane / 4 + i / 2 % 2 * 8;
     const int column = i / 4 * 8 + (int)lane % 4 * 2 + i % 2;
     double sum = keep ? *sums[i] : 0;
-    for (unsigned int h = 0; h < 2; ++h) {
-      const char* factors = columns.row(column, (int)h, line);
-      for (unsigned int k = 0; k < 4; ++k)
-        sum +=
-            tf32_value(table[row * 4 + k][h * 2 + second]) * matrix_value(MatrixKind::kTf32, factors, (int)k);
+    for (int half = 0; half < 2; ++half) {
+      const char* factors = columns.row(column, half, line);
+      for (int k = 0; k < 8; ++k)
+        sum += first_factor(*table, kind, row, half * 8 + k) * matrix_value(kind, factors, k);
     }
     *sums[i] = (float)sum;
   }

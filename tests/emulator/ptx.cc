@@ -28,6 +28,9 @@ constexpr std::array kInstructions = {
     Instruction{"cvt.rna.tf32.f32", "$0 = fuseblock_emulated::tf32_of_f32($1)"},
     Instruction{"min.NaN.f32", "$0 = fuseblock_emulated::min_nan($1, $2)"},
     Instruction{"max.NaN.f32", "$0 = fuseblock_emulated::max_nan($1, $2)"},
+    Instruction{"max.f16x2", "$0 = fuseblock_emulated::max_of_pairs($1, $2)"},
+    Instruction{"abs.f16x2", "$0 = ($1) & 0x7fff7fffu"},
+    Instruction{"add.rn.f16x2", "$0 = fuseblock_emulated::sum_of_pairs($1, $2)"},
     Instruction{"ex2.approx.f32", "$0 = exp2f($1)"},
     Instruction{"ex2.approx.ftz.f32", "$0 = fuseblock_emulated::without_subnormal(exp2f($1))"},
     Instruction{"lg2.approx.f32", "$0 = log2f($1)"},
@@ -338,12 +341,13 @@ class Translator {
     for (const std::string& name : split(operands_[0].substr(1, operands_[0].size() - 2), ','))
       sums += (sums.empty() ? "&" : ", &") + expression(name);
     if (operands_[1].starts_with('{')) {
-      if (kind->second != "kTf32") unknown(", by its registers");
+      if (kind->second == "kTf32") unknown(", by its registers");
       std::string factors;
       for (const std::string& name : split(operands_[1].substr(1, operands_[1].size() - 2), ','))
         factors += ", " + expression(name);
       return "{ float* fuseblock_sums[] = {" + sums +
-             "}; fuseblock_emulated::multiply_taken_by_warpgroup(__LINE__, fuseblock_sums" + factors + ", " +
+             "}; fuseblock_emulated::multiply_taken_by_warpgroup(fuseblock_emulated::MatrixKind::" +
+             kind->second + ", __LINE__, fuseblock_sums" + factors + ", " +
              expression(operands_[2]) + ", " + expression(operands_[3]) + "); }";
     }
     return "{ float* fuseblock_sums[] = {" + sums +

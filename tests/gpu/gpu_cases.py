@@ -2,7 +2,7 @@
 
 A case is a line of notation and types (tests/cases/README.md). Those of tests/gpu/variants.cases run in every
 type and layout, those of tests/gpu/each_element.cases in every type; so do those of tests/gpu/conv.cases,
-tests/gpu/integer.cases and tests/gpu/infinite.cases, f32 in both modes. Of the others each runs in one type
+tests/gpu/integer.cases, tests/gpu/infinite.cases and tests/gpu/range.cases, f32 in both modes. Of the others each runs in one type
 and one layout, in turn. Some run once more with divisions that a GPU chooses for much larger tensors alone,
 or with kernels that it leaves to other architectures.
 """
@@ -77,6 +77,8 @@ CONV = (
     ("gpu_roll_image", "fold=1"),
     ("gpu_roll_rows", "threads=128,rows=2"),
     ("gpu_roll_windows", "threads=256,rows=4"),
+    ("gpu_roll_taps", "threads=256,rows=2,squads=2"),
+    ("gpu_roll_taps_vectors", "threads=128,rows=2"),
     ("gpu_roll_rounds", "rounds=4"),
     ("gpu_roll_rounds_far", "rounds=4"),
     ("gpu_roll_rounds_flat", "rounds=4"),
@@ -96,6 +98,15 @@ CONV = (
     ("gpu_deep_transpose3d_relu_gn", "columns=32"),
     ("gpu_deep_conv2d_blocks", "columns=144"),
 )
+# What inputs and weights of tests/gpu/range.cases are multiplied by, beyond the range of f16: all elements, all weights,
+# those of each input channel and of each output channel.
+RANGES = {
+    "large": (3e6, 1.0, 1.0, 1.0),
+    "small": (2e-7, 1.0, 1.0, 1.0),
+    "tiny": (3e-12, 1.0, 1.0, 1.0),
+    "weights": (1.0, 1e-9, 1.0, 1.0),
+    "channels": (1.0, 1.0, 1e-5, 1e-3),
+}
 # Gradients without a kernel on a GPU: by a convolution's weight, and through padding that repeats elements.
 _NO_KERNEL = re.compile(r"\b(conv\w*|linear)_grad_weight|_grad_input\(.*pad_mode")
 _CONVOLUTIONS = re.compile(r"\b(conv|linear)")
@@ -132,6 +143,8 @@ class Row:
     """Whether the arguments are small integers, and results exact."""
     infinite: bool = False
     """Whether some elements of the input are infinite or NaN."""
+    range: str = ""
+    """A name of RANGES."""
     plain: bool = False
     """Whether kernels `plain` are wished for."""
     seeds: int = 2
@@ -142,7 +155,7 @@ class Row:
         """The case, and the division and the mode where the row has one."""
         mode = "" if self.mode == "strict" else self.mode
         plain = "plain" if self.plain else ""
-        parts = (self.slices, self.rows, self.conv, mode, plain)
+        parts = (self.slices, self.rows, self.conv, mode, self.range, plain)
         return self.case.name + "".join(f"[{part}]" for part in parts if part)
 
     @property
@@ -216,6 +229,11 @@ def rows() -> list[Row]:
         found += [Row(case, dtype, "contiguous", infinite=True) for dtype in DTYPES]
         for wishes in ["", *(wishes for name, wishes in CONV if name == case.name)]:
             found.append(Row(case, "f32", "contiguous", mode="tf32", infinite=True, conv=wishes))
+    for case in read_cases(ROOT / "tests" / "gpu" / "range.cases"):
+        for name, (dtype, mode) in itertools.product(
+            RANGES, (("f32", "strict"), ("f32", "tf32"), ("bf16", "strict"))
+        ):
+            found.append(Row(case, dtype, "contiguous", mode=mode, range=name))
     each = list(read_cases(ROOT / "tests" / "gpu" / "each_element.cases"))
     found += [Row(case, dtype, "contiguous", each_element=True) for case in each for dtype in DTYPES]
     turns = {True: 0, False: 0}  # of blocks with convolutions, and of others

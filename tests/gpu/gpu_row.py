@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from fuseblock import aten
 from fuseblock._capi import Plan, TensorInfo, aligned_bytes
-from gpu_cases import Row, with_casts_to
+from gpu_cases import RANGES, Row, with_casts_to
 from torch import Tensor
 from torch.nn import functional
 
@@ -112,6 +112,8 @@ def draw(name: str, info: TensorInfo, seed: int, row: Row, device: str) -> Tenso
         normal = 0.3 * normal
     elif not name.startswith("d_"):
         normal = 1.5 * normal
+    if row.range and (name == "x" or last == "weight" and normal.dim() > 1):
+        normal = in_range(normal, *RANGES[row.range], is_weight=name != "x")
     if row.integers:
         normal = torch.randint(-3, 4, info.extents, generator=generator).double()
     values = normal.to(device=device, dtype=info.dtype)
@@ -122,6 +124,18 @@ def draw(name: str, info: TensorInfo, seed: int, row: Row, device: str) -> Tenso
         return wide[..., 1::2]
     placed = torch.empty_strided(info.extents, info.strides, dtype=info.dtype, device=device)
     return placed.copy_(values)
+
+
+def in_range(
+    normal: Tensor, elements: float, weights: float, input_channels: float, output_channels: float, *, is_weight: bool
+) -> Tensor:
+    """Elements or weights in a range of tests/gpu/range.cases: each channel's by a power of its own."""
+    in_powers = input_channels ** torch.arange(normal.shape[1], dtype=normal.dtype)
+    in_powers = in_powers.reshape(1, -1, *[1] * (normal.dim() - 2))
+    if not is_weight:
+        return normal * elements * in_powers
+    out_powers = output_channels ** (torch.arange(normal.shape[0]) // 4).to(normal.dtype)
+    return normal * weights / in_powers * out_powers.reshape(-1, *[1] * (normal.dim() - 1))
 
 
 class Guarded:

@@ -2,12 +2,14 @@
 // taken: a sweep by `wgmma` whose products have the input in registers.
 //
 // It goes as device/conv_roll.cuh does, with the same sums and rotations of weights. The input of a plane
-// lies in shared memory as it is (device/conv_roll_taps.cuh), and lanes read what a product takes of it. A
+// lies in shared memory as pairs of 16-bit numbers (device/conv_roll_taps.cuh), and lanes read what a product takes of it. A
 // block has squads of threads, which take strips of a sample by themselves and share its weights. Where
 // moments of the convolution itself are taken, sums are moved before they begin, by a value near to their
 // mean, the same for a channel in all of a squad: so nothing is subtracted from an element.
 //
-// In strict mode the products of a plane are summed by themselves, the small ones first, and added rounded.
+// In strict mode the products of a plane are summed by themselves, the small ones first, and added rounded, with
+// the powers of two that their factors have. In other modes sums seldom have any; those that do begin at 0, and the
+// bias comes with the power. A sample whose elements are out of range is taken again with other powers.
 //
 // Before this stand what device/conv_roll_taps.cuh names, the products of warpgroups and
 // device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
@@ -38,6 +40,7 @@ __device__ inline void begin_sums(unsigned int starts, const float (&held)[kHeld
 template <int kProducts>
 __device__ inline void move_sums(int squad, Starts& starts, unsigned int inside, float (&held)[kHeldStarts],
                                  float (&sums)[kProducts][kSums]) {
+  squad::sync(squad);  // all have begun with what there was
   if (squad::thread() < 32) {
     float count = __popc(inside);
 #pragma unroll
@@ -88,6 +91,10 @@ __device__ inline void begin_kept(const Arguments& a, const typename Sweep::Chan
   }
 }
 
+// Whether the plane behind the one that is fetched is asked for in L2: with filters of three depths a plane is
+// done before it comes (conv3d_hardswish_gn_mean_k3 195 in place of 201 us), with four it was 2 % slower.
+constexpr bool kAsksAhead = kLinear != 0 && kMode != kStrict && kFilterD < 4;
+
 // The planes of a squad's strips, one after the other: fetched two ahead, this one is in shared memory, the
 // next in registers, on its way there. Behind the last strip others are fetched, which nobody takes.
 struct Planes {
@@ -107,7 +114,7 @@ struct Planes {
     rows = rows_of(a, strip, input_data(a) + input_offset(a, n, strip.depth - kPadD));
   }
   __device__ void fetch_next(const Arguments& a, int n) {
-    if (plane == strip.planes) {
+    if (seldom(plane == strip.planes)) {
       strip.move(a);
       begin_strip(a, n);
     }
@@ -115,12 +122,19 @@ struct Planes {
     const int depth = strip.depth + plane++ - kPadD;
     fetched = fetch(kPadD == 0 || (depth >= 0 && depth < (int)a.in_d), rows);
     rows.first = reinterpret_cast<const Element*>(reinterpret_cast<const char*>(rows.first) + bytes);
+    if (kAsksAhead) {
+#pragma unroll
+      for (int i = 0; i < 2 * kFetches; ++i) ask_for(rows.first + rows.behind[i / 2][i % 2]);
+    }
   }
 };
 
+constexpr int kHeldPowers = kMode == kStrict ? kColumns : 1;
+
 // A squad at its strips: what it keeps of all of them, and where it is.
-template <class Sweep>
+template <class Of>
 struct Walk {
+  typedef Of Sweep;
   const Arguments& a;
   const Unit& unit;
   const typename Sweep::Channel* channels;
@@ -128,18 +142,24 @@ struct Walk {
   int squad;
   unsigned int weights, starts_place;
   Planes next;
-  float* place;  // of a thread's first elements in the first stage
+  unsigned int* place;  // of a thread's first words in the first stage
   Taps taps;
+  const Scales& scales;
+  Staging staging;
+  bool is_scaled;  // powers of two are not the usual ones, but for strict mode
   float held[kHeldStarts];
+  float powers[kHeldPowers];  // that sums are multiplied by
   typename Sweep::Kept kept[kColumns];
   int count;
   bool begun;  // moments are around an element, in all of a warp
 };
 
-// Begins product kProduct of a plane, for kDepths depths of which it is the first, or for all.
-template <int kRotation, int kDepths, int kProduct, class Sweep>
-__device__ inline void begin_product(const Walk<Sweep>& walk, float (&sums)[kSums], float (&taken)[kSums]) {
-  begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, walk.held, sums);
+// Begins product kProduct of a plane, for kDepths depths of which it is the first, or for all. In strict mode sums
+// begin where the product ends.
+template <int kRotation, int kDepths, int kProduct, class Walk>
+__device__ inline void begin_product(const Walk& walk, float (&sums)[kSums], float (&taken)[kSums]) {
+  if constexpr (kMode != kStrict)
+    begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, walk.held, sums);
   Factors factors;
   read_factors<0, kProduct, kRotation % kStages, 0>(walk.taps, factors);
   auto& some = reinterpret_cast<float(&)[kDepths * kBlockSums]>(taken);
@@ -159,16 +179,28 @@ __device__ inline void begin_product(const Walk<Sweep>& walk, float (&sums)[kSum
 
 // The program and the statistics of a depth that is done, of one product and its positions `inside`;
 // statistics begin where `begins`.
-template <class Sweep>
-__device__ inline void take(Walk<Sweep>& walk, const float* done, unsigned int inside, bool begins) {
+template <class Walk>
+__device__ inline void take(Walk& walk, float* done, unsigned int inside, bool begins) {
+  typedef typename Walk::Sweep Sweep;
   typename Sweep::Places places[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(walk.a, walk.unit, position_at(0, 0, 0));
+  if (kMayScale && seldom(walk.is_scaled)) {
+    const float2* undone = walk.scales.undone + seldom_thread() % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kBlockSums; i += 4) {
+      const float4 two = *reinterpret_cast<const float4*>(undone + i / 4 * 8);  // of two channels
+      done[i] = fmaf(done[i], two.x, two.y);
+      done[i + 1] = fmaf(done[i + 1], two.z, two.w);
+      done[i + 2] = fmaf(done[i + 2], two.x, two.y);
+      done[i + 3] = fmaf(done[i + 3], two.z, two.w);
+    }
+  }
   float products[1][kNTiles][4];
 #pragma unroll
   for (int i = 0; i < kBlockSums; ++i) products[0][i / 4][i % 4] = done[i];
   if constexpr (!Sweep::kMoves) {
-    if (begins && !walk.begun && __any_sync(0xffffffffu, inside != 0)) {
+    if (seldom(begins && !walk.begun) && __any_sync(0xffffffffu, inside != 0)) {
       begin_kept<Sweep>(walk.a, walk.channels, places, products, inside, walk.kept);
       walk.begun = true;
     }
@@ -177,13 +209,15 @@ __device__ inline void take(Walk<Sweep>& walk, const float* done, unsigned int i
 }
 
 // Waits for a product's sums.
-template <int kDepths>
-__device__ inline void end_product(float (&sums)[kSums], float (&taken)[kSums]) {
+template <int kRotation, int kDepths, class Walk>
+__device__ inline void end_product(const Walk& walk, float (&sums)[kSums], float (&taken)[kSums]) {
   warpgroup::wait(0);
   warpgroup::hold(reinterpret_cast<float(&)[kDepths * kBlockSums]>(taken));
   if constexpr (kMode == kStrict) {
+    begin_sums<kRotation * kBlockSums, (kRotation + 1) * kBlockSums>(walk.starts_place, walk.held, sums);
 #pragma unroll
-    for (int i = 0; i < kDepths * kBlockSums; ++i) sums[i] += taken[i];
+    for (int i = 0; i < kDepths * kBlockSums; ++i)
+      sums[i] = fmaf(taken[i], walk.powers[(i % kBlockSums / 4 * 2 + i % 2) % kHeldPowers], sums[i]);
   }
 }
 
@@ -191,46 +225,51 @@ __device__ inline void end_product(float (&sums)[kSums], float (&taken)[kSums]) 
 // strict mode the compiler has no registers for products of several sizes.
 constexpr int kFirstPlanes = kMode == kStrict ? 0 : kFilterD - 1;
 
+// Whether the program runs on the sums of a plane's last product beside the first product of the next plane. In
+// other modes that was slower: a plane's code is longer by a program.
+constexpr bool kTakesLater = kMode == kStrict;
+
 // Ends the products of a plane from kProduct on: the program runs on one's sums beside the next.
-template <int kRotation, int kProduct, int kProducts, class Sweep>
-__device__ inline void end_products(Walk<Sweep>& walk, int plane, bool is_first,
+template <int kRotation, int kProduct, int kProducts, class Walk>
+__device__ inline void end_products(Walk& walk, int plane, bool is_first, bool is_last,
                                     const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums],
                                     float (&taken)[kProducts][kSums]) {
   if constexpr (kProduct < kProducts) {
-    end_product<kFilterD>(sums[kProduct], taken[kProduct]);
+    end_product<kRotation, kFilterD>(walk, sums[kProduct], taken[kProduct]);
     const bool begins = kRotation == kFilterD - 1 && plane == kRotation;
-    if constexpr (Sweep::kMoves && kProduct == 0)
+    if constexpr (Walk::Sweep::kMoves && kProduct == 0)
       if (begins && is_first) move_sums<kProducts>(walk.squad, walk.starts, there[0], walk.held, sums);
     if constexpr (kProduct + 1 < kProducts)
       begin_product<kRotation, kFilterD, kProduct + 1>(walk, sums[kProduct + 1], taken[kProduct + 1]);
     // Where that is always so the compiler does not know it: else it puts the program before the product that
     // it should run beside.
-    if ((kFirstPlanes == kFilterD - 1 && kProduct + 1 == kProducts) || plane >= kFilterD - 1)
+    const bool now = kProduct + 1 < kProducts || !kTakesLater || is_last;
+    if (now && plane >= kFilterD - 1)
       take(walk, sums[kProduct] + (kRotation + 1) % kFilterD * kBlockSums, there[kProduct], begins);
-    end_products<kRotation, kProduct + 1, kProducts>(walk, plane, is_first, there, sums, taken);
+    end_products<kRotation, kProduct + 1, kProducts>(walk, plane, is_first, is_last, there, sums, taken);
   }
 }
 
 // The next plane into its stage, and the one behind it on its way. A strip begins with the first stage.
-template <int kRotation, class Sweep>
-__device__ inline void stage_next(Walk<Sweep>& walk, bool is_last) {
-  constexpr int kNext = (kRotation + 1) % kStages * kStageFloats;
-  put(walk.next.fetched, walk.place + (is_last ? 0 : kNext));
+template <int kRotation, class Walk>
+__device__ inline void stage_next(Walk& walk, bool is_last) {
+  constexpr int kNext = (kRotation + 1) % kStages * kStageWords;
+  put(walk.next.fetched, walk.scales, walk.is_scaled, walk.staging, walk.place + (is_last ? 0 : kNext));
   walk.next.fetch_next(walk.a, walk.unit.n);
 }
 
 // The products of one of the first planes, with which no depth is done.
-template <int kPlane, int kProduct, int kProducts, class Sweep>
-__device__ inline void end_first(Walk<Sweep>& walk, float (&sums)[kProducts][kSums]) {
+template <int kPlane, int kProduct, int kProducts, class Walk>
+__device__ inline void end_first(Walk& walk, float (&sums)[kProducts][kSums]) {
   if constexpr (kProduct < kProducts) {
-    end_product<kPlane + 1>(sums[kProduct], sums[kProduct]);
+    end_product<kPlane, kPlane + 1>(walk, sums[kProduct], sums[kProduct]);
     if constexpr (kProduct + 1 < kProducts)
       begin_product<kPlane, kPlane + 1, kProduct + 1>(walk, sums[kProduct + 1], sums[kProduct + 1]);
     end_first<kPlane, kProduct + 1, kProducts>(walk, sums);
   }
 }
-template <int kPlane, int kProducts, class Sweep>
-__device__ inline void walk_first(Walk<Sweep>& walk, float (&sums)[kProducts][kSums]) {
+template <int kPlane, int kProducts, class Walk>
+__device__ inline void walk_first(Walk& walk, float (&sums)[kProducts][kSums]) {
   if constexpr (kPlane < kFirstPlanes) {
     squad::sync(walk.squad);
     begin_product<kPlane, kPlane + 1, 0>(walk, sums[0], sums[0]);
@@ -241,8 +280,8 @@ __device__ inline void walk_first(Walk<Sweep>& walk, float (&sums)[kProducts][kS
 }
 
 // kFilterD planes from `turn` on, or as many as there are.
-template <int kStep, int kProducts, class Sweep>
-__device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int turn, bool is_first,
+template <int kStep, int kProducts, class Walk>
+__device__ inline void walk_planes(Walk& walk, const Strip& strip, int turn, bool is_first,
                                    const unsigned int (&there)[kProducts], float (&sums)[kProducts][kSums]) {
   if constexpr (kStep < kFilterD) {
     constexpr int kRotation = (kFirstPlanes + kStep) % kFilterD;
@@ -255,8 +294,12 @@ __device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int tu
     float(&taken)[kProducts][kSums] = kMode == kStrict ? some : sums;
     squad::sync(walk.squad);
     begin_product<kRotation, kFilterD, 0>(walk, sums[0], taken[0]);
+    // What the plane before has left: the depth whose sums begin anew.
+    if (kTakesLater && plane > kFilterD - 1)
+      take(walk, sums[kProducts - 1] + kRotation * kBlockSums, there[kProducts - 1],
+           kRotation == 0 && plane == kFilterD);
     if (!waits) stage_next<kRotation>(walk, is_last);
-    end_products<kRotation, 0, kProducts>(walk, plane, is_first, there, sums, taken);
+    end_products<kRotation, 0, kProducts>(walk, plane, is_first, is_last, there, sums, taken);
     if (waits) {
       squad::sync(walk.squad);
       stage_next<kRotation>(walk, is_last);
@@ -266,8 +309,8 @@ __device__ inline void walk_planes(Walk<Sweep>& walk, const Strip& strip, int tu
 }
 
 // All planes of a strip, of which `kProducts` products have positions.
-template <int kProducts, class Sweep>
-__device__ inline void walk_strip(Walk<Sweep>& walk, bool is_first) {
+template <int kProducts, class Walk>
+__device__ inline void walk_strip(Walk& walk, bool is_first) {
   const Strip strip = walk.next.strip;
   unsigned int there[kProducts];
 #pragma unroll
@@ -324,17 +367,18 @@ __device__ inline void merge_warps(typename Sweep::Kept (&kept)[kColumns], int c
   __syncthreads();
 }
 
-// All strips of an item. Leaves the block's statistics of each channel in `totals`.
+// All strips of an item, with the powers of two as they are. Leaves the block's statistics of each channel in
+// `totals`.
 template <class Sweep>
-__device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Run& run, Shared& shared,
-                                  char* memory, typename Sweep::Sums* totals) {
-  static_assert(Sweep::kStatistics && kOverPositions != 0, "statistics of each channel");
+__device__ inline void walk_item(const Arguments& a, const Unit& unit, const Run& run, Shared& shared,
+                                 char* memory, typename Sweep::Sums* totals) {
   // The squad's own strips, of which there may be none.
   const int squad = squad::number();
   const int first = first_of_squad(run, squad), end = first_of_squad(run, squad + 1);
-  float* stages = reinterpret_cast<float*>(memory) + squad * (kStages * kStageFloats);
+  unsigned int* stages = reinterpret_cast<unsigned int*>(memory) + squad * (kStages * kStageWords);
   Starts& starts = shared.starts[squad];
-  typename Sweep::Channel* channels = unit.values->channels0;
+  Scales& scales = shared.prepared.scales;
+  const typename Sweep::Channel* channels = unit.values->channels0;
   Walk<Sweep> walk = {a,
                       unit,
                       channels,
@@ -344,30 +388,70 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Ru
                       (unsigned int)__cvta_generic_to_shared(starts.of + threadIdx.x % 4 * 2),
                       Planes(a, unit.n, min(first, (int)a.tiles - 1)),
                       stages + place_in_stage(0),
-                      taps_of_lane(stages)};
+                      taps_of_lane(stages),
+                      scales};
+  if (kRanged != 0) walk.staging.begin(scales);
+  walk.is_scaled = kMayScale && scales.are_others;
   walk.count = 0;
   walk.begun = false;
 #pragma unroll
   for (int e = 0; e < kColumns; ++e) walk.kept[e].clear();
-
-#pragma unroll 1
-  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads) Sweep::read_channel(a, unit, c, channels[c]);
-  __syncthreads();
+#pragma unroll
+  for (int e = 0; kMode == kStrict && e < kHeldPowers; ++e) walk.powers[e] = scales.sums[channel_of(e)];
 #pragma unroll 1
   for (int c = squad::thread(); c < kNTiles * 8; c += kSquadThreads) {
-    starts.of[c] = c < kChannels ? Sweep::bias(channels[c]) : 0;
+    const float bias = c < kChannels ? Sweep::bias(channels[c]) : 0;
+    starts.of[c] = walk.is_scaled ? 0 : bias;
     starts.moved[c] = 0;
+    if (kMayScale) scales.undone[c] = make_float2(scales.sums[c], bias);  // the same in all squads
   }
 #pragma unroll
   for (int e = 0; kHoldsStarts && e < kHeldStarts; ++e)
-    walk.held[e] = Sweep::bias(channels[within(channel_of(e))]);
-  put(walk.next.fetched, walk.place);
+    walk.held[e] = walk.is_scaled ? 0 : Sweep::bias(channels[within(channel_of(e))]);
+  put(walk.next.fetched, scales, walk.is_scaled, walk.staging, walk.place);
   walk.next.fetch_next(a, unit.n);
 #pragma unroll 1
-  for (int tile = first; tile < end; ++tile) walk_strip<kTiles>(walk, tile == first);
+  for (int tile = first; tile < end; ++tile) {
+    // The last strip of a band has no positions for half of the products.
+    constexpr int kHalf = kHalfStrips != 0 ? kTiles / 2 : kTiles;
+    if (kHalf < kTiles && walk.next.strip.first + kSquadThreads / 2 * kHalf >= (int)a.out_h * kPitch)
+      walk_strip<kHalf>(walk, tile == first);
+    else
+      walk_strip<kTiles>(walk, tile == first);
+  }
   if constexpr (Sweep::kMoves) {
 #pragma unroll
-    for (int e = 0; e < kColumns; ++e) walk.kept[e].move(starts.moved[channel_of(e)]);
+    for (int e = 0; e < kColumns; ++e)
+      walk.kept[e].move(starts.moved[channel_of(e)] * (walk.is_scaled ? scales.sums[channel_of(e)] : 1));
   }
+  if (kRanged != 0) walk.staging.end(scales);
   merge_warps<Sweep>(walk.kept, walk.count, shared, totals);
+}
+
+// Powers of two for a sample. A call: what it needs in registers is not kept beside the walk.
+__device__ __noinline__ void fit_scales(const Arguments& a, int n, Prepared& prepared) {
+  if (look_through(a, n, prepared.scales)) prepare_weights(a, prepared);
+}
+
+// All strips of an item. Leaves the block's statistics of each channel in `totals`.
+template <class Sweep>
+__device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Run& run, Shared& shared,
+                                  char* memory, typename Sweep::Sums* totals) {
+  static_assert(Sweep::kStatistics && kOverPositions != 0, "statistics of each channel");
+  Scales& scales = shared.prepared.scales;
+#pragma unroll 1
+  for (int c = (int)threadIdx.x; c < kChannels; c += kThreads)
+    Sweep::read_channel(a, unit, c, unit.values->channels0[c]);
+  __syncthreads();
+  bool looks = kRanged != 0 && scales.looks;
+#pragma unroll 1
+  for (;;) {
+    if (looks) fit_scales(a, unit.n, shared.prepared);
+    if (kRanged != 0 && (int)threadIdx.x < kInChannels) scales.largest[threadIdx.x] = 0;
+    __syncthreads();
+    walk_item<Sweep>(a, unit, run, shared, memory, totals);
+    if (kRanged == 0 || looks || are_in_range(scales)) break;
+    looks = true;
+  }
+  if (kRanged != 0) __syncthreads();
 }

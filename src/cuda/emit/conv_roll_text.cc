@@ -32,7 +32,8 @@ class ConvRollWriter : ConvSweepWriter {
     write_warpgroup_products(products, sums_, element_type(input_), true);
     // The first planes of a strip have fewer depths.
     for (int depths = 1; constants_.taps && depths <= form_.geometry.filter[0]; ++depths)
-      write_warpgroup_products_taken(products, depths * columns_ * 4, depths < form_.geometry.filter[0]);
+      write_warpgroup_products_taken(products, depths * columns_ * 4, element_type(input_),
+                                     depths < form_.geometry.filter[0]);
     Text values;
     write_unit_values(values);
     Text programs;
@@ -47,6 +48,7 @@ class ConvRollWriter : ConvSweepWriter {
     text += constants_.dense ? "typedef int Offset;\n\n" : "typedef long long Offset;\n\n";
     text += device_file("types.cuh");
     text += "\ntypedef " + element_name(element_type(input_)) + " Element;\n";
+    if (constants_.taps) text += ranged() ? "typedef f16 Factor;\n" : "typedef Element Factor;\n";
     for (const char* file : {"functions.cuh", "statistics.cuh", "branchless.cuh", "crew.cuh", "team.cuh",
                              "mma.cuh", "warpgroup.cuh"})
       text += "\n" + device_file(file);
@@ -72,6 +74,9 @@ class ConvRollWriter : ConvSweepWriter {
   }
 
  private:
+  // Whether elements are not what products take, and may be out of its range.
+  bool ranged() const { return element_type(input_) == DType::kF32; }
+
   const char* sweep_file() const {
     if (constants_.rounds > 1) return "conv_roll_rounds.cuh";
     return constants_.taps ? "conv_roll_planes.cuh" : "conv_roll.cuh";
@@ -79,7 +84,7 @@ class ConvRollWriter : ConvSweepWriter {
 
   // Rows in shared memory, how they are staged, and the weights they meet.
   std::string rows_text() const {
-    if (constants_.taps) return device_file("conv_roll_taps.cuh");
+    if (constants_.taps) return device_file("conv_roll_pairs.cuh") + "\n" + device_file("conv_roll_taps.cuh");
     const bool rounds = constants_.rounds > 1;
     return device_file("conv_roll_tile.cuh") + "\n" +
            (rounds ? device_file("conv_roll_elements.cuh") + "\n" : "") + device_file(staging_file()) + "\n" +
@@ -131,6 +136,8 @@ class ConvRollWriter : ConvSweepWriter {
     if (c.taps) {
       result.emplace_back("kLinear", c.vector == 4 ? "1" : "0");
       result.emplace_back("kSquads", number_text(c.squads));
+      result.emplace_back("kHalfStrips", c.half_strips ? "1" : "0");
+      result.emplace_back("kRanged", ranged() ? "1" : "0");
     }
     add_window(result, form_.geometry);
     return result;
@@ -174,6 +181,7 @@ class ConvRollWriter : ConvSweepWriter {
       text.line("int counts[kWarps];");
       text.line("Starts starts[kSquads];");
       shared_bytes_ += constants_.squads * 2 * columns_ * 8 * 4 + 8 + constants_.threads / 8;
+      shared_bytes_ += 4 * columns_ * 8 * 4 + 96;  // powers of two
     } else {
       text.line(totals() ? "Sums0 list0[kWarps][kChannels];" : "Sums0 list0[1][1];");
     }
@@ -202,8 +210,15 @@ class ConvRollWriter : ConvSweepWriter {
 
 }  // namespace
 
+std::int64_t conv_roll_pair_planes(const ConvSum& form) { return (form.in_channels + 1) / 2; }
+
+std::int64_t conv_roll_pair_rows(const ConvSum& form) {
+  return form.in_channels / 2 * form.geometry.filter[1] +
+         form.in_channels % 2 * ((form.geometry.filter[1] + 1) / 2);
+}
+
 std::int64_t conv_roll_slots(const ConvSum& form) {
-  const std::int64_t rows = form.in_channels * form.geometry.filter[1];
+  const std::int64_t rows = conv_roll_pair_rows(form);
   return ((form.geometry.filter[2] == 4 ? rows : (3 * rows + 3) / 4) + 1) / 2 * 2;
 }
 

@@ -18,6 +18,7 @@ struct ConvRollConstants {
   std::array<int, 3> pack = {1, 1, 4};  // elements of a row of 16 bytes, by channels, rows and columns
   bool taps = false;                    // products have the input in registers, device/conv_roll_taps.cuh
   int squads = 1;                       // that take strips by themselves, with `taps`
+  bool half_strips = false;             // the last strip of a band has half of the products, with `taps`
   bool windows = false;                 // rows are staged four at a time, device/conv_roll_windows.cuh
   bool flat = false;                    // or as a plane's elements lie, device/conv_roll_flat.cuh
   bool dense = true;                    // samples of the input are contiguous
@@ -29,7 +30,10 @@ struct ConvRollConstants {
   int products() const { return rows * rounds; }  // of a warpgroup in a strip
 };
 
-// Of a kernel with `taps`: rows of the filter, of one channel each, that a lane reads in turn.
+// Of a kernel with `taps`: planes of pairs of elements, rows of the filter's pairs, and those that a lane reads in
+// turn.
+std::int64_t conv_roll_pair_planes(const ConvSum& form);
+std::int64_t conv_roll_pair_rows(const ConvSum& form);
 std::int64_t conv_roll_slots(const ConvSum& form);
 
 // What `shared_bytes` counts here are the statistics and the weights.

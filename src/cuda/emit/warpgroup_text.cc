@@ -24,23 +24,24 @@ void write_hold(Text& text, int sums) {
 
 }  // namespace
 
-void write_warpgroup_products_taken(Text& text, int sums, bool holds) {
+void write_warpgroup_products_taken(Text& text, int sums, DType dtype, bool holds) {
+  const std::string type = dtype == DType::kBF16 ? "bf16" : "f16";
   const std::string registers = listed(sums, [](int i) { return "%" + number_text(i); });
   const std::string numbers = listed(sums, [](int i) { return "\"+f\"(sums[" + number_text(i) + "])"; });
   text.open("namespace warpgroup {");
-  text.line("// The rows are in registers, as a lane has them of a product by mma.sync.");
+  text.line("// The rows are in registers, pairs of numbers as a lane has them of a product by mma.sync.");
   text.open("__device__ inline void multiply_taken(float (&sums)[" + number_text(sums) +
-            "], float a0, float a1, float a2, float a3, unsigned long long b, int keep) {");
+            "], unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3, unsigned long long b, "
+            "int keep) {");
   auto operand = [&](int i) { return "%" + number_text(sums + i); };
   text.line("asm volatile(\"{ .reg .pred p; setp.ne.b32 p, " + operand(5) +
-            ", 0; wgmma.mma_async.sync.aligned.m64n" + number_text(2 * sums) + "k8.f32.tf32.tf32 \"");
+            ", 0; wgmma.mma_async.sync.aligned.m64n" + number_text(2 * sums) + "k16.f32." + type + "." + type + " \"");
   text.line("             \"{" + registers + "}, \"");
   text.line("             \"{" + operand(0) + ", " + operand(1) + ", " + operand(2) + ", " + operand(3) +
-            "}, " + operand(4) + ", p, 1, 1; }\"");
+            "}, " + operand(4) + ", p, 1, 1, 0; }\"");
   text.line("             : " + numbers);
   text.line(
-      "             : \"r\"(__float_as_uint(a0)), \"r\"(__float_as_uint(a1)), \"r\"(__float_as_uint(a2)), "
-      "\"r\"(__float_as_uint(a3)), \"l\"(b), \"r\"(keep));");
+      "             : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"l\"(b), \"r\"(keep));");
   text.close();
   if (holds) write_hold(text, sums);
   text.close("}  // namespace warpgroup");

@@ -11,7 +11,8 @@ namespace fuseblock::cuda {
 // begin at 0.
 void write_warpgroup_products(Text& text, int sums, DType dtype, bool keeps = false);
 
-// warpgroup::multiply_taken: the same of tf32 numbers, whose first factor is in registers.
-void write_warpgroup_products_taken(Text& text, int sums, bool holds);
+// warpgroup::multiply_taken: the same of pairs of 16-bit numbers, of f32 pairs of f16, whose first factor is in
+// registers.
+void write_warpgroup_products_taken(Text& text, int sums, DType dtype, bool holds);
 
 }  // namespace fuseblock::cuda

@@ -18,7 +18,7 @@ constexpr int kMostRegisters = 255;
 constexpr int kRegisters = 65536;  // of a multiprocessor
 // Of a block, and products of a warpgroup, to choose among.
 constexpr std::array<int, 4> kThreads = {128, 256, 384, 512};
-constexpr std::array<int, 3> kRows = {1, 2, 4};
+constexpr std::array<int, 4> kRows = {1, 2, 3, 4};
 // One after the other in a strip, where filters have one depth.
 constexpr std::array<int, 4> kRounds = {1, 4, 8, 16};
 // Output channels from which on an H200 was faster with rounds: 48 in strict mode took 66 us in place of 93
@@ -58,7 +58,7 @@ std::int64_t strip_of(const ConvRollConstants& constants) {
   return std::int64_t{constants.squad_threads()} / kWarpgroup * constants.products() * kProductRows;
 }
 
-// Elements of one staged plane, of a channel, where it lies in shared memory as it is.
+// Words of one staged plane of pairs.
 std::int64_t span_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return strip_of(constants) +
          (conv.geometry.filter[1] - 1) * conv.geometry.dilation[1] * pitch_of(constants, conv) +
@@ -67,7 +67,7 @@ std::int64_t span_of(const ConvRollConstants& constants, const ConvSum& conv) {
 
 // Rows of 16 bytes of one staged plane.
 std::int64_t stage_rows(const ConvRollConstants& constants, const ConvSum& conv) {
-  if (constants.taps) return conv.in_channels * ((span_of(constants, conv) + 15) / 32 * 32 + 16) / 4;
+  if (constants.taps) return conv_roll_pair_planes(conv) * ((span_of(constants, conv) + 15) / 32 * 32 + 16) / 4;
   const Chunks chunks = chunks_of(conv, constants.pack);
   const std::int64_t of_chunk =
       strip_of(constants) +
@@ -97,9 +97,9 @@ Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
         20 + 16 / work.element_bytes};
   }
   if (constants.taps)
-    return {ceil_div(work.conv.in_channels * ceil_div(span_of(constants, work.conv), constants.vector),
+    return {ceil_div(conv_roll_pair_planes(work.conv) * ceil_div(span_of(constants, work.conv), constants.vector),
                      constants.squad_threads()),
-            constants.vector, 20 + 4 * constants.vector};
+            2 * constants.vector, 20 + 4 * constants.vector};
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
             (constants.rounds > 1 ? 30 : 12) + 2 * 16 / work.element_bytes};
@@ -166,7 +166,7 @@ int registers_of(const ConvRollConstants& constants, const ConvWork& work) {
     constexpr int kOthers = 24;
     const int factors =
         static_cast<int>(steps_of(constants, work.conv)) * 4 * (work.mode == ConvMode::kStrict ? 2 : 1);
-    return sums + factors + static_cast<int>(fetches.number) * constants.vector +
+    return sums + factors + static_cast<int>(fetches.number) * fetches.registers +
            columns * (work.channel_numbers + (work.itself ? 0 : 1)) + kOthers;
   }
   const int reducing = constants.rounds == 1 ? kReducing : kReducing - 5;  // there a lane ends one position
@@ -205,16 +205,14 @@ ConvSum form_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return constants.folded ? folded(conv) : conv;
 }
 
-// Whether products have the input in registers: nobody has measured more channels. Those of 16-bit elements are
-// then tf32, which are four steps where 16 bits would have three for filters of three columns, and six in place of
-// three for four.
+// Whether products have the input in registers, as pairs of f16: nobody has measured more channels.
 bool has_taps(const ConvSum& form, const ConvWork& work) {
   constexpr std::int64_t kMostChannels = 3;
   const ConvGeometry& geometry = form.geometry;
   if (form.in_channels > kMostChannels) return false;
   if (!work.moments || geometry.filter[0] == 1) return false;
-  if (work.mode == ConvMode::k16Bits && geometry.filter[2] == 4) return false;
-  const std::int64_t rows = form.in_channels * geometry.filter[1], slots = conv_roll_slots(form);
+  if (form.in_channels % 2 != 0 && geometry.filter[1] == 1) return false;  // elements that have no pair
+  const std::int64_t rows = conv_roll_pair_rows(form), slots = conv_roll_slots(form);
   return geometry.filter[2] == 4 || (geometry.filter[2] == 3 && (rows - slots) * 3 <= slots);
 }
 
@@ -334,10 +332,20 @@ class Divider {
            (work.wishes.rounds || work.conv.channels >= kRoundsChannels);
   }
 
+  // Whether the last strip of a band has no positions for half of the products, which it then goes without. In
+  // strict mode the compiler has no registers for both.
+  static bool has_half_strips(const ConvWork& work, const ConvRollConstants& trial) {
+    if (!trial.taps || trial.rows % 2 != 0 || work.mode == ConvMode::kStrict) return false;
+    const std::int64_t strip = strip_of(trial);
+    const std::int64_t last = (work.conv.out[1] * pitch_of(trial, work.conv) - 1) % strip + 1;
+    return last <= strip / 2;
+  }
+
   // Whether it fits a multiprocessor.
   bool try_blocks(const ConvWork& work, ConvRollConstants trial) {
     const ConvWishes& wishes = work.wishes;
     const jit::Architecture& limits = *gpu_.architecture;
+    trial.half_strips = has_half_strips(work, trial);
     if (trial.threads != wishes.threads.value_or(trial.threads) ||
         trial.rows != wishes.rows.value_or(trial.rows) ||
         trial.rounds != wishes.rounds.value_or(trial.rounds) ||

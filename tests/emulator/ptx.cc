@@ -347,8 +347,8 @@ class Translator {
         factors += ", " + expression(name);
       return "{ float* fuseblock_sums[] = {" + sums +
              "}; fuseblock_emulated::multiply_taken_by_warpgroup(fuseblock_emulated::MatrixKind::" +
-             kind->second + ", __LINE__, fuseblock_sums" + factors + ", " +
-             expression(operands_[2]) + ", " + expression(operands_[3]) + "); }";
+             kind->second + ", __LINE__, fuseblock_sums" + factors + ", " + expression(operands_[2]) + ", " +
+             expression(operands_[3]) + "); }";
     }
     return "{ float* fuseblock_sums[] = {" + sums +
            "}; fuseblock_emulated::multiply_by_warpgroup(fuseblock_emulated::MatrixKind::" + kind->second +

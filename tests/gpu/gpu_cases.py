@@ -2,9 +2,9 @@
 
 A case is a line of notation and types (tests/cases/README.md). Those of tests/gpu/variants.cases run in every
 type and layout, those of tests/gpu/each_element.cases in every type; so do those of tests/gpu/conv.cases,
-tests/gpu/integer.cases, tests/gpu/infinite.cases and tests/gpu/range.cases, f32 in both modes. Of the others each runs in one type
-and one layout, in turn. Some run once more with divisions that a GPU chooses for much larger tensors alone,
-or with kernels that it leaves to other architectures.
+tests/gpu/integer.cases, tests/gpu/infinite.cases and tests/gpu/range.cases, f32 in both modes. Of the others
+each runs in one type and one layout, in turn. Some run once more with divisions that a GPU chooses for much
+larger tensors alone, or with kernels that it leaves to other architectures.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ CONV = (
     ("gpu_deep_transpose3d_relu_gn", "columns=32"),
     ("gpu_deep_conv2d_blocks", "columns=144"),
 )
-# What inputs and weights of tests/gpu/range.cases are multiplied by, beyond the range of f16: all elements, all weights,
-# those of each input channel and of each output channel.
+# What inputs and weights of tests/gpu/range.cases are multiplied by, beyond the range of f16: all elements,
+# all weights, those of each input channel and of each output channel.
 RANGES = {
     "large": (3e6, 1.0, 1.0, 1.0),
     "small": (2e-7, 1.0, 1.0, 1.0),

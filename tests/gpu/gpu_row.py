@@ -112,7 +112,7 @@ def draw(name: str, info: TensorInfo, seed: int, row: Row, device: str) -> Tenso
         normal = 0.3 * normal
     elif not name.startswith("d_"):
         normal = 1.5 * normal
-    if row.range and (name == "x" or last == "weight" and normal.dim() > 1):
+    if row.range and (name == "x" or (last == "weight" and normal.dim() > 1)):
         normal = in_range(normal, *RANGES[row.range], is_weight=name != "x")
     if row.integers:
         normal = torch.randint(-3, 4, info.extents, generator=generator).double()
@@ -127,7 +127,13 @@ def draw(name: str, info: TensorInfo, seed: int, row: Row, device: str) -> Tenso
 
 
 def in_range(
-    normal: Tensor, elements: float, weights: float, input_channels: float, output_channels: float, *, is_weight: bool
+    normal: Tensor,
+    elements: float,
+    weights: float,
+    input_channels: float,
+    output_channels: float,
+    *,
+    is_weight: bool,
 ) -> Tensor:
     """Elements or weights in a range of tests/gpu/range.cases: each channel's by a power of its own."""
     in_powers = input_channels ** torch.arange(normal.shape[1], dtype=normal.dtype)

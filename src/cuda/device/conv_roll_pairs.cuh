@@ -1,25 +1,27 @@
-// Numbers of the kernel `conv_roll` whose products have the input in registers: pairs of 16-bit numbers, which
-// elements of 16 bits are as they are, and those of f32 become f16; and the powers of two that bring elements and
-// weights of f32 into its range.
+// Numbers of the kernel `conv_roll` whose products have the input in registers: pairs of 16-bit numbers,
+// which elements of 16 bits are as they are, and those of f32 become f16; and the powers of two that bring
+// elements and weights of f32 into its range.
 //
-// An f16 has as many bits as a tf32, and its products have twice the rate, but what is below 2^-14 has fewer bits
-// and above 65504 there is nothing. So elements of input channel c are multiplied by 2^e(c) and weights from c to
-// output channel k by 2^(f(k) - e(c)), which makes sums 2^f(k) times as large. In strict mode a number is the sum
-// of two f16 numbers, and their range has to hold the bits of both.
+// An f16 has as many bits as a tf32, and its products have twice the rate, but what is below 2^-14 has fewer
+// bits and above 65504 there is nothing. So elements of input channel c are multiplied by 2^e(c) and weights
+// from c to output channel k by 2^(f(k) - e(c)), which makes sums 2^f(k) times as large. In strict mode a
+// number is the sum of two f16 numbers, and their range has to hold the bits of both.
 //
 // Most tensors are in range with exponents that are the same for all. A block looks at what it stages. Where
-// a sample's largest element of a channel is out of range it looks through the whole sample and, where that asks
-// for other exponents (infinities do not), takes it again with these; it looks through the samples behind it first,
-// until one has the usual exponents: so what a sample gives does not depend on those before it.
+// a sample's largest element of a channel is out of range it looks through the whole sample and, where that
+// asks for other exponents (infinities do not), takes it again with these; it looks through the samples
+// behind it first, until one has the usual exponents: so what a sample gives does not depend on those before
+// it.
 //
-// Before this stand the constants, the types Element and Factor, of which products are, Arguments, input_data,
-// input_offset, input_steps and weight_at.
+// Before this stand the constants, the types Element and Factor, of which products are, Arguments,
+// input_data, input_offset, input_steps and weight_at.
 
 constexpr int kTf32 = 0, kStrict = 1, k16Bits = 2;
-constexpr int kParts = kMode == kStrict ? 2 : 1;  // that a number is taken as the sum of
+constexpr int kParts = kMode == kStrict ? 2 : 1;              // that a number is taken as the sum of
 constexpr bool kMayScale = kRanged != 0 && kMode != kStrict;  // which strict mode always does
 
-// Exponents of elements where nothing asks for others, and of a channel's largest element where something does.
+// Exponents of elements where nothing asks for others, and of a channel's largest element where something
+// does.
 constexpr int kUsualInput = kMode == kStrict ? 8 : 0;
 constexpr int kWantedInput = kMode == kStrict ? 12 : 4;
 // As bits of f16: the least that a channel's largest element may be, 2^3 and 2^-8, and what is beyond all.
@@ -29,8 +31,8 @@ constexpr unsigned int kInfinity = 0x7c00;
 constexpr int kLeastWeight = -8, kMostWeight = 13;
 constexpr int kWantedWeight = kMode == kStrict ? 8 : 0;
 
-// Planes of pairs: the first two channels beside each other, and elements of one channel or of the third with those
-// below them.
+// Planes of pairs: the first two channels beside each other, and elements of one channel or of the third with
+// those below them.
 constexpr bool kBeside = kInChannels > 1, kBelow = kInChannels % 2 != 0;
 static_assert(kInChannels <= 3 && (!kBelow || kFilterH > 1), "elements have pairs");
 constexpr int kPairPlanes = (kBeside ? 1 : 0) + (kBelow ? 1 : 0);
@@ -69,9 +71,8 @@ __device__ inline float times_power(float x, int exponent) {
 }
 __device__ inline int exponent_of(float x) { return (int)(__float_as_uint(x) >> 23 & 255) - 127; }
 
-// The compiler puts what follows from it elsewhere.
-__device__ inline bool seldom(bool what) { return __builtin_expect(what, 0); }
-// The thread's number in the block, for what is seldom asked for: nothing that is made of it is kept in registers.
+// The thread's number in the block, for what is seldom asked for: nothing that is made of it is kept in
+// registers.
 __device__ inline int seldom_thread() {
   int thread;
   asm volatile("mov.u32 %0, %tid.x;" : "=r"(thread));
@@ -80,17 +81,19 @@ __device__ inline int seldom_thread() {
 
 // A block's powers of two.
 struct Scales {
-  int input[kInChannels];             // exponents of elements
-  int weights[kNTiles * 8];           // exponents of weights, beside those of the elements they meet
-  float sums[kNTiles * 8];            // what sums are multiplied by
-  float2 factors[kPairPlanes];        // of elements, by planes of pairs
+  int input[kInChannels];                  // exponents of elements
+  int weights[kNTiles * 8];                // exponents of weights, beside those of the elements they meet
+  float sums[kNTiles * 8];                 // what sums are multiplied by
+  float2 factors[kPairPlanes];             // of elements, by planes of pairs
   alignas(16) float2 undone[kNTiles * 8];  // what sums are multiplied by, and what is added then
-  unsigned int largest[kInChannels];  // as bits: of f16 of sums of two that are staged, of f32 where samples are looked through
-  bool are_others;                    // than the usual ones, which but for strict mode are 1
-  bool looks;                         // through samples, before they are taken
+  // As bits: of f16 of sums of two that are staged, of f32 where samples are looked through.
+  unsigned int largest[kInChannels];
+  bool are_others;  // than the usual ones, which but for strict mode are 1
+  bool looks;       // through samples, before they are taken
 };
 
-// Whether elements are in range of whom this is the largest, as it is staged. All that are 0 there may be small.
+// Whether elements are in range of whom this is the largest, as it is staged. All that are 0 there may be
+// small.
 __device__ inline bool is_in_range(unsigned int largest) {
   return largest >= kLeastInput && largest < kInfinity;
 }
@@ -153,8 +156,8 @@ __device__ inline void scale_weights(const Arguments& a, Scales& scales) {
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2)
       largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-    const bool stays = largest == kNothing ||
-                       (kMode != kStrict && largest >= kLeastWeight && largest <= kMostWeight);
+    const bool stays =
+        largest == kNothing || (kMode != kStrict && largest >= kLeastWeight && largest <= kMostWeight);
     if (thread % 32 == 0) {
       scales.weights[k] = stays ? 0 : kWantedWeight - largest;
       scales.sums[k] = power_of_two(-scales.weights[k]);

@@ -2,14 +2,15 @@
 // taken: a sweep by `wgmma` whose products have the input in registers.
 //
 // It goes as device/conv_roll.cuh does, with the same sums and rotations of weights. The input of a plane
-// lies in shared memory as pairs of 16-bit numbers (device/conv_roll_taps.cuh), and lanes read what a product takes of it. A
-// block has squads of threads, which take strips of a sample by themselves and share its weights. Where
-// moments of the convolution itself are taken, sums are moved before they begin, by a value near to their
-// mean, the same for a channel in all of a squad: so nothing is subtracted from an element.
+// lies in shared memory as pairs of 16-bit numbers (device/conv_roll_taps.cuh), and lanes read what a product
+// takes of it. A block has squads of threads, which take strips of a sample by themselves and share its
+// weights. Where moments of the convolution itself are taken, sums are moved before they begin, by a value
+// near to their mean, the same for a channel in all of a squad: so nothing is subtracted from an element.
 //
-// In strict mode the products of a plane are summed by themselves, the small ones first, and added rounded, with
-// the powers of two that their factors have. In other modes sums seldom have any; those that do begin at 0, and the
-// bias comes with the power. A sample whose elements are out of range is taken again with other powers.
+// In strict mode the products of a plane are summed by themselves, the small ones first, and added rounded,
+// with the powers of two that their factors have. In other modes sums seldom have any; those that do begin at
+// 0, and the bias comes with the power. A sample whose elements are out of range is taken again with other
+// powers.
 //
 // Before this stand what device/conv_roll_taps.cuh names, the products of warpgroups and
 // device/conv_program.cuh; behind it the program of the sweep, the finalise steps and `run_item`, which calls
@@ -91,8 +92,8 @@ __device__ inline void begin_kept(const Arguments& a, const typename Sweep::Chan
   }
 }
 
-// Whether the plane behind the one that is fetched is asked for in L2: with filters of three depths a plane is
-// done before it comes (conv3d_hardswish_gn_mean_k3 195 in place of 201 us), with four it was 2 % slower.
+// Whether the plane behind the one that is fetched is asked for in L2: with filters of three depths a plane
+// is done before it comes (conv3d_hardswish_gn_mean_k3 195 in place of 201 us), with four it was 2 % slower.
 constexpr bool kAsksAhead = kLinear != 0 && kMode != kStrict && kFilterD < 4;
 
 // The planes of a squad's strips, one after the other: fetched two ahead, this one is in shared memory, the
@@ -114,7 +115,7 @@ struct Planes {
     rows = rows_of(a, strip, input_data(a) + input_offset(a, n, strip.depth - kPadD));
   }
   __device__ void fetch_next(const Arguments& a, int n) {
-    if (seldom(plane == strip.planes)) {
+    if (plane == strip.planes) {
       strip.move(a);
       begin_strip(a, n);
     }
@@ -154,8 +155,8 @@ struct Walk {
   bool begun;  // moments are around an element, in all of a warp
 };
 
-// Begins product kProduct of a plane, for kDepths depths of which it is the first, or for all. In strict mode sums
-// begin where the product ends.
+// Begins product kProduct of a plane, for kDepths depths of which it is the first, or for all. In strict mode
+// sums begin where the product ends.
 template <int kRotation, int kDepths, int kProduct, class Walk>
 __device__ inline void begin_product(const Walk& walk, float (&sums)[kSums], float (&taken)[kSums]) {
   if constexpr (kMode != kStrict)
@@ -185,7 +186,7 @@ __device__ inline void take(Walk& walk, float* done, unsigned int inside, bool b
   typename Sweep::Places places[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) places[i] = Sweep::places(walk.a, walk.unit, position_at(0, 0, 0));
-  if (kMayScale && seldom(walk.is_scaled)) {
+  if (kMayScale && walk.is_scaled) {
     const float2* undone = walk.scales.undone + seldom_thread() % 4 * 2;
 #pragma unroll
     for (int i = 0; i < kBlockSums; i += 4) {
@@ -200,7 +201,7 @@ __device__ inline void take(Walk& walk, float* done, unsigned int inside, bool b
 #pragma unroll
   for (int i = 0; i < kBlockSums; ++i) products[0][i / 4][i % 4] = done[i];
   if constexpr (!Sweep::kMoves) {
-    if (seldom(begins && !walk.begun) && __any_sync(0xffffffffu, inside != 0)) {
+    if (begins && !walk.begun && __any_sync(0xffffffffu, inside != 0)) {
       begin_kept<Sweep>(walk.a, walk.channels, places, products, inside, walk.kept);
       walk.begun = true;
     }
@@ -225,8 +226,8 @@ __device__ inline void end_product(const Walk& walk, float (&sums)[kSums], float
 // strict mode the compiler has no registers for products of several sizes.
 constexpr int kFirstPlanes = kMode == kStrict ? 0 : kFilterD - 1;
 
-// Whether the program runs on the sums of a plane's last product beside the first product of the next plane. In
-// other modes that was slower: a plane's code is longer by a program.
+// Whether the program runs on the sums of a plane's last product beside the first product of the next plane.
+// In other modes that was slower: a plane's code is longer by a program.
 constexpr bool kTakesLater = kMode == kStrict;
 
 // Ends the products of a plane from kProduct on: the program runs on one's sums beside the next.
@@ -450,8 +451,9 @@ __device__ inline void sweep_item(const Arguments& a, const Unit& unit, const Ru
     if (kRanged != 0 && (int)threadIdx.x < kInChannels) scales.largest[threadIdx.x] = 0;
     __syncthreads();
     walk_item<Sweep>(a, unit, run, shared, memory, totals);
-    if (kRanged == 0 || looks || are_in_range(scales)) break;
+    const bool fits = kRanged == 0 || looks || are_in_range(scales);
+    if (kRanged != 0) __syncthreads();  // all have seen it
+    if (fits) break;
     looks = true;
   }
-  if (kRanged != 0) __syncthreads();
 }

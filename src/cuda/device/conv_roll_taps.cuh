@@ -6,15 +6,16 @@
 //
 // The result's columns are cut into bands of kTileW. The positions of a plane of a band are numbered row by
 // row, kPitch a row, of which the last kPitch - kTileW are not there. A strip is kStrip of them, one behind
-// the other, with a segment of the depths. The input of one plane of a strip lies in shared memory as pairs of
-// 16-bit numbers (device/conv_roll_pairs.cuh), kPitch columns a row, so that a tap of the filter is one offset for all
-// positions: the first two channels beside each other, and of one channel or the third an element and the one
-// below it, kDilationH rows on.
+// the other, with a segment of the depths. The input of one plane of a strip lies in shared memory as pairs
+// of 16-bit numbers (device/conv_roll_pairs.cuh), kPitch columns a row, so that a tap of the filter is one
+// offset for all positions: the first two channels beside each other, and of one channel or the third an
+// element and the one below it, kDilationH rows on.
 //
-// Lane t of the four that have a position's elements reads column t of a row of the filter's pairs, in each slot
-// another row; where filters are three columns wide the fourth lane has the taps of rows that have no slot. Of
-// an odd number of rows below each other the last is in the pair before it, too. What meets weights of 0 is an
-// element of the position's own: an infinity there makes a NaN of a sum that is not finite either way.
+// Lane t of the four that have a position's elements reads column t of a row of the filter's pairs, in each
+// slot another row; where filters are three columns wide the fourth lane has the taps of rows that have no
+// slot. Of an odd number of rows below each other the last is in the pair before it, too. What meets weights
+// of 0 is an element of the position's own: an infinity there makes a NaN of a sum that is not finite either
+// way.
 //
 // Before this stands device/conv_roll_pairs.cuh with what it names.
 
@@ -79,9 +80,9 @@ __device__ inline Tap tap_of(int c, int h, int w) {
 }
 // How far behind a position's first word the first of a row of pairs lies.
 __device__ constexpr int row_offset(int row) {
-  return row < kBesideRows ? row * kDilationH * kPitch
-                           : (kBeside ? kPlaneStep : 0) +
-                                 below_first(2 * (row - kBesideRows)) * kDilationH * kPitch;
+  return row < kBesideRows
+             ? row * kDilationH * kPitch
+             : (kBeside ? kPlaneStep : 0) + below_first(2 * (row - kBesideRows)) * kDilationH * kPitch;
 }
 
 // A strip by its first position, its band's first column, and its first depth; so many planes of the input
@@ -112,10 +113,10 @@ __device__ inline Strip strip_of(const Arguments& a, int tile) {
   return {(strip - band * (int)a.strips) * kStrip, band * kTileW, depth, depths + kFilterD - 1};
 }
 
-// The words that a thread stages, kVector4 neighbours each time, the same in all planes: where the elements of
-// their halves lie in the tensor, behind the first, and bits for those that are there. In a plane
-// without padding, which is one run of memory, elements beyond its end are other ones of it: no position that
-// is there reads them.
+// The words that a thread stages, kVector4 neighbours each time, the same in all planes: where the elements
+// of their halves lie in the tensor, behind the first, and bits for those that are there. In a plane without
+// padding, which is one run of memory, elements beyond its end are other ones of it: no position that is
+// there reads them.
 constexpr int kVector4 = kLinear != 0 ? 4 : 1;
 constexpr int kVectors = (kSpan + kVector4 - 1) / kVector4;  // of a plane of words
 constexpr int kFetches = (kPairPlanes * kVectors + kSquadThreads - 1) / kSquadThreads;
@@ -206,7 +207,8 @@ struct Staging {
 
   __device__ float2 factors_of(const Scales& scales, int i) const {
     if (kMode == kStrict) return make_float2(factors[i % kHeldFactors][0], factors[i % kHeldFactors][1]);
-    return scales.factors[squad::thread_of(seldom_thread()) + i * kSquadThreads < kVectors ? 0 : kPairPlanes - 1];
+    return scales
+        .factors[squad::thread_of(seldom_thread()) + i * kSquadThreads < kVectors ? 0 : kPairPlanes - 1];
   }
   __device__ void begin(const Scales& scales) {
 #pragma unroll
@@ -262,7 +264,7 @@ __device__ inline void put(const Fetched& fetched, const Scales& scales, bool is
       float values[kVector4][2];
 #pragma unroll
       for (int e = 0; e < kVector4; ++e) values[e][0] = to_real(low[e]), values[e][1] = to_real(high[e]);
-      if (kMode == kStrict || seldom(is_scaled)) {
+      if (kMode == kStrict || is_scaled) {
         const float2 factors = staging.factors_of(scales, i);
 #pragma unroll
         for (int e = 0; e < kVector4; ++e) values[e][0] *= factors.x, values[e][1] *= factors.y;
@@ -271,7 +273,8 @@ __device__ inline void put(const Fetched& fetched, const Scales& scales, bool is
       for (int e = 0; e < kVector4; ++e) {
         take_apart(values[e][0], values[e][1], large[e], small[e]);
         if (kVector4 == 1 || e % 2 == 1)
-          staging.largest[i] = larger_of(staging.largest[i], large[e], kVector4 == 1 ? large[e] : large[e - e % 2]);
+          staging.largest[i] =
+              larger_of(staging.largest[i], large[e], kVector4 == 1 ? large[e] : large[e - e % 2]);
       }
     }
     put_some(large, to);

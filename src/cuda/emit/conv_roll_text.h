@@ -30,8 +30,8 @@ struct ConvRollConstants {
   int products() const { return rows * rounds; }  // of a warpgroup in a strip
 };
 
-// Of a kernel with `taps`: planes of pairs of elements, rows of the filter's pairs, and those that a lane reads in
-// turn.
+// Of a kernel with `taps`: planes of pairs of elements, rows of the filter's pairs, and those that a lane
+// reads in turn.
 std::int64_t conv_roll_pair_planes(const ConvSum& form);
 std::int64_t conv_roll_pair_rows(const ConvSum& form);
 std::int64_t conv_roll_slots(const ConvSum& form);

@@ -35,13 +35,13 @@ void write_warpgroup_products_taken(Text& text, int sums, DType dtype, bool hold
             "int keep) {");
   auto operand = [&](int i) { return "%" + number_text(sums + i); };
   text.line("asm volatile(\"{ .reg .pred p; setp.ne.b32 p, " + operand(5) +
-            ", 0; wgmma.mma_async.sync.aligned.m64n" + number_text(2 * sums) + "k16.f32." + type + "." + type + " \"");
+            ", 0; wgmma.mma_async.sync.aligned.m64n" + number_text(2 * sums) + "k16.f32." + type + "." +
+            type + " \"");
   text.line("             \"{" + registers + "}, \"");
   text.line("             \"{" + operand(0) + ", " + operand(1) + ", " + operand(2) + ", " + operand(3) +
             "}, " + operand(4) + ", p, 1, 1, 0; }\"");
   text.line("             : " + numbers);
-  text.line(
-      "             : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"l\"(b), \"r\"(keep));");
+  text.line("             : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"l\"(b), \"r\"(keep));");
   text.close();
   if (holds) write_hold(text, sums);
   text.close("}  // namespace warpgroup");

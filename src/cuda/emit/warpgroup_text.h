@@ -11,8 +11,8 @@ namespace fuseblock::cuda {
 // begin at 0.
 void write_warpgroup_products(Text& text, int sums, DType dtype, bool keeps = false);
 
-// warpgroup::multiply_taken: the same of pairs of 16-bit numbers, of f32 pairs of f16, whose first factor is in
-// registers.
+// warpgroup::multiply_taken: the same of pairs of 16-bit numbers, of f32 pairs of f16, whose first factor is
+// in registers.
 void write_warpgroup_products_taken(Text& text, int sums, DType dtype, bool holds);
 
 }  // namespace fuseblock::cuda

@@ -67,7 +67,8 @@ std::int64_t span_of(const ConvRollConstants& constants, const ConvSum& conv) {
 
 // Rows of 16 bytes of one staged plane.
 std::int64_t stage_rows(const ConvRollConstants& constants, const ConvSum& conv) {
-  if (constants.taps) return conv_roll_pair_planes(conv) * ((span_of(constants, conv) + 15) / 32 * 32 + 16) / 4;
+  if (constants.taps)
+    return conv_roll_pair_planes(conv) * ((span_of(constants, conv) + 15) / 32 * 32 + 16) / 4;
   const Chunks chunks = chunks_of(conv, constants.pack);
   const std::int64_t of_chunk =
       strip_of(constants) +
@@ -97,9 +98,10 @@ Fetches fetches_of(const ConvRollConstants& constants, const ConvWork& work) {
         20 + 16 / work.element_bytes};
   }
   if (constants.taps)
-    return {ceil_div(conv_roll_pair_planes(work.conv) * ceil_div(span_of(constants, work.conv), constants.vector),
-                     constants.squad_threads()),
-            2 * constants.vector, 20 + 4 * constants.vector};
+    return {
+        ceil_div(conv_roll_pair_planes(work.conv) * ceil_div(span_of(constants, work.conv), constants.vector),
+                 constants.squad_threads()),
+        2 * constants.vector, 20 + 4 * constants.vector};
   if (!constants.windows)
     return {ceil_div(stage_rows(constants, work.conv), constants.threads * constants.rounds), 6,
             (constants.rounds > 1 ? 30 : 12) + 2 * 16 / work.element_bytes};
@@ -332,8 +334,8 @@ class Divider {
            (work.wishes.rounds || work.conv.channels >= kRoundsChannels);
   }
 
-  // Whether the last strip of a band has no positions for half of the products, which it then goes without. In
-  // strict mode the compiler has no registers for both.
+  // Whether the last strip of a band has no positions for half of the products, which it then goes without.
+  // In strict mode the compiler has no registers for both.
   static bool has_half_strips(const ConvWork& work, const ConvRollConstants& trial) {
     if (!trial.taps || trial.rows % 2 != 0 || work.mode == ConvMode::kStrict) return false;
     const std::int64_t strip = strip_of(trial);

@@ -55,7 +55,7 @@ SlicesText SliceWriter::run() {
   for (const std::string& file : first_files()) text += "\n" + device_file(file);
   text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
   for (const std::string& file : files()) text += "\n" + device_file(file);
-  text += "\n" + with_functions(programs.str()) + "\n" + device_file(name() + ".cu");
+  text += "\n" + with_functions(programs.str()) + "\n" + device_file(kernel_file());
   SlicesText result;
   result.kernel = finish(name(), std::move(text));
   result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;

@@ -29,6 +29,8 @@ class SliceWriter : public UnitWriter {
   virtual Constants constants(int shared_bytes, bool tail) const = 0;
   virtual std::vector<std::string> first_files() const = 0;
   virtual std::vector<std::string> files() const = 0;
+  // that of the kernel itself;
+  virtual std::string kernel_file() const { return name() + ".cu"; }
   // its numbers in Arguments;
   virtual void add_scalars() = 0;
   // more functions of a struct of statistics; how a thread comes by its vectors, behind the struct Inputs;

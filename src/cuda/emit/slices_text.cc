@@ -39,7 +39,7 @@ class SlicesWriter : public SliceWriter {
   std::string name() const override { return "slices"; }
 
   Constants constants(int shared_bytes, bool tail) const override {
-    return {{"kThreads", number_text(constants_.threads)},
+    Constants all = {{"kThreads", number_text(constants_.threads)},
             {"kWarps", "kThreads / 32"},
             {"kBlocks", number_text(constants_.blocks)},
             {"kVector", number_text(constants_.vector)},
@@ -62,7 +62,14 @@ class SlicesWriter : public SliceWriter {
             {"k16Bit", writes_16_bit() ? "1" : "0"},
             {"kFirstDistance", "1"},
             {"kEndDistance", "32"}};
+    if (in_registers()) {
+      all.emplace_back("kRegisters", number_text(constants_.registers));
+      all.emplace_back("kLead", number_text(constants_.lead));
+    }
+    return all;
   }
+
+  bool in_registers() const { return constants_.registers > 0; }
 
   std::vector<std::string> first_files() const override {
     return {"types.cuh",  "functions.cuh", "statistics.cuh", "vector_statistics.cuh",
@@ -71,8 +78,10 @@ class SlicesWriter : public SliceWriter {
   std::vector<std::string> files() const override {
     std::vector<std::string> found = {"slices.cuh"};
     if (hands_groups()) found.emplace_back("slices_groups.cuh");
+    if (in_registers()) found.emplace_back("slices_registers.cuh");
     return found;
   }
+  std::string kernel_file() const override { return in_registers() ? "slices_registers.cu" : "slices.cu"; }
 
   void add_scalars() override {
     for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept"})
@@ -163,8 +172,12 @@ class SlicesWriter : public SliceWriter {
       text.line("prepare_statistics<Sweep" + name + ">(a, unit, unit.values->channels" + name + ");");
     text.open("{");
     text.line("VectorSums" + name + " sums;");
-    text.line("sweep<Sweep" + name + ", " + name + ">(a, shares, team, place, unit, ring, " + prepared +
-              ", sums);");
+    if (in_registers())
+      text.line(std::string("registers::") + (which == 0 ? "first" : "last") + "_sweep<Sweep" + name +
+                ">(a, shares, team, place, unit, ring, held, " + prepared + ", sums);");
+    else
+      text.line("sweep<Sweep" + name + ", " + name + ">(a, shares, team, place, unit, ring, " + prepared +
+                ", sums);");
     if (has_statistics(which)) {
       if (which == 0 && !begins_with_barrier()) text.line(barrier());
       text.line("list_rows(place, sums, shared.list" + name + ");");
@@ -205,7 +218,8 @@ class SlicesWriter : public SliceWriter {
   void write_unit_functions(Text& text) override {
     const std::string arguments =
         "const Arguments& a, const Shares& shares, const Team& team, const Place& place, const Unit& unit,";
-    const std::string rest = "Ring& ring, Shared& shared, unsigned int round) {";
+    const std::string rest = std::string("Ring& ring, ") + (in_registers() ? "registers::Held& held, " : "") +
+                             "Shared& shared, unsigned int round) {";
     text.line(
         "// The plan's steps for one unit, the team's of number `round`: until its first sweep is done,");
     text.line("__device__ inline void begin_unit(" + arguments);

@@ -19,7 +19,7 @@ constexpr int kWarpThreads = 32;
 // What the device code keeps beside the planner's count.
 constexpr int kStaticBytes = 256;
 // Chunks of a ring that keep the memory busy while others stay for the next pass.
-constexpr int kLookahead = 2;
+constexpr int kSpare = 2;
 constexpr int kLeastRing = 3;
 // Chunks of a ring, a lane's each, of which a warp can tell where they lie.
 constexpr int kMostDealtRing = 32;
@@ -131,13 +131,19 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
   for (std::int64_t members = 1; members <= blocks; ++members) {
     if (choice.team > 0 && members != choice.team) continue;
     const std::int64_t steps = ceil_div(chunks, members);
-    const bool stays = work.passes == 1 || steps <= constants.ring;
+    // Chunks in registers beside those in the ring, never all.
+    std::int64_t registers = deals ? std::min<std::int64_t>(std::max(0, choice.registers), steps - 1) : 0;
+    registers = std::min<std::int64_t>(registers, constants.ring - 1);
+    if (members == 1 && steps > constants.ring + registers) registers = 0;
+    const std::int64_t on_chip = constants.ring + registers;
+    const bool stays = work.passes == 1 || steps <= on_chip;
     const bool dealt = !stays && deals && members > 1;
     // Everyone has some of the unit.
     const std::int64_t team = dealt ? members : ceil_div(chunks, steps);
     const std::int64_t teams = std::min(blocks / team, std::max<std::int64_t>(units, 1));
     const std::int64_t rounds = ceil_div(units, teams);
-    const std::int64_t kept = stays ? steps : std::max(1, constants.ring - kLookahead);
+    const std::int64_t spare = choice.spare > 0 ? choice.spare : kSpare;
+    const std::int64_t kept = stays ? steps : std::max<std::int64_t>(1, on_chip - spare);
     // Chunks of a block: where they are dealt out, a block that has one fewer takes more of the others.
     const double share =
         dealt ? static_cast<double>(chunks) / static_cast<double>(team) : static_cast<double>(steps);
@@ -181,6 +187,11 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
                           static_cast<int>(kept)};
     best->constants.again = kept < steps;
     best->constants.dealt = dealt;
+    best->constants.registers = static_cast<int>(registers);
+    best->constants.lead =
+        dealt && registers > 0
+            ? static_cast<int>(std::min<std::int64_t>(std::max(0, choice.lead), steps - on_chip))
+            : 0;
     best->constants.team = static_cast<int>(team);
     best->units = units;
     best->seconds = seconds;
@@ -199,11 +210,13 @@ double slice_waste(const SlicesWork& work, std::int64_t channels) {
 
 SlicesChoice SlicesChoice::parse(const std::string& text) {
   constexpr auto kNames = std::to_array<std::string_view>(
-      {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "own", "cluster"});
+      {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "own", "spare",
+       "registers", "lead", "cluster"});
   constexpr std::array<int SlicesChoice::*, kNames.size()> kFields = {
       &SlicesChoice::channels, &SlicesChoice::team,   &SlicesChoice::vector, &SlicesChoice::pieces,
       &SlicesChoice::threads,  &SlicesChoice::blocks, &SlicesChoice::ring,   &SlicesChoice::ahead,
-      &SlicesChoice::own,      &SlicesChoice::cluster};
+      &SlicesChoice::own,      &SlicesChoice::spare,  &SlicesChoice::registers, &SlicesChoice::lead,
+      &SlicesChoice::cluster};
   SlicesChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_SLICES", text, kNames))
     choice.*kFields[fixed.name] = fixed.number;

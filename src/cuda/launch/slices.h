@@ -33,12 +33,12 @@ struct SlicesDivision {
   int team = 1;               // blocks
   int teams = 1;              // at work at the same time
   int steps = 1;              // chunks of a block
-  int kept = 1;               // of these in the ring for later passes
+  int kept = 1;               // of these in the ring, or in registers, for later passes
   std::int64_t units = 0;
   double seconds = 0;  // by the cost model
 };
 
-// What FUSEBLOCK_SLICES fixes, 0 for what it leaves open (docs/environment.md).
+// What FUSEBLOCK_SLICES fixes, 0, or -1 of `registers` and `lead`, for what it leaves open (docs/environment.md).
 struct SlicesChoice {
   int channels = 0;
   int team = 0;
@@ -49,10 +49,16 @@ struct SlicesChoice {
   int ring = 0;
   int ahead = 0;
   int own = 0;      // 1: no chunks are dealt out
+  int spare = 0;
+  int registers = -1;
+  int lead = -1;
   int cluster = 0;  // 1: none
 
   // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.
-  bool may_cluster() const { return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0; }
+  bool may_cluster() const {
+    return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0 && spare == 0 &&
+           registers < 0 && lead < 0;
+  }
 
   // Throws UserError that names the word it does not know.
   static SlicesChoice parse(const std::string& text);

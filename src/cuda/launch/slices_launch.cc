@@ -114,6 +114,8 @@ class SlicesLaunch : public KernelLaunch {
                       {"ring", division.constants.ring},
                       {"steps", division.steps},
                       {"kept_steps", division.kept},
+                      {"register_steps", division.constants.registers},
+                      {"lead", division.constants.lead},
                       {"dealt", division.constants.dealt ? 1 : 0},
                       {"ahead", division.constants.ahead ? 1 : 0}};
     if (in_cluster()) {
@@ -144,7 +146,12 @@ class SlicesLaunch : public KernelLaunch {
     kernel.again_bytes = bytes_read_again(schedule_, cut_) * again / division.steps;
     kernel.division.push_back("of " + counted(division.steps, "chunk") + " of a block " +
                               std::to_string(division.kept) + (division.kept == 1 ? " stays" : " stay") +
-                              " in shared memory for later sweeps" +
+                              " in shared memory" +
+                              (division.constants.registers > 0
+                                   ? " and registers, " + std::to_string(division.constants.registers) +
+                                         " of these in registers,"
+                                   : "") +
+                              " for later sweeps" +
                               (again > 0 ? ", the others are read again, from L2" : "") +
                               (division.constants.dealt ? ", by whichever block of the team is free" : ""));
     return {kernel};

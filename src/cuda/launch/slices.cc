@@ -125,16 +125,18 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
   const double cached_cost = forward           ? kForwardCachedCost
                              : work.inputs > 1 ? kSeveralCachedCost
                                                : kCachedCost;
-  const bool deals = forward && choice.own == 0 && !constants.ahead && work.passes == 2 &&
-                     !work.last_statistics && constants.ring <= kMostDealtRing;
+  const bool any_order =
+      forward && choice.own == 0 && !constants.ahead && work.passes == 2 && !work.last_statistics;
+  const bool deals = any_order && constants.ring <= kMostDealtRing;
 
   for (std::int64_t members = 1; members <= blocks; ++members) {
     if (choice.team > 0 && members != choice.team) continue;
     const std::int64_t steps = ceil_div(chunks, members);
     // Chunks in registers beside those in the ring, never all.
-    std::int64_t registers = deals ? std::min<std::int64_t>(std::max(0, choice.registers), steps - 1) : 0;
-    registers = std::min<std::int64_t>(registers, constants.ring - 1);
-    if (members == 1 && steps > constants.ring + registers) registers = 0;
+    std::int64_t registers =
+        any_order ? std::min<std::int64_t>({std::max(0, choice.registers), steps - 1, constants.ring - 1})
+                  : 0;
+    if (steps > constants.ring + registers && (members == 1 || !deals)) registers = 0;
     const std::int64_t on_chip = constants.ring + registers;
     const bool stays = work.passes == 1 || steps <= on_chip;
     const bool dealt = !stays && deals && members > 1;
@@ -143,7 +145,7 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
     const std::int64_t teams = std::min(blocks / team, std::max<std::int64_t>(units, 1));
     const std::int64_t rounds = ceil_div(units, teams);
     const std::int64_t spare = choice.spare > 0 ? choice.spare : kSpare;
-    const std::int64_t kept = stays ? steps : std::max<std::int64_t>(1, on_chip - spare);
+    const std::int64_t kept = stays ? steps : std::max<std::int64_t>(registers + 1, on_chip - spare);
     // Chunks of a block: where they are dealt out, a block that has one fewer takes more of the others.
     const double share =
         dealt ? static_cast<double>(chunks) / static_cast<double>(team) : static_cast<double>(steps);

@@ -10,8 +10,9 @@ and how many times the floor that is. The floor is one read and one write of x, 
 times the gradients of a training pair, two reads and one write, at the speed at which PyTorch copies. Above
 a table stands what the cost model chooses. A choice is what FUSEBLOCK_SLICES takes (docs/environment.md).
 Outputs are compared with those of the model's choice.
-With --registers a line for each division of the shapes above 60 MB forward, chunks in registers or not, the
-mean of the medians of two turns through all of them, and beside it the time of the model's choice over that.
+With --registers divisions of the shapes above 60 MB forward, chunks in registers or not, the best first: the
+mean of the medians of two turns through all of them, how many times the floor that is, the time of the
+model's choice over it, and half of the distance of the two.
 Kernels that are not in the cache are compiled first, in several processes at once.
 """
 
@@ -212,7 +213,8 @@ def time_divisions(options: argparse.Namespace) -> int:
                 rows.setdefault(cell.choice, []).append(row)
         print(f"{','.join(map(str, each[0].shape))}: floor {floor:.1f} us", flush=True)
         means = {choice: sum(row["us"] for row in of) / len(of) for choice, of in rows.items()}
-        for choice in sorted(means, key=lambda which: means[which]):
+        order = sorted(means, key=lambda which: means[which])
+        for choice in [each for each in order if each in order[: options.lines] or not each]:
             of, us = rows[choice], means[choice]
             division = of[0]["division"]
             held, ring = division["register_steps"], division["ring"]
@@ -236,6 +238,9 @@ def main() -> int:
     parser.add_argument("--backward", action="store_true", help="the gradients instead")
     parser.add_argument("--registers", action="store_true", help="chunks in registers, beside others")
     parser.add_argument("--seconds", type=float, default=120, help="with --registers, about how long")
+    parser.add_argument(
+        "--lines", type=int, default=12, help="with --registers, how many of a shape's, the best first"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
     parser.add_argument("--out", type=Path, help="a file for the rows as JSON")
     options = parser.parse_args()

@@ -22,9 +22,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) slices(const __g
   for (int i = 0; i < kRing; ++i) registers::copy_next(ring, a, shares, team, place);
 
   registers::Held held;
-  const int rounds = ((int)a.units - team.number + team.count - 1) / team.count;
 #pragma unroll 1
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; team.number + round * team.count < (int)a.units; ++round) {
     const Unit unit = unit_at(team.number + round * team.count, &shared.values[0]);
     begin_unit(a, shares, team, place, unit, ring, held, shared, (unsigned int)round);
     collect_unit(a, team, shared, (unsigned int)round);

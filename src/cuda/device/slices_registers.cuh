@@ -16,6 +16,14 @@ static_assert(kRegisters > 0 && kRegisters < kRing && kPasses == 2 && !kAhead &&
                   (!kDealt || kRing <= 32),
               "two sweeps, of which the last takes each chunk once");
 
+// The thread's number, worked out where it is wanted: the compiler would keep what follows from it in registers, or in local
+// memory, all the while.
+__device__ inline int thread_again() {
+  int thread;
+  asm volatile("mov.u32 %0, %1;" : "=r"(thread) : "r"((int)threadIdx.x));
+  return thread;
+}
+
 // A thread's vectors of these chunks. Which one is wanted is told by comparing, since registers have no addresses.
 struct Held {
   Inputs chunks[kRegisters];
@@ -53,7 +61,7 @@ __device__ inline bool take_again(Ring& ring, const Arguments& a, const Shares& 
     chunk = shares.kept * shares.apart + left - team.member;
     draw(ring, a);
   }
-  if ((int)threadIdx.x % 32 * kRingBytes == ring.issued) ring.held = chunk;
+  if (thread_again() % 32 * kRingBytes == ring.issued) ring.held = chunk;
   ++ring.dealt;
   return true;
 }

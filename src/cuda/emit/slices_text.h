@@ -39,6 +39,8 @@ struct SlicesText {
   int passes = 1;
   // Numbers that a sweep's statistics of one channel are, in a team's list; 0 where it takes none.
   std::vector<int> list_numbers = {};
+  // By sweeps: groups of a unit of which blocks hand parts over (device/slices_parts.cuh), 0 elsewhere.
+  std::vector<int> part_groups = {};
 };
 
 // `cut.unit_channels` is the width of a slice. Inputs and outputs over positions are dense and channels_last.

@@ -92,20 +92,20 @@ double waste(const SlicesWork& work, std::int64_t channels, std::int64_t teams) 
   return slice_waste(work, channels) * pages;
 }
 
-// Chunks that a block's ring takes.
-int ring_of(const Gpu& gpu, const SlicesWidth& width, const SlicesConstants& constants) {
+// Chunks that a block's ring takes, beside so many bytes of shared memory.
+int ring_of(const Gpu& gpu, const SlicesWidth& width, const SlicesConstants& constants, int shared_bytes) {
   const jit::Architecture& limits = *gpu.architecture;
   const int block_bytes =
       std::min(limits.shared_bytes_block,
                limits.shared_bytes_multiprocessor / constants.blocks - limits.shared_bytes_reserved);
-  const int shared_bytes = width.shared_bytes + (constants.ahead ? width.unit_bytes : 0) + kStaticBytes;
   const int chunk_bytes = std::max(1, width.vector_bytes) * constants.pieces * constants.threads;
   return (block_bytes - shared_bytes) / chunk_bytes;
 }
 
-// Tries every size of teams, or the one that is wanted, and leaves what costs least in `best`.
+// Tries every size of teams, or the one that is wanted, and leaves what costs least in `best`. `register_ring`: the chunks of
+// the ring where others are in registers.
 void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
-               const SlicesConstants& constants, const SlicesChoice& choice,
+               const SlicesConstants& constants, int register_ring, const SlicesChoice& choice,
                std::optional<SlicesDivision>& best) {
   const Rows rows = rows_of(constants, channels);
   const std::int64_t chunk_rows = std::int64_t{rows.stride} * constants.pieces;
@@ -125,19 +125,18 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
   const double cached_cost = forward           ? kForwardCachedCost
                              : work.inputs > 1 ? kSeveralCachedCost
                                                : kCachedCost;
-  const bool any_order =
-      forward && choice.own == 0 && !constants.ahead && work.passes == 2 && !work.last_statistics;
-  const bool deals = any_order && constants.ring <= kMostDealtRing;
+  const bool any_order = may_have_registers(work) && choice.own == 0 && !constants.ahead;
 
   for (std::int64_t members = 1; members <= blocks; ++members) {
     if (choice.team > 0 && members != choice.team) continue;
     const std::int64_t steps = ceil_div(chunks, members);
     // Chunks in registers beside those in the ring, never all.
     std::int64_t registers =
-        any_order ? std::min<std::int64_t>({std::max(0, choice.registers), steps - 1, constants.ring - 1})
-                  : 0;
-    if (steps > constants.ring + registers && (members == 1 || !deals)) registers = 0;
-    const std::int64_t on_chip = constants.ring + registers;
+        any_order ? std::min<std::int64_t>({std::max(0, choice.registers), steps - 1, register_ring - 1}) : 0;
+    if (steps > register_ring + registers && (members == 1 || register_ring > kMostDealtRing)) registers = 0;
+    const int ring = registers > 0 ? register_ring : constants.ring;
+    const bool deals = any_order && ring <= kMostDealtRing;
+    const std::int64_t on_chip = ring + registers;
     const bool stays = work.passes == 1 || steps <= on_chip;
     const bool dealt = !stays && deals && members > 1;
     // Everyone has some of the unit.
@@ -187,6 +186,7 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
                           static_cast<int>(teams),
                           static_cast<int>(steps),
                           static_cast<int>(kept)};
+    best->constants.ring = ring;
     best->constants.again = kept < steps;
     best->constants.dealt = dealt;
     best->constants.registers = static_cast<int>(registers);
@@ -208,6 +208,10 @@ double slice_waste(const SlicesWork& work, std::int64_t channels) {
   const double ragged = static_cast<double>(32 - std::gcd(run, std::int64_t{32}));
   const double lines = run >= 128 ? 1 : run >= 64 ? 1.15 : 1.6;
   return (1 + ragged / static_cast<double>(run)) * lines;
+}
+
+bool may_have_registers(const SlicesWork& work) {
+  return is_16_bit_forward(work) && work.passes == 2 && !work.last_statistics;
 }
 
 SlicesChoice SlicesChoice::parse(const std::string& text) {
@@ -270,10 +274,15 @@ std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& wo
     SlicesConstants constants = width.constants;
     constants.pieces = pieces;
     constants.ahead = choice.ahead > 0;
-    constants.ring = ring_of(gpu, width, constants);
-    if (choice.ring > 0) constants.ring = std::min(constants.ring, choice.ring);
+    const auto ring = [&](int shared_bytes) {
+      const int most = ring_of(gpu, width, constants, shared_bytes);
+      return choice.ring > 0 ? std::min(most, choice.ring) : most;
+    };
+    const int shared_bytes = width.shared_bytes + (constants.ahead ? width.unit_bytes : 0) + kStaticBytes;
+    constants.ring = ring(shared_bytes);
     if (constants.ring < kLeastRing) continue;
-    best_team(gpu, work, width.channels, constants, choice, best);
+    best_team(gpu, work, width.channels, constants,
+              ring(width.register_bytes > 0 ? width.register_bytes : shared_bytes), choice, best);
   }
   return best;
 }

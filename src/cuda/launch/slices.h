@@ -72,10 +72,14 @@ struct SlicesWidth {
   int shared_bytes = 0;
   int unit_bytes = 0;
   int vector_bytes = 0;
+  int register_bytes = 0;  // of shared memory where chunks are in registers; 0: as many as elsewhere
 };
 
 // Every width that fits the tensors and a block, without what it asks.
 std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoice& choice);
+
+// Whether chunks may stay in registers from the first sweep to the last one.
+bool may_have_registers(const SlicesWork& work);
 
 // The best division into slices of this width; none where the ring does not fit.
 std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,

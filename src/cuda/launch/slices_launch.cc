@@ -168,6 +168,12 @@ class SlicesLaunch : public KernelLaunch {
     for (std::size_t i = 0; i < text_.list_numbers.size(); ++i) {
       // Two lists in turn, each with the parts of all blocks and the totals; a word and its tag are eight bytes.
       const std::size_t lists = division_.units > division_.teams ? 2 : 1;
+      const std::size_t part_bytes = static_cast<std::size_t>(division_.units) * at(division_.team) *
+                                     at(i < text_.part_groups.size() ? text_.part_groups[i] : 0) * 8;
+      if (part_bytes > 0) {
+        places["team_list" + std::to_string(i)] = counters.reserve(division_.team == 1 ? 0 : part_bytes);
+        continue;
+      }
       const std::size_t values = lists * at(division_.teams) * static_cast<std::size_t>(division_.channels) *
                                  (at(division_.team) + 1);
       places["team_list" + std::to_string(i)] = counters.reserve(
@@ -280,6 +286,13 @@ std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const
       width.unit_bytes = trial.unit_bytes;
       width.vector_bytes = trial.vector_bytes;
       work.group_statistics = trial.group_statistics;
+      if (choice.registers > 0 && may_have_registers(work)) {
+        SlicesConstants constants = width.constants;
+        constants.registers = 1;
+        const SlicesText held = slices_text(schedule, slice, constants);
+        // What the last block of all needs comes with the compiled kernel.
+        if (!held.tail) width.register_bytes = held.shared_bytes;
+      }
       std::optional<SlicesDivision> division;
       if (choice.cluster < 2) division = divide_slices(gpu, work, width, choice);
       if (choice.cluster > 1 || (may_cluster && suits_clusters(gpu, work)))

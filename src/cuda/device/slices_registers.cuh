@@ -6,7 +6,8 @@
 // registers and then in the ring, the others pass through the slots that are left, and the last sweep has those that are gone
 // again: the block's own last kLead of them, which are the newest in L2, then those that its warps draw. It begins with what
 // the ring holds, goes on with registers while copies are on their way, and ends with these. A slot takes the next copy as soon
-// as a thread has its vectors in registers, before it works on them.
+// as a thread has read its vectors from it, before it works on them: what cp.async does is ordered after prior instructions of its
+// thread (PTX ISA, Memory Consistency Model, Asynchronous Operations).
 
 namespace registers {
 

@@ -23,6 +23,8 @@ constexpr int kSpare = 2;
 constexpr int kLeastRing = 3;
 // Chunks of a ring, a lane's each, of which a warp can tell where they lie.
 constexpr int kMostDealtRing = 32;
+// Of a unit that has chunks in registers: an int counts them.
+constexpr std::int64_t kMostRegisterRows = 1'000'000'000;
 // Of moments in a team's list.
 constexpr int kListBytes = 24;
 
@@ -126,13 +128,14 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
                              : work.inputs > 1 ? kSeveralCachedCost
                                                : kCachedCost;
   const bool any_order = may_have_registers(work) && choice.own == 0 && !constants.ahead;
+  const int most_registers = work.positions < kMostRegisterRows ? std::max(0, choice.registers) : 0;
 
   for (std::int64_t members = 1; members <= blocks; ++members) {
     if (choice.team > 0 && members != choice.team) continue;
     const std::int64_t steps = ceil_div(chunks, members);
     // Chunks in registers beside those in the ring, never all.
     std::int64_t registers =
-        any_order ? std::min<std::int64_t>({std::max(0, choice.registers), steps - 1, register_ring - 1}) : 0;
+        any_order ? std::min<std::int64_t>({most_registers, steps - 1, register_ring - 1}) : 0;
     if (steps > register_ring + registers && (members == 1 || register_ring > kMostDealtRing)) registers = 0;
     const int ring = registers > 0 ? register_ring : constants.ring;
     const bool deals = any_order && ring <= kMostDealtRing;
@@ -194,6 +197,10 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
         dealt && registers > 0
             ? static_cast<int>(std::min<std::int64_t>(std::max(0, choice.lead), steps - on_chip))
             : 0;
+    // Warps that share a row have their parts of it, and none is idle, where counters are for several.
+    const std::int64_t row_warps = ceil_div(rows.columns, kWarpThreads);
+    if (dealt && registers > 0 && rows.lists * row_warps == constants.threads / kWarpThreads)
+      best->constants.shared = std::gcd(std::max(1, choice.shared), rows.lists);
     best->constants.team = static_cast<int>(team);
     best->units = units;
     best->seconds = seconds;
@@ -217,12 +224,12 @@ bool may_have_registers(const SlicesWork& work) {
 SlicesChoice SlicesChoice::parse(const std::string& text) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "own", "spare",
-       "registers", "lead", "cluster"});
+       "registers", "lead", "shared", "cluster"});
   constexpr std::array<int SlicesChoice::*, kNames.size()> kFields = {
       &SlicesChoice::channels, &SlicesChoice::team,   &SlicesChoice::vector, &SlicesChoice::pieces,
       &SlicesChoice::threads,  &SlicesChoice::blocks, &SlicesChoice::ring,   &SlicesChoice::ahead,
       &SlicesChoice::own,      &SlicesChoice::spare,  &SlicesChoice::registers, &SlicesChoice::lead,
-      &SlicesChoice::cluster};
+      &SlicesChoice::shared,   &SlicesChoice::cluster};
   SlicesChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_SLICES", text, kNames))
     choice.*kFields[fixed.name] = fixed.number;

@@ -52,12 +52,18 @@ struct SlicesChoice {
   int spare = 0;
   int registers = -1;
   int lead = -1;
+  int shared = 0;
   int cluster = 0;  // 1: none
 
   // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.
   bool may_cluster() const {
     return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0 && spare == 0 &&
-           registers < 0 && lead < 0;
+           registers < 1 && lead < 0;
+  }
+  // Whether it leaves chunks in registers to the planner: what it fixes is at most widths, and that there are no clusters.
+  bool may_have_registers() const {
+    return team == 0 && pieces == 0 && threads == 0 && blocks == 0 && ring == 0 && ahead == 0 && own == 0 &&
+           spare == 0 && registers < 0 && lead < 0 && shared == 0 && cluster < 2;
   }
 
   // Throws UserError that names the word it does not know.
@@ -80,6 +86,12 @@ std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoic
 
 // Whether chunks may stay in registers from the first sweep to the last one.
 bool may_have_registers(const SlicesWork& work);
+
+// What a division with chunks in registers is asked for in place of this one, the cost model's choice; none where that is of no
+// kind that was measured. Whether what comes of it is of such a kind.
+std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& work,
+                                             const SlicesDivision& division);
+bool suits_registers(const Gpu& gpu, const SlicesDivision& division);
 
 // The best division into slices of this width; none where the ring does not fit.
 std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,

@@ -116,6 +116,7 @@ class SlicesLaunch : public KernelLaunch {
                       {"kept_steps", division.kept},
                       {"register_steps", division.constants.registers},
                       {"lead", division.constants.lead},
+                      {"warps_of_a_counter", division.constants.shared},
                       {"dealt", division.constants.dealt ? 1 : 0},
                       {"ahead", division.constants.ahead ? 1 : 0}};
     if (in_cluster()) {
@@ -260,46 +261,84 @@ bool is_better(const std::optional<SlicesDivision>& one, const std::optional<Sli
   return clusters == others ? one->seconds < other->seconds : clusters;
 }
 
+// Divisions of a kernel's work.
+class SlicesPlanner {
+ public:
+  SlicesPlanner(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
+      : schedule_(schedule), cut_(cut), gpu_(gpu) {
+    const Extents& domain = domain_of(schedule, cut);
+    work_ = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
+  }
+
+  // With chunks in registers where that was measured to be faster than what the cost model chooses.
+  std::optional<SlicesDivision> divide(const SlicesChoice& choice) {
+    const std::optional<SlicesDivision> best = best_of(choice);
+    if (!best || !choice.may_have_registers()) return best;
+    const std::optional<SlicesChoice> wanted = choose_registers(gpu_, work_, *best);
+    if (!wanted) return best;
+    const std::optional<SlicesDivision> held = best_of(*wanted);
+    if (!held || !suits_registers(gpu_, *held)) return best;
+    const SlicesText text = text_of(held->channels, held->constants);
+    return !text.tail && text.part_groups[0] > 0 ? held : best;
+  }
+
+ private:
+  SlicesText text_of(std::int64_t channels, const SlicesConstants& constants) const {
+    KernelCut slice = cut_;
+    slice.unit_channels = channels;
+    return slices_text(schedule_, slice, constants);
+  }
+
+  // What a width asks of a block.
+  void measure(SlicesWidth& width, const SlicesChoice& choice) {
+    const SlicesText trial = text_of(width.channels, width.constants);
+    width.shared_bytes = trial.shared_bytes;
+    width.unit_bytes = trial.unit_bytes;
+    width.vector_bytes = trial.vector_bytes;
+    work_.group_statistics = trial.group_statistics;
+    if (choice.registers < 1 || !may_have_registers(work_)) return;
+    SlicesConstants constants = width.constants;
+    constants.registers = 1;
+    const SlicesText held = text_of(width.channels, constants);
+    // What the last block of all needs comes with the compiled kernel.
+    if (!held.tail) width.register_bytes = held.shared_bytes;
+  }
+
+  // The one that costs least.
+  std::optional<SlicesDivision> best_of(const SlicesChoice& choice) {
+    std::optional<SlicesDivision> best;
+    if (work_.input_bytes == 0) return best;
+    // Where there is no plain kernel, who asks for one has `slices`.
+    const bool may_cluster = choice.may_cluster() && schedule_.choices.plain != PlainKernels::kAlways;
+    auto fits = [&](const SlicesDivision& division) {
+      return text_of(division.channels, division.constants).shared_bytes <=
+             gpu_.architecture->shared_bytes_block;
+    };
+    for (SlicesWidth& width : slices_widths(work_, choice)) {
+      measure(width, choice);
+      std::optional<SlicesDivision> division;
+      if (choice.cluster < 2) division = divide_slices(gpu_, work_, width, choice);
+      if (choice.cluster > 1 || (may_cluster && suits_clusters(gpu_, work_)))
+        if (const auto clusters = divide_cluster(gpu_, work_, width, choice); clusters && fits(*clusters))
+          division = clusters;
+      if (is_better(division, best)) best = division;
+    }
+    return best;
+  }
+
+  const Schedule& schedule_;
+  const KernelCut& cut_;
+  const Gpu& gpu_;
+  SlicesWork work_;
+};
+
 }  // namespace
 
 std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const KernelCut& cut,
                                                  const Gpu& gpu) {
   const char* fixed = std::getenv("FUSEBLOCK_SLICES");
   const SlicesChoice choice = SlicesChoice::parse(fixed == nullptr ? "" : fixed);
-  const Extents& domain = domain_of(schedule, cut);
-  SlicesWork work = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
-  // Where there is no plain kernel, who asks for one has `slices`.
-  const bool may_cluster = choice.may_cluster() && schedule.choices.plain != PlainKernels::kAlways;
-  auto fits = [&](const SlicesDivision& division) {
-    KernelCut slice = cut;
-    slice.unit_channels = division.channels;
-    return slices_text(schedule, slice, division.constants).shared_bytes <=
-           gpu.architecture->shared_bytes_block;
-  };
-  std::optional<SlicesDivision> best;
-  if (work.input_bytes > 0)
-    for (SlicesWidth& width : slices_widths(work, choice)) {
-      KernelCut slice = cut;
-      slice.unit_channels = width.channels;
-      const SlicesText trial = slices_text(schedule, slice, width.constants);
-      width.shared_bytes = trial.shared_bytes;
-      width.unit_bytes = trial.unit_bytes;
-      width.vector_bytes = trial.vector_bytes;
-      work.group_statistics = trial.group_statistics;
-      if (choice.registers > 0 && may_have_registers(work)) {
-        SlicesConstants constants = width.constants;
-        constants.registers = 1;
-        const SlicesText held = slices_text(schedule, slice, constants);
-        // What the last block of all needs comes with the compiled kernel.
-        if (!held.tail) width.register_bytes = held.shared_bytes;
-      }
-      std::optional<SlicesDivision> division;
-      if (choice.cluster < 2) division = divide_slices(gpu, work, width, choice);
-      if (choice.cluster > 1 || (may_cluster && suits_clusters(gpu, work)))
-        if (const auto clusters = divide_cluster(gpu, work, width, choice); clusters && fits(*clusters))
-          division = clusters;
-      if (is_better(division, best)) best = division;
-    }
+  const std::optional<SlicesDivision> best = SlicesPlanner(schedule, cut, gpu).divide(choice);
   if (!best) return make_rows_launch(schedule, cut, gpu);
   return std::make_unique<SlicesLaunch>(schedule, cut, gpu, *best);
 }

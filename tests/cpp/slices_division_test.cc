@@ -213,7 +213,7 @@ TEST(SlicesDivision, ChunksStayOutOfRegistersElsewhere) {
              w.inputs = 2;
              w.input_bytes = 4;
            },
-           [](SlicesWork& w) { w.output_bytes = 4; },
+           [](SlicesWork& w) { w.output_bytes = 4; }, [](SlicesWork& w) { w.leaves_registers = false; },
            [](SlicesWork& w) { w.smallest_bytes = w.input_bytes = w.output_bytes = 4; },
            [](SlicesWork& w) { w.passes = 3; }, [](SlicesWork& w) { w.last_statistics = true; },
            [](SlicesWork& w) {

@@ -20,6 +20,7 @@ struct SlicesWork {
   int statistics = 1;             // passes that take some
   bool last_statistics = false;   // the last one is among them
   bool group_statistics = false;  // of whole groups alone
+  bool leaves_registers = true;   // programs are short enough for chunks in registers beside them
   int inputs = 1;                 // over positions
   int smallest_bytes = 2;         // of an element of what is read or written
   int input_bytes = 2;            // of one element of all inputs

@@ -46,6 +46,16 @@ const Extents& domain_of(const Schedule& schedule, const KernelCut& cut) {
   throw InternalError("a kernel of sweeps without a sweep");
 }
 
+// Whether a sweep's program leaves registers for chunks, as compiled code for sm_90a has shown: a norm with its parameters, and
+// arithmetic and sigmoids behind it. With other functions, or more numbers of a channel, some of it is in local memory.
+constexpr std::size_t kMostInputs = 5;
+bool leaves_registers(const Sweep& sweep) {
+  return sweep.inputs.size() <= kMostInputs &&
+         std::none_of(sweep.steps.begin(), sweep.steps.end(), [](const Formula::Step& step) {
+           return step.primitive >= Primitive::kSqrt && step.primitive != Primitive::kSigmoid;
+         });
+}
+
 SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents& domain,
                    const std::vector<Border>& borders) {
   SlicesWork work;
@@ -58,6 +68,7 @@ SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents
     const ScheduleStep& step = schedule.steps[at(i)];
     if (step.kind != StepKind::kSweep) continue;
     ++work.passes;
+    work.leaves_registers = work.leaves_registers && leaves_registers(step.sweep);
     work.last_statistics = std::any_of(step.sweep.sinks.begin(), step.sweep.sinks.end(),
                                        [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
     if (work.last_statistics) ++work.statistics;

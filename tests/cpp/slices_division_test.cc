@@ -177,7 +177,8 @@ SlicesDivision held_of(const SlicesWork& work, const Gpu& gpu = h200()) {
   return suits_registers(gpu, held) ? held : best;
 }
 
-SlicesWork groups_of(std::int64_t samples, std::int64_t channels, std::int64_t positions, std::int64_t group) {
+SlicesWork groups_of(std::int64_t samples, std::int64_t channels, std::int64_t positions,
+                     std::int64_t group) {
   SlicesWork work = norm_of(samples, channels, positions, group);
   work.group_statistics = true;
   return work;
@@ -248,7 +249,8 @@ TEST(SlicesDivision, WarpsShareCountersWhoseRowsTheyCanTake) {
   EXPECT_EQ(best_of(work, SlicesChoice::parse(fixed + "6")).constants.shared, 2);
   // Rows of three warps, of which a block of sixteen has five and an idle one.
   const SlicesWork wide = groups_of(1, 768, 256 * 256, 24);
-  EXPECT_EQ(best_of(wide, SlicesChoice::parse("channels=768,team=132,pieces=4,threads=512,blocks=1,registers=3,shared=5"))
+  EXPECT_EQ(best_of(wide, SlicesChoice::parse(
+                              "channels=768,team=132,pieces=4,threads=512,blocks=1,registers=3,shared=5"))
                 .constants.shared,
             1);
 }

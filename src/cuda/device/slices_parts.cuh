@@ -10,9 +10,10 @@ namespace parts {
 
 template <int kGroup>
 struct Groups {
-  static constexpr int kJoined = kGroup < kVector ? kGroup : kVector;  // channels of a vector that are of one group
-  static constexpr int kOfThread = kVector / kJoined;                  // groups of a vector
-  static constexpr int kColumnsOfOne = kGroup / kJoined;               // vectors of a group
+  static constexpr int kJoined =
+      kGroup < kVector ? kGroup : kVector;                // channels of a vector that are of one group
+  static constexpr int kOfThread = kVector / kJoined;     // groups of a vector
+  static constexpr int kColumnsOfOne = kGroup / kJoined;  // vectors of a group
   // Of these, neighbouring lanes that are merged by shuffles.
   static constexpr int kPower = kColumnsOfOne & -kColumnsOfOne;
   static constexpr int kNeighbours = kPower < 32 ? kPower : 32;
@@ -161,7 +162,8 @@ __device__ inline Count positions_of(const Arguments& a, int member) {
   const Count all = (Count)a.positions;
   if (kDealt) {
     const Count whole = all / kChunkRows;
-    return (whole + kTeam - 1 - member) / kTeam * kChunkRows + (whole % kTeam == member ? all % kChunkRows : 0);
+    return (whole + kTeam - 1 - member) / kTeam * kChunkRows +
+           (whole % kTeam == member ? all % kChunkRows : 0);
   }
   const Count share = (Count)a.steps * kChunkRows;
   const Count left = all - member * share;

@@ -54,7 +54,8 @@ __device__ inline int chunk_on_chip(const Shares& shares, int i) {
 
 // Counters of a unit. Warps whose rows are so many apart have one in common.
 constexpr int kCounters = kWarps / kSharedBy;
-static_assert(kSharedBy == 1 || (kLists % kSharedBy == 0 && kLists * kRowWarps == kWarps), "warps that can take others' parts");
+static_assert(kSharedBy == 1 || (kLists % kSharedBy == 0 && kLists * kRowWarps == kWarps),
+              "warps that can take others' parts");
 
 // Draws a number for the warp, which is there when the next chunk is copied.
 __device__ inline void draw_next(Ring& ring, const Arguments& a) {
@@ -175,8 +176,7 @@ __device__ inline void first_sweep(const Arguments& a, const Shares& shares, con
 template <class Sweep>
 __device__ inline void last_sweep(const Arguments& a, const Shares& shares, const Team& team,
                                   const Place& place, const Unit& unit, Ring& ring, const Held& held,
-                                  const typename Sweep::Channel* prepared,
-                                  typename Sweep::VectorSums& sums) {
+                                  const typename Sweep::Channel* prepared, typename Sweep::VectorSums& sums) {
   static_assert(!Sweep::kStatistics, "the order of chunks is for nobody to see");
   typename Sweep::Hoisted channels[kVector];
 #pragma unroll

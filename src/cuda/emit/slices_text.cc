@@ -70,28 +70,28 @@ class SlicesWriter : public SliceWriter {
 
   Constants constants(int shared_bytes, bool tail) const override {
     Constants all = {{"kThreads", number_text(constants_.threads)},
-            {"kWarps", "kThreads / 32"},
-            {"kBlocks", number_text(constants_.blocks)},
-            {"kVector", number_text(constants_.vector)},
-            {"kPieces", number_text(constants_.pieces)},
-            {"kElements", "1"},
-            {"kRing", number_text(constants_.ring)},
-            {"kRingBytes", number_text(ring_chunk_bytes_) + " * kThreads"},
-            {"kColumnBytes", number_text(column_bytes())},
-            {"kChannels", number_text(domain_[1])},
-            {"kUnitChannels", number_text(cut_.unit_channels)},
-            {"kRowPositions", number_text(constants_.row_positions)},
-            {"kPasses", number_text(sweep_count())},
-            {"kAgain", constants_.again ? "1" : "0"},
-            {"kDealt", constants_.dealt ? "1" : "0"},
-            {"kCounterWords", number_text(kDealtCounterBytes / 4)},
-            {"kAhead", constants_.ahead ? "1" : "0"},
-            {"kListSlots", number_text(list_slots())},
-            {"kSharedBytes", number_text(shared_bytes)},
-            {"kTail", tail ? "1" : "0"},
-            {"k16Bit", writes_16_bit() ? "1" : "0"},
-            {"kFirstDistance", "1"},
-            {"kEndDistance", "32"}};
+                     {"kWarps", "kThreads / 32"},
+                     {"kBlocks", number_text(constants_.blocks)},
+                     {"kVector", number_text(constants_.vector)},
+                     {"kPieces", number_text(constants_.pieces)},
+                     {"kElements", "1"},
+                     {"kRing", number_text(constants_.ring)},
+                     {"kRingBytes", number_text(ring_chunk_bytes_) + " * kThreads"},
+                     {"kColumnBytes", number_text(column_bytes())},
+                     {"kChannels", number_text(domain_[1])},
+                     {"kUnitChannels", number_text(cut_.unit_channels)},
+                     {"kRowPositions", number_text(constants_.row_positions)},
+                     {"kPasses", number_text(sweep_count())},
+                     {"kAgain", constants_.again ? "1" : "0"},
+                     {"kDealt", constants_.dealt ? "1" : "0"},
+                     {"kCounterWords", number_text(kDealtCounterBytes / 4)},
+                     {"kAhead", constants_.ahead ? "1" : "0"},
+                     {"kListSlots", number_text(list_slots())},
+                     {"kSharedBytes", number_text(shared_bytes)},
+                     {"kTail", tail ? "1" : "0"},
+                     {"k16Bit", writes_16_bit() ? "1" : "0"},
+                     {"kFirstDistance", "1"},
+                     {"kEndDistance", "32"}};
     if (in_registers()) {
       all.emplace_back("kRegisters", number_text(constants_.registers));
       all.emplace_back("kLead", number_text(constants_.lead));
@@ -213,7 +213,8 @@ class SlicesWriter : public SliceWriter {
       text.line("sweep<Sweep" + name + ", " + name + ">(a, shares, team, place, unit, ring, " + prepared +
                 ", sums);");
     if (has_statistics(which) && parts_[at(which)]) {
-      text.line("parts::list_groups<" + number_text(groups_[at(which)]) + ">(sums, shared.list" + name + ");");
+      text.line("parts::list_groups<" + number_text(groups_[at(which)]) + ">(sums, shared.list" + name +
+                ");");
       text.line("parts::give<" + of_parts(which) + ">(team, shared.list" + name + ", unit.values->totals" +
                 name + ", " + parts_list(which) + ");");
     } else if (has_statistics(which)) {
@@ -309,9 +310,10 @@ class SlicesWriter : public SliceWriter {
                     number_text(which) + ", unit.values->totals" + number_text(which) + ");");
         else
           text.line((group > 0 ? "take_groups<" + number_text(group) + ", " +
-                                   number_text((constants_.team + 31) / 32) + ">"
-                             : "take_totals") +
-                  "(team, unit.values->totals" + number_text(which) + ", " + lists(which) + ", round + 1);");
+                                     number_text((constants_.team + 31) / 32) + ">"
+                               : "take_totals") +
+                    "(team, unit.values->totals" + number_text(which) + ", " + lists(which) +
+                    ", round + 1);");
         if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
       }
       ++which;

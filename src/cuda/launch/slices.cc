@@ -222,12 +222,12 @@ bool may_have_registers(const SlicesWork& work) {
 }
 
 SlicesChoice SlicesChoice::parse(const std::string& text) {
-  constexpr auto kNames = std::to_array<std::string_view>(
-      {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "own", "spare",
-       "registers", "lead", "shared", "cluster"});
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"channels", "team", "vector", "pieces", "threads", "blocks", "ring",
+                                       "ahead", "own", "spare", "registers", "lead", "shared", "cluster"});
   constexpr std::array<int SlicesChoice::*, kNames.size()> kFields = {
-      &SlicesChoice::channels, &SlicesChoice::team,   &SlicesChoice::vector, &SlicesChoice::pieces,
-      &SlicesChoice::threads,  &SlicesChoice::blocks, &SlicesChoice::ring,   &SlicesChoice::ahead,
+      &SlicesChoice::channels, &SlicesChoice::team,   &SlicesChoice::vector,    &SlicesChoice::pieces,
+      &SlicesChoice::threads,  &SlicesChoice::blocks, &SlicesChoice::ring,      &SlicesChoice::ahead,
       &SlicesChoice::own,      &SlicesChoice::spare,  &SlicesChoice::registers, &SlicesChoice::lead,
       &SlicesChoice::shared,   &SlicesChoice::cluster};
   SlicesChoice choice;

@@ -49,7 +49,7 @@ struct SlicesChoice {
   int blocks = 0;
   int ring = 0;
   int ahead = 0;
-  int own = 0;      // 1: no chunks are dealt out
+  int own = 0;  // 1: no chunks are dealt out
   int spare = 0;
   int registers = -1;
   int lead = -1;
@@ -58,8 +58,8 @@ struct SlicesChoice {
 
   // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.
   bool may_cluster() const {
-    return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0 && spare == 0 &&
-           registers < 1 && lead < 0;
+    return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0 && spare == 0 && registers < 1 &&
+           lead < 0;
   }
   // Whether it leaves chunks in registers to the planner: what it fixes is at most widths, and that there are no clusters.
   bool may_have_registers() const {

@@ -156,16 +156,14 @@ class SlicesLaunch : public KernelLaunch {
     const int again = division.steps - division.kept;
     kernel.residency = "shared";
     kernel.again_bytes = bytes_read_again(schedule_, cut_) * again / division.steps;
-    kernel.division.push_back("of " + counted(division.steps, "chunk") + " of a block " +
-                              std::to_string(division.kept) + (division.kept == 1 ? " stays" : " stay") +
-                              " in shared memory" +
-                              (division.constants.registers > 0
-                                   ? " and registers, " + std::to_string(division.constants.registers) +
-                                         " of these in registers,"
-                                   : "") +
-                              " for later sweeps" +
-                              (again > 0 ? ", the others are read again, from L2" : "") +
-                              (division.constants.dealt ? ", by whichever block of the team is free" : ""));
+    kernel.division.push_back(
+        "of " + counted(division.steps, "chunk") + " of a block " + std::to_string(division.kept) +
+        (division.kept == 1 ? " stays" : " stay") + " in shared memory" +
+        (division.constants.registers > 0
+             ? " and registers, " + std::to_string(division.constants.registers) + " of these in registers,"
+             : "") +
+        " for later sweeps" + (again > 0 ? ", the others are read again, from L2" : "") +
+        (division.constants.dealt ? ", by whichever block of the team is free" : ""));
     return {kernel};
   }
 

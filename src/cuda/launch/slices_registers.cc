@@ -40,8 +40,8 @@ std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& w
                                              const SlicesDivision& division) {
   const SlicesConstants& constants = division.constants;
   const bool hopper = gpu.architecture->compute_major == 9 && gpu.multiprocessors >= kMultiprocessors;
-  const bool measured = may_have_registers(work) && work.leaves_registers && work.input_bytes == 2 &&
-                        work.output_bytes == 2;
+  const bool measured =
+      may_have_registers(work) && work.leaves_registers && work.input_bytes == 2 && work.output_bytes == 2;
   // Groups that are whole vectors, or vectors that are whole groups.
   const bool whole = work.group % constants.vector == 0 || constants.vector % work.group == 0;
   if (!hopper || !measured || !whole || constants.cluster > 1 || constants.row_positions > 1)
@@ -49,8 +49,8 @@ std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& w
   if (constants.dealt && constants.blocks == 1 && constants.threads == kDealtThreads &&
       constants.pieces == kPieces) {
     // Lists of parts are short, so that no block stays away for their sake.
-    SlicesChoice choice = blocks_alone(division, gpu.multiprocessors / division.teams, kDealtThreads,
-                                       kDealtRegisters);
+    SlicesChoice choice =
+        blocks_alone(division, gpu.multiprocessors / division.teams, kDealtThreads, kDealtRegisters);
     choice.spare = kDealtSpare;
     choice.lead = kDealtLead;
     return choice;

@@ -2,6 +2,7 @@
 """Divisions of the kernels `slices` and `slices_cluster` beside each other, on a GPU.
 
     tools/on_gpu benchmarks/gpu/sweep_slices.py [--filter TEXT] [--backward] [--choices CHOICE ...]
+    tools/on_gpu benchmarks/gpu/sweep_slices.py --registers [--filter TEXT] [--seconds SECONDS]
 
 GroupNorm and SiLU over channels_last tensors. A table for each shape: a line for each width of slices, a
 column for each further choice, in each cell the median of ten runs in microseconds, L2 emptied before each,
@@ -9,6 +10,9 @@ and how many times the floor that is. The floor is one read and one write of x, 
 times the gradients of a training pair, two reads and one write, at the speed at which PyTorch copies. Above
 a table stands what the cost model chooses. A choice is what FUSEBLOCK_SLICES takes (docs/environment.md).
 Outputs are compared with those of the model's choice.
+With --registers divisions of the shapes above 60 MB forward, chunks in registers or not, the best first: the
+mean of the medians of two turns through all of them, how many times the floor that is, the time of the
+model's choice over it, and half of the distance of the two.
 Kernels that are not in the cache are compiled first, in several processes at once.
 """
 
@@ -19,6 +23,7 @@ import json
 import multiprocessing
 import os
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +45,30 @@ CHOICES = (
 # Teams of so many times the blocks that the model chooses for a width.
 TEAMS = (0.5, 2.0)
 _VECTOR = 8  # elements of 16 bytes
+# Blocks that have a multiprocessor to themselves: their threads, chunks of four vectors in registers, slots
+# of the ring through which others pass, chunks that a block has again before it draws some.
+BLOCKS = (
+    *((512, 3, 2, 3), (512, 3, 3, 3), (512, 3, 2, 12), (512, 3, 3, 30), (512, 2, 2, 3)),
+    *((384, 5, 3, 4), (384, 5, 4, 4), (384, 5, 3, 16)),
+)
+# Widths of slices and teams for these, by the shape.
+WIDTHS = {
+    (1, 512, 256, 256): ("channels=64,team=16",),
+    (1, 128, 1024, 1024): ("channels=128,team=132",),
+    (1, 128, 20, 256, 256): ("channels=128,team=132",),
+    (1, 512, 16, 180, 320): ("channels=512,team=132",),
+    (2, 32, 128, 128, 128): ("channels=32,team=66",),
+}
+# Units that are on chip, as channels, blocks of a team, threads, blocks of a multiprocessor, vectors of a
+# chunk and chunks in registers.
+ON_CHIP = {
+    (64, 256, 56, 56): (
+        *((32, 1, 512, 1, 4, 1), (32, 1, 512, 1, 4, 2), (32, 1, 512, 1, 4, 3), (32, 1, 384, 1, 4, 3)),
+        *((32, 1, 384, 1, 4, 4), (32, 1, 384, 1, 4, 5), (32, 2, 256, 2, 4, 2), (32, 2, 256, 2, 4, 3)),
+        *((32, 4, 128, 4, 2, 2), (32, 4, 128, 4, 2, 4)),
+    ),
+}
+TURNS = 2
 
 
 @dataclass(frozen=True)
@@ -138,15 +167,77 @@ def table(lines: list[list[Cell]], rows: dict[str, dict[str, Any]], floor: float
         print(f"  {cells[0].choice.removeprefix('channels='):>8}" + "".join(f"{text:>16}" for text in texts))
 
 
+def divisions(shape: tuple[int, ...]) -> list[str]:
+    """Choices with chunks in registers and without, where the shape has some."""
+    found = [
+        f"{width},pieces=4,threads={threads},blocks=1,registers={held},spare={spare},lead={lead}"
+        for width in WIDTHS.get(shape, ())
+        for threads, held, spare, lead in BLOCKS
+    ]
+    names = ("channels", "team", "threads", "blocks", "pieces", "registers")
+    for numbers in ON_CHIP.get(shape, ()):
+        found.append(",".join(f"{name}={number}" for name, number in zip(names, numbers, strict=True)))
+    return found
+
+
+def time_divisions(options: argparse.Namespace) -> int:
+    """Times divisions with chunks in registers beside others, shape by shape."""
+    begun = time.monotonic()
+    cells = [
+        [Cell(shape, groups, choice, False) for choice in ["", *divisions(shape)]]
+        for shape, groups in GROUP_NORMS
+        if options.filter in ",".join(map(str, shape)) and divisions(shape)
+    ]
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        pool.map(compile_cell, [cell for each in cells for cell in each], chunksize=1)
+    timer = Timer()
+    rate = copy_rate(timer)
+    print(f"a copy: {rate / 1e12:.2f} TB/s; compiled in {time.monotonic() - begun:.0f} s")
+    kept: list[dict[str, Any]] = []
+    for each in cells:
+        floor = 4 * torch.Size(each[0].shape).numel() / rate * 1e6
+        expected: list[torch.Tensor] = []
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for cell in each * TURNS:
+            if time.monotonic() - begun > options.seconds and len(rows.get("", ())) == TURNS:
+                break
+            if row := time_cell(cell, timer, expected):
+                rows.setdefault(cell.choice, []).append(row)
+        print(f"{','.join(map(str, each[0].shape))}: floor {floor:.1f} us", flush=True)
+        means = {choice: sum(row["us"] for row in of) / len(of) for choice, of in rows.items()}
+        order = sorted(means, key=lambda which: means[which])
+        for choice in [each for each in order if each in order[: options.lines] or not each]:
+            of, us = rows[choice], means[choice]
+            division = of[0]["division"]
+            held, ring = division["register_steps"], division["ring"]
+            spread = max(row["us"] for row in of) - min(row["us"] for row in of)
+            print(
+                f"  {us:7.1f} ({us / floor:4.2f}, {means[''] / us:5.3f}, +-{spread / 2:3.1f})"
+                f" {ring:2}+{held:<2} of {division['steps']:<3} {choice or 'the model'}"
+                + (f"; differs by {of[0]['differs']:.2g}" if of[0]["differs"] else "")
+            )
+        kept += [row for of in rows.values() for row in of]
+        if options.out:
+            options.out.write_text(json.dumps(kept, indent=1) + "\n")
+    return 0
+
+
 def main() -> int:
     """Times the choices and prints them."""
     parser = argparse.ArgumentParser(description="Divisions of the kernel `slices` beside each other")
     parser.add_argument("--filter", default="", help="only shapes that contain the text, such as 2,320")
     parser.add_argument("--choices", nargs="*", default=list(CHOICES), help="values of FUSEBLOCK_SLICES")
     parser.add_argument("--backward", action="store_true", help="the gradients instead")
+    parser.add_argument("--registers", action="store_true", help="chunks in registers, beside others")
+    parser.add_argument("--seconds", type=float, default=120, help="with --registers, about how long")
+    parser.add_argument(
+        "--lines", type=int, default=12, help="with --registers, how many of a shape's, the best first"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
     parser.add_argument("--out", type=Path, help="a file for the rows as JSON")
     options = parser.parse_args()
+    if options.registers:
+        return time_divisions(options)
     shapes = [(s, g) for s, g in GROUP_NORMS if options.filter in ",".join(map(str, s))]
     chosen = [Cell(shape, groups, "", options.backward) for shape, groups in shapes]
     firsts = [

@@ -55,8 +55,11 @@ void expect_whole(const SlicesWork& work, const SlicesDivision& d) {
   if (constants.dealt) {
     // Every team.size-th chunk is a block's, and rings have room for a warp to draw another.
     EXPECT_TRUE(constants.again);
-    EXPECT_GT(d.steps, constants.ring);
-    EXPECT_LT(d.kept, constants.ring);
+    EXPECT_GT(d.steps, constants.ring + constants.registers);
+    EXPECT_LT(d.kept, constants.ring + constants.registers);
+    EXPECT_GT(d.kept, constants.registers);
+    EXPECT_LE(constants.lead, d.steps - constants.ring - constants.registers);
+    EXPECT_EQ(lists % constants.shared, 0);
     EXPECT_LE(constants.ring, 32);
     EXPECT_LT(rows * constants.row_positions * (d.steps - 1) * d.team, work.positions);
   } else {
@@ -64,7 +67,7 @@ void expect_whole(const SlicesWork& work, const SlicesDivision& d) {
   }
   EXPECT_LE(d.team * d.teams, h200().multiprocessors * constants.blocks);
   EXPECT_EQ(d.units, work.samples * (work.channels / d.channels));
-  EXPECT_LE(d.kept, constants.ring);
+  EXPECT_LE(d.kept, constants.ring + constants.registers);
   EXPECT_EQ(constants.again, d.kept < d.steps);
   if (constants.ahead) {
     EXPECT_FALSE(constants.again);
@@ -163,6 +166,93 @@ TEST(SlicesDivision, DealtChunksAreWhole) {
         dealt += division.constants.dealt ? 1 : 0;
       }
   EXPECT_GT(dealt, 0);
+}
+
+// The division that the cost model's leads to, with chunks in registers; the cost model's where there is none.
+SlicesDivision held_of(const SlicesWork& work, const Gpu& gpu = h200()) {
+  const SlicesDivision best = best_of(work);
+  const auto choice = choose_registers(gpu, work, best);
+  if (!choice) return best;
+  const SlicesDivision held = best_of(work, *choice);
+  return suits_registers(gpu, held) ? held : best;
+}
+
+SlicesWork groups_of(std::int64_t samples, std::int64_t channels, std::int64_t positions,
+                     std::int64_t group) {
+  SlicesWork work = norm_of(samples, channels, positions, group);
+  work.group_statistics = true;
+  return work;
+}
+
+TEST(SlicesDivision, ChunksAreInRegistersWhereThatWasMeasured) {
+  for (const SlicesWork& work : {groups_of(1, 128, 1024 * 1024, 4), groups_of(1, 128, 20 * 256 * 256, 4),
+                                 groups_of(2, 32, 128 * 128 * 128, 4), groups_of(1, 512, 256 * 256, 16)}) {
+    const SlicesDivision held = held_of(work);
+    expect_whole(work, held);
+    EXPECT_TRUE(held.constants.dealt);
+    EXPECT_EQ(held.constants.registers, 3) << work.channels;
+    EXPECT_EQ(held.constants.threads, 512);
+    EXPECT_EQ(held.constants.blocks, 1);
+    EXPECT_EQ(held.constants.shared, 1);
+    EXPECT_EQ(held.constants.lead, std::min(30, held.steps - held.constants.ring - 3));
+    EXPECT_EQ(held.team, 132 / held.teams);
+  }
+  const SlicesWork small = groups_of(64, 256, 56 * 56, 8);
+  const SlicesDivision alone = held_of(small);
+  expect_whole(small, alone);
+  EXPECT_EQ(alone.constants.registers, 5);
+  EXPECT_EQ(alone.constants.threads, 384);
+  EXPECT_EQ(alone.team, 1);
+  EXPECT_FALSE(alone.constants.again);
+}
+
+TEST(SlicesDivision, ChunksStayOutOfRegistersElsewhere) {
+  const SlicesWork work = groups_of(1, 128, 1024 * 1024, 4);
+  for (const auto& change : std::initializer_list<void (*)(SlicesWork&)>{
+           [](SlicesWork& w) { w.group_statistics = false; },
+           [](SlicesWork& w) {
+             w.inputs = 2;
+             w.input_bytes = 4;
+           },
+           [](SlicesWork& w) { w.output_bytes = 4; }, [](SlicesWork& w) { w.leaves_registers = false; },
+           [](SlicesWork& w) { w.smallest_bytes = w.input_bytes = w.output_bytes = 4; },
+           [](SlicesWork& w) { w.passes = 3; }, [](SlicesWork& w) { w.last_statistics = true; },
+           [](SlicesWork& w) {
+             w.channels = 96;
+             w.group = 3;
+           },
+           [](SlicesWork& w) {
+             w.channels = 320;
+             w.group = 10;
+           }}) {
+    SlicesWork other = work;
+    change(other);
+    EXPECT_EQ(held_of(other).constants.registers, 0);
+  }
+  Gpu small = h200();
+  small.multiprocessors = 100;
+  Gpu later = h200();
+  later.architecture = &jit::architecture("sm_100a");
+  for (const Gpu& gpu : {small, later}) EXPECT_EQ(held_of(work, gpu).constants.registers, 0);
+  // Units of which half of the blocks would have none in the last round.
+  EXPECT_EQ(held_of(groups_of(25, 256, 56 * 56, 8)).constants.registers, 0);
+  EXPECT_TRUE(SlicesChoice::parse("channels=64,cluster=1").may_have_registers());
+  for (const char* fixed : {"registers=0", "team=4", "threads=256", "own=1", "ahead=1", "pieces=4", "ring=5"})
+    EXPECT_FALSE(SlicesChoice::parse(fixed).may_have_registers());
+  EXPECT_TRUE(SlicesChoice::parse("registers=0").may_cluster());
+}
+
+TEST(SlicesDivision, WarpsShareCountersWhoseRowsTheyCanTake) {
+  const SlicesWork work = groups_of(1, 128, 1024 * 1024, 4);
+  const std::string fixed = "channels=128,team=132,pieces=4,threads=512,blocks=1,registers=3,shared=";
+  EXPECT_EQ(best_of(work, SlicesChoice::parse(fixed + "16")).constants.shared, 16);
+  EXPECT_EQ(best_of(work, SlicesChoice::parse(fixed + "6")).constants.shared, 2);
+  // Rows of three warps, of which a block of sixteen has five and an idle one.
+  const SlicesWork wide = groups_of(1, 768, 256 * 256, 24);
+  EXPECT_EQ(best_of(wide, SlicesChoice::parse(
+                              "channels=768,team=132,pieces=4,threads=512,blocks=1,registers=3,shared=5"))
+                .constants.shared,
+            1);
 }
 
 TEST(SlicesDivision, FourBlocksOfAMultiprocessorAreSmallTeamsThatReadOnce) {

@@ -22,9 +22,10 @@ LAYOUTS = ("contiguous", "channels_last", "strided")
 # Divisions of the kernel `slices` (FUSEBLOCK_SLICES) by the case that they fit: chunks that are read
 # again, in one block and in a team, dealt out forward in 16 bits, in one round and in several, with a ragged
 # end; a team of more than 32 blocks that hands over groups; four blocks of a multiprocessor; a unit begun
-# before the one before it is ended; one wide block. Clusters (`slices_cluster`): statistics of groups and of
-# channels, twice, of rows of several positions, in many clusters, blocks without a row, inputs that are read
-# where they lie.
+# before the one before it is ended; one wide block. In 16 bits with chunks in registers: dealt out, by warps
+# with counters of their own and of several, on chip in teams and alone, groups that are no whole vectors.
+# Clusters (`slices_cluster`): statistics of groups and of channels, twice, of rows of several positions, in
+# many clusters, blocks without a row, inputs that are read where they lie.
 SLICES = (
     ("gpu_group_norm_silu", "channels=320,team=3,ring=4,pieces=1"),
     ("gpu_group_norm_silu", "team=1,ring=3,pieces=1"),
@@ -34,6 +35,14 @@ SLICES = (
     ("gpu_slices_batch", "channels=16,team=3,pieces=1,threads=32,blocks=1,ring=3,own=1"),
     ("gpu_slices_batch", "channels=16,team=2,pieces=1,ahead=1"),
     ("gpu_slices_batch", "channels=16,team=1,pieces=1,ring=3,ahead=0"),
+    ("gpu_slices_batch", "channels=16,team=2,pieces=1,threads=32,blocks=2,ring=3,registers=2,spare=1,lead=1"),
+    ("gpu_slices_batch", "channels=16,team=2,pieces=1,threads=32,blocks=2,ring=9,registers=3"),
+    ("gpu_group_norm_team", "channels=16,team=40,pieces=2,threads=64,blocks=4,ring=3,registers=1,lead=1"),
+    ("gpu_slices_held", "channels=32,team=4,pieces=2,threads=64,blocks=1,ring=4,registers=2,spare=1,lead=30"),
+    ("gpu_slices_held", "channels=32,team=4,pieces=2,threads=64,blocks=1,ring=4,registers=1,lead=1,shared=2"),
+    ("gpu_slices_held", "channels=32,team=1,pieces=4,threads=96,blocks=1,registers=5"),
+    ("gpu_slices_held_three", "channels=24,team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2,lead=1"),
+    ("gpu_slices_held_ten", "channels=40,team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2,shared=2"),
     ("gpu_group_norm_silu", "cluster=8"),
     ("gpu_group_norm_twice", "cluster=2"),
     ("gpu_large_mean", "cluster=4,pieces=2"),

@@ -55,7 +55,7 @@ SlicesText SliceWriter::run() {
   for (const std::string& file : first_files()) text += "\n" + device_file(file);
   text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
   for (const std::string& file : files()) text += "\n" + device_file(file);
-  text += "\n" + with_functions(programs.str()) + "\n" + device_file(name() + ".cu");
+  text += "\n" + with_functions(programs.str()) + "\n" + device_file(kernel_file());
   SlicesText result;
   result.kernel = finish(name(), std::move(text));
   result.vector_bytes = ring_chunk_bytes_ / constants_.pieces;
@@ -157,6 +157,20 @@ void SliceWriter::write_sums(Text& text, int i) {
   text.close("};");
 }
 
+void SliceWriter::write_merge_all(Text& text, const std::string& name,
+                                  const std::vector<const Sink*>& taken) const {
+  text.open("template <int kParts> __device__ void merge_all(const Sums" + name + " (&parts)[kParts]) {");
+  for (const Sink* sink : taken) {
+    text.open("{");
+    text.line(statistic_type(sink->part, "real") + " all[kParts];");
+    text.line("#pragma unroll");
+    text.line("for (int i = 0; i < kParts; ++i) all[i] = parts[i]." + sum_name(*sink) + ";");
+    text.line(sum_name(*sink) + ".merge_all(all);");
+    text.close();
+  }
+  text.close();
+}
+
 void SliceWriter::write_values(Text& text, const std::vector<const Sink*>& taken,
                                const std::string& function) {
   for (const Sink* sink : taken) {
@@ -197,6 +211,7 @@ void SliceWriter::write_unit_values(Text& text) {
       const Part& which = part(number);
       if (!in_unit(number) || which.kind == PartKind::kComponent || which.kind == PartKind::kRegroup)
         continue;
+      if (constants_.registers > 0 && unit_sum(number) >= 0) continue;  // among a sweep's totals
       const bool merged = which.kind == PartKind::kMerge || which.kind == PartKind::kReduce;
       unit_bytes_ += (single_ ? 4 : 8) * static_cast<int>(cut_.unit_channels) *
                      (merged ? state_numbers(which.statistic) : 1);

@@ -29,6 +29,8 @@ class SliceWriter : public UnitWriter {
   virtual Constants constants(int shared_bytes, bool tail) const = 0;
   virtual std::vector<std::string> first_files() const = 0;
   virtual std::vector<std::string> files() const = 0;
+  // that of the kernel itself;
+  virtual std::string kernel_file() const { return name() + ".cu"; }
   // its numbers in Arguments;
   virtual void add_scalars() = 0;
   // more functions of a struct of statistics; how a thread comes by its vectors, behind the struct Inputs;
@@ -56,16 +58,18 @@ class SliceWriter : public UnitWriter {
   std::vector<int> list_numbers_;
 
   // Places of a block's list of statistics: one for each of its rows and slots, and enough to collect a team's.
-  int list_slots() const;
+  virtual int list_slots() const;
+  // For write_more_sums: merge_all(parts), which joins several at once.
+  void write_merge_all(Text& text, const std::string& name, const std::vector<const Sink*>& taken) const;
   // What the program of a sweep takes of a channel.
   int hoisted_numbers(int i) const {
     return static_cast<int>(programs_[static_cast<std::size_t>(i)].results.size());
   }
+  std::vector<const Sink*> statistics_of(int i) const;
   static std::string sum_name(const Sink& sink) { return "s" + std::to_string(sink.part); }
 
  private:
   bool is_channel_input(int input) const { return !over_positions(slot(input).extents) && !in_ring(input); }
-  std::vector<const Sink*> statistics_of(int i) const;
   void write_structs(Text& text, int i);
   // Its statistics: of one channel, and of the channels of a thread.
   void write_sums(Text& text, int i);

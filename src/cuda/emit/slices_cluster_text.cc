@@ -67,16 +67,7 @@ class ClusterWriter : public SliceWriter {
 
   void write_more_sums(Text& text, const std::string& name,
                        const std::vector<const Sink*>& taken) const override {
-    text.open("template <int kParts> __device__ void merge_all(const Sums" + name + " (&parts)[kParts]) {");
-    for (const Sink* sink : taken) {
-      text.open("{");
-      text.line(statistic_type(sink->part, "real") + " all[kParts];");
-      text.line("#pragma unroll");
-      text.line("for (int i = 0; i < kParts; ++i) all[i] = parts[i]." + sum_name(*sink) + ";");
-      text.line(sum_name(*sink) + ".merge_all(all);");
-      text.close();
-    }
-    text.close();
+    write_merge_all(text, name, taken);
   }
 
   void write_reading(Text& text) override {

@@ -22,6 +22,13 @@ class SlicesWriter : public SliceWriter {
     find_groups();
   }
 
+  std::vector<int> part_groups() const {
+    std::vector<int> found;
+    for (int i = 0; i < sweep_count(); ++i)
+      found.push_back(parts_[at(i)] ? static_cast<int>(cut_.unit_channels / groups_[at(i)]) : 0);
+    return found;
+  }
+
  private:
   // Groups whose statistics the team's blocks hand over in place of those of channels: few of them, and lists in turn that who
   // writes knows to be read.
@@ -29,40 +36,71 @@ class SlicesWriter : public SliceWriter {
     merged_place_ = "c";
     for (int i = 0; i < sweep_count(); ++i) {
       const std::int64_t group = constants_.ahead ? 0 : common_group(i);
-      const bool few = group > 0 && few_parts(constants_.team, cut_.unit_channels / group);
-      groups_.push_back(few ? group : 0);
-      unit_sums_.push_back(few);
+      parts_.push_back(hands_parts(i, group));
+      const bool groups =
+          parts_.back() || (group > 0 && few_parts(constants_.team, cut_.unit_channels / group));
+      groups_.push_back(groups ? group : 0);
+      unit_sums_.push_back(groups);
     }
     find_local_values();
+  }
+
+  // Whether a sweep's statistics are handed over as device/slices_parts.cuh does it, whatever the team.
+  bool hands_parts(int i, std::int64_t group) const {
+    const std::vector<const Sink*> taken = statistics_of(i);
+    return in_registers() && group > 0 && single_ && constants_.row_positions == 1 && taken.size() == 1 &&
+           part(taken[0]->part).statistic == Statistic::kMoments &&
+           (group % constants_.vector == 0 || constants_.vector % group == 0) &&
+           cut_.unit_channels / group <= constants_.threads;
+  }
+  bool has_parts() const { return std::find(parts_.begin(), parts_.end(), true) != parts_.end(); }
+
+  // Of a sweep that hands parts over: for each group one of each set of rows, and of its vectors where these are not neighbouring
+  // lanes, a power of two.
+  int list_slots() const override {
+    if (!has_parts()) return SliceWriter::list_slots();
+    const std::int64_t group = groups_[0];
+    const int columns = static_cast<int>(std::max<std::int64_t>(1, group / constants_.vector));
+    const int row_warps = (static_cast<int>(cut_.unit_channels) / constants_.vector + 31) / 32;
+    return constants_.threads / 32 / row_warps * static_cast<int>(cut_.unit_channels / group) *
+           (columns / std::min(32, columns & -columns));
   }
 
   std::string name() const override { return "slices"; }
 
   Constants constants(int shared_bytes, bool tail) const override {
-    return {{"kThreads", number_text(constants_.threads)},
-            {"kWarps", "kThreads / 32"},
-            {"kBlocks", number_text(constants_.blocks)},
-            {"kVector", number_text(constants_.vector)},
-            {"kPieces", number_text(constants_.pieces)},
-            {"kElements", "1"},
-            {"kRing", number_text(constants_.ring)},
-            {"kRingBytes", number_text(ring_chunk_bytes_) + " * kThreads"},
-            {"kColumnBytes", number_text(column_bytes())},
-            {"kChannels", number_text(domain_[1])},
-            {"kUnitChannels", number_text(cut_.unit_channels)},
-            {"kRowPositions", number_text(constants_.row_positions)},
-            {"kPasses", number_text(sweep_count())},
-            {"kAgain", constants_.again ? "1" : "0"},
-            {"kDealt", constants_.dealt ? "1" : "0"},
-            {"kCounterWords", number_text(kDealtCounterBytes / 4)},
-            {"kAhead", constants_.ahead ? "1" : "0"},
-            {"kListSlots", number_text(list_slots())},
-            {"kSharedBytes", number_text(shared_bytes)},
-            {"kTail", tail ? "1" : "0"},
-            {"k16Bit", writes_16_bit() ? "1" : "0"},
-            {"kFirstDistance", "1"},
-            {"kEndDistance", "32"}};
+    Constants all = {{"kThreads", number_text(constants_.threads)},
+                     {"kWarps", "kThreads / 32"},
+                     {"kBlocks", number_text(constants_.blocks)},
+                     {"kVector", number_text(constants_.vector)},
+                     {"kPieces", number_text(constants_.pieces)},
+                     {"kElements", "1"},
+                     {"kRing", number_text(constants_.ring)},
+                     {"kRingBytes", number_text(ring_chunk_bytes_) + " * kThreads"},
+                     {"kColumnBytes", number_text(column_bytes())},
+                     {"kChannels", number_text(domain_[1])},
+                     {"kUnitChannels", number_text(cut_.unit_channels)},
+                     {"kRowPositions", number_text(constants_.row_positions)},
+                     {"kPasses", number_text(sweep_count())},
+                     {"kAgain", constants_.again ? "1" : "0"},
+                     {"kDealt", constants_.dealt ? "1" : "0"},
+                     {"kCounterWords", number_text(kDealtCounterBytes / 4)},
+                     {"kAhead", constants_.ahead ? "1" : "0"},
+                     {"kListSlots", number_text(list_slots())},
+                     {"kSharedBytes", number_text(shared_bytes)},
+                     {"kTail", tail ? "1" : "0"},
+                     {"k16Bit", writes_16_bit() ? "1" : "0"},
+                     {"kFirstDistance", "1"},
+                     {"kEndDistance", "32"}};
+    if (in_registers()) {
+      all.emplace_back("kRegisters", number_text(constants_.registers));
+      all.emplace_back("kLead", number_text(constants_.lead));
+      all.emplace_back("kSharedBy", number_text(constants_.shared));
+    }
+    return all;
   }
+
+  bool in_registers() const { return constants_.registers > 0; }
 
   std::vector<std::string> first_files() const override {
     return {"types.cuh",  "functions.cuh", "statistics.cuh", "vector_statistics.cuh",
@@ -70,9 +108,12 @@ class SlicesWriter : public SliceWriter {
   }
   std::vector<std::string> files() const override {
     std::vector<std::string> found = {"slices.cuh"};
-    if (hands_groups()) found.emplace_back("slices_groups.cuh");
+    if (hands_groups() && !has_parts()) found.emplace_back("slices_groups.cuh");
+    if (in_registers()) found.emplace_back("slices_registers.cuh");
+    if (has_parts()) found.emplace_back("slices_parts.cuh");
     return found;
   }
+  std::string kernel_file() const override { return in_registers() ? "slices_registers.cu" : "slices.cu"; }
 
   void add_scalars() override {
     for (const char* name : {"units", "positions", "height", "width", "team", "steps", "kept"})
@@ -83,8 +124,10 @@ class SlicesWriter : public SliceWriter {
       if (has_statistics(i)) scalar("uint2*", "team_list" + number_text(i));
   }
 
-  void write_more_sums(Text& /*text*/, const std::string& /*name*/,
-                       const std::vector<const Sink*>& /*taken*/) const override {}
+  void write_more_sums(Text& text, const std::string& name,
+                       const std::vector<const Sink*>& taken) const override {
+    if (has_parts()) write_merge_all(text, name, taken);
+  }
 
   void write_reading(Text& text) override {
     text.line(
@@ -163,9 +206,18 @@ class SlicesWriter : public SliceWriter {
       text.line("prepare_statistics<Sweep" + name + ">(a, unit, unit.values->channels" + name + ");");
     text.open("{");
     text.line("VectorSums" + name + " sums;");
-    text.line("sweep<Sweep" + name + ", " + name + ">(a, shares, team, place, unit, ring, " + prepared +
-              ", sums);");
-    if (has_statistics(which)) {
+    if (in_registers())
+      text.line(std::string("registers::") + (which == 0 ? "first" : "last") + "_sweep<Sweep" + name +
+                ">(a, shares, team, place, unit, ring, held, " + prepared + ", sums);");
+    else
+      text.line("sweep<Sweep" + name + ", " + name + ">(a, shares, team, place, unit, ring, " + prepared +
+                ", sums);");
+    if (has_statistics(which) && parts_[at(which)]) {
+      text.line("parts::list_groups<" + number_text(groups_[at(which)]) + ">(sums, shared.list" + name +
+                ");");
+      text.line("parts::give<" + of_parts(which) + ">(team, shared.list" + name + ", unit.values->totals" +
+                name + ", " + parts_list(which) + ");");
+    } else if (has_statistics(which)) {
       if (which == 0 && !begins_with_barrier()) text.line(barrier());
       text.line("list_rows(place, sums, shared.list" + name + ");");
       if (groups_[at(which)] > 0)
@@ -180,6 +232,15 @@ class SlicesWriter : public SliceWriter {
 
   static std::string lists(int which) {
     return "team_lists<Sums" + number_text(which) + ">(a.team_list" + number_text(which) + ", team, round)";
+  }
+
+  // The channels of a group and the blocks of the team; the unit's list of parts.
+  std::string of_parts(int which) const {
+    return number_text(groups_[at(which)]) + ", " + number_text(constants_.team);
+  }
+  std::string parts_list(int which) const {
+    return "parts::list_of<" + number_text(groups_[at(which)]) + ">(a.team_list" + number_text(which) +
+           ", team, round)";
   }
 
   static std::string collect(int which) {
@@ -205,7 +266,8 @@ class SlicesWriter : public SliceWriter {
   void write_unit_functions(Text& text) override {
     const std::string arguments =
         "const Arguments& a, const Shares& shares, const Team& team, const Place& place, const Unit& unit,";
-    const std::string rest = "Ring& ring, Shared& shared, unsigned int round) {";
+    const std::string rest = std::string("Ring& ring, ") + (in_registers() ? "registers::Held& held, " : "") +
+                             "Shared& shared, unsigned int round) {";
     text.line(
         "// The plan's steps for one unit, the team's of number `round`: until its first sweep is done,");
     text.line("__device__ inline void begin_unit(" + arguments);
@@ -243,16 +305,23 @@ class SlicesWriter : public SliceWriter {
       if (has_statistics(which)) {
         const std::int64_t group = groups_[at(which)];
         if (which > 0 && group == 0) text.line(collect(which));
-        text.line((group > 0 ? "take_groups<" + number_text(group) + ", " +
-                                   number_text((constants_.team + 31) / 32) + ">"
-                             : "take_totals") +
-                  "(team, unit.values->totals" + number_text(which) + ", " + lists(which) + ", round + 1);");
+        if (parts_[at(which)])
+          text.line("parts::take<" + of_parts(which) + ">(a, " + parts_list(which) + ", shared.list" +
+                    number_text(which) + ", unit.values->totals" + number_text(which) + ");");
+        else
+          text.line((group > 0 ? "take_groups<" + number_text(group) + ", " +
+                                     number_text((constants_.team + 31) / 32) + ">"
+                               : "take_totals") +
+                    "(team, unit.values->totals" + number_text(which) + ", " + lists(which) +
+                    ", round + 1);");
         if (has_finalise(number)) text.line("finalise_" + number_text(number) + "<Block>(a, unit, team);");
       }
       ++which;
     }
     text.close();
   }
+
+  std::vector<bool> parts_;  // by sweep: whether its statistics are handed over by device/slices_parts.cuh
 };
 
 }  // namespace
@@ -263,7 +332,10 @@ bool few_parts(std::int64_t team, std::int64_t groups) {
 
 SlicesText slices_text(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants) {
   if (constants.cluster > 1) return slices_cluster_text(schedule, cut, constants);
-  return SlicesWriter(schedule, cut, constants).run();
+  SlicesWriter writer(schedule, cut, constants);
+  SlicesText text = writer.run();
+  text.part_groups = writer.part_groups();
+  return text;
 }
 
 }  // namespace fuseblock::cuda

@@ -15,6 +15,9 @@ struct SlicesConstants {
   bool again = false;     // some of a unit's chunks do not stay in the ring for later passes
   bool dealt = false;     // and the second of two passes has them dealt out among a team's blocks
   bool ahead = false;     // a unit is begun before the one before it is ended
+  int registers = 0;      // chunks of a thread that stay in its registers (device/slices_registers.cuh)
+  int lead = 0;           // where these are dealt out: chunks that a block has again before it draws some
+  int shared = 1;         // rows of warps of a block that draw by the same counter
   int team = 1;           // blocks that work on a unit
   // Blocks of a cluster that has a unit in its registers (device/slices_cluster.cuh), `pieces` being all vectors of a thread; 1: a
   // team with a ring.
@@ -37,6 +40,8 @@ struct SlicesText {
   int passes = 1;
   // Numbers that a sweep's statistics of one channel are, in a team's list; 0 where it takes none.
   std::vector<int> list_numbers = {};
+  // By sweeps: groups of a unit of which blocks hand parts over (device/slices_parts.cuh), 0 elsewhere.
+  std::vector<int> part_groups = {};
 };
 
 // `cut.unit_channels` is the width of a slice. Inputs and outputs over positions are dense and channels_last.

@@ -19,10 +19,12 @@ constexpr int kWarpThreads = 32;
 // What the device code keeps beside the planner's count.
 constexpr int kStaticBytes = 256;
 // Chunks of a ring that keep the memory busy while others stay for the next pass.
-constexpr int kLookahead = 2;
+constexpr int kSpare = 2;
 constexpr int kLeastRing = 3;
 // Chunks of a ring, a lane's each, of which a warp can tell where they lie.
 constexpr int kMostDealtRing = 32;
+// Of a unit that has chunks in registers: an int counts them.
+constexpr std::int64_t kMostRegisterRows = 1'000'000'000;
 // Of moments in a team's list.
 constexpr int kListBytes = 24;
 
@@ -92,20 +94,20 @@ double waste(const SlicesWork& work, std::int64_t channels, std::int64_t teams) 
   return slice_waste(work, channels) * pages;
 }
 
-// Chunks that a block's ring takes.
-int ring_of(const Gpu& gpu, const SlicesWidth& width, const SlicesConstants& constants) {
+// Chunks that a block's ring takes, beside so many bytes of shared memory.
+int ring_of(const Gpu& gpu, const SlicesWidth& width, const SlicesConstants& constants, int shared_bytes) {
   const jit::Architecture& limits = *gpu.architecture;
   const int block_bytes =
       std::min(limits.shared_bytes_block,
                limits.shared_bytes_multiprocessor / constants.blocks - limits.shared_bytes_reserved);
-  const int shared_bytes = width.shared_bytes + (constants.ahead ? width.unit_bytes : 0) + kStaticBytes;
   const int chunk_bytes = std::max(1, width.vector_bytes) * constants.pieces * constants.threads;
   return (block_bytes - shared_bytes) / chunk_bytes;
 }
 
-// Tries every size of teams, or the one that is wanted, and leaves what costs least in `best`.
+// Tries every size of teams, or the one that is wanted, and leaves what costs least in `best`. `register_ring`: the chunks of
+// the ring where others are in registers.
 void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
-               const SlicesConstants& constants, const SlicesChoice& choice,
+               const SlicesConstants& constants, int register_ring, const SlicesChoice& choice,
                std::optional<SlicesDivision>& best) {
   const Rows rows = rows_of(constants, channels);
   const std::int64_t chunk_rows = std::int64_t{rows.stride} * constants.pieces;
@@ -125,19 +127,27 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
   const double cached_cost = forward           ? kForwardCachedCost
                              : work.inputs > 1 ? kSeveralCachedCost
                                                : kCachedCost;
-  const bool deals = forward && choice.own == 0 && !constants.ahead && work.passes == 2 &&
-                     !work.last_statistics && constants.ring <= kMostDealtRing;
+  const bool any_order = may_have_registers(work) && choice.own == 0 && !constants.ahead;
+  const int most_registers = work.positions < kMostRegisterRows ? std::max(0, choice.registers) : 0;
 
   for (std::int64_t members = 1; members <= blocks; ++members) {
     if (choice.team > 0 && members != choice.team) continue;
     const std::int64_t steps = ceil_div(chunks, members);
-    const bool stays = work.passes == 1 || steps <= constants.ring;
+    // Chunks in registers beside those in the ring, never all.
+    std::int64_t registers =
+        any_order ? std::min<std::int64_t>({most_registers, steps - 1, register_ring - 1}) : 0;
+    if (steps > register_ring + registers && (members == 1 || register_ring > kMostDealtRing)) registers = 0;
+    const int ring = registers > 0 ? register_ring : constants.ring;
+    const bool deals = any_order && ring <= kMostDealtRing;
+    const std::int64_t on_chip = ring + registers;
+    const bool stays = work.passes == 1 || steps <= on_chip;
     const bool dealt = !stays && deals && members > 1;
     // Everyone has some of the unit.
     const std::int64_t team = dealt ? members : ceil_div(chunks, steps);
     const std::int64_t teams = std::min(blocks / team, std::max<std::int64_t>(units, 1));
     const std::int64_t rounds = ceil_div(units, teams);
-    const std::int64_t kept = stays ? steps : std::max(1, constants.ring - kLookahead);
+    const std::int64_t spare = choice.spare > 0 ? choice.spare : kSpare;
+    const std::int64_t kept = stays ? steps : std::max<std::int64_t>(registers + 1, on_chip - spare);
     // Chunks of a block: where they are dealt out, a block that has one fewer takes more of the others.
     const double share =
         dealt ? static_cast<double>(chunks) / static_cast<double>(team) : static_cast<double>(steps);
@@ -179,8 +189,18 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
                           static_cast<int>(teams),
                           static_cast<int>(steps),
                           static_cast<int>(kept)};
+    best->constants.ring = ring;
     best->constants.again = kept < steps;
     best->constants.dealt = dealt;
+    best->constants.registers = static_cast<int>(registers);
+    best->constants.lead =
+        dealt && registers > 0
+            ? static_cast<int>(std::min<std::int64_t>(std::max(0, choice.lead), steps - on_chip))
+            : 0;
+    // Warps that share a row have their parts of it, and none is idle, where counters are for several.
+    const std::int64_t row_warps = ceil_div(rows.columns, kWarpThreads);
+    if (dealt && registers > 0 && rows.lists * row_warps == constants.threads / kWarpThreads)
+      best->constants.shared = std::gcd(std::max(1, choice.shared), rows.lists);
     best->constants.team = static_cast<int>(team);
     best->units = units;
     best->seconds = seconds;
@@ -197,13 +217,19 @@ double slice_waste(const SlicesWork& work, std::int64_t channels) {
   return (1 + ragged / static_cast<double>(run)) * lines;
 }
 
+bool may_have_registers(const SlicesWork& work) {
+  return is_16_bit_forward(work) && work.passes == 2 && !work.last_statistics;
+}
+
 SlicesChoice SlicesChoice::parse(const std::string& text) {
-  constexpr auto kNames = std::to_array<std::string_view>(
-      {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "own", "cluster"});
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"channels", "team", "vector", "pieces", "threads", "blocks", "ring",
+                                       "ahead", "own", "spare", "registers", "lead", "shared", "cluster"});
   constexpr std::array<int SlicesChoice::*, kNames.size()> kFields = {
-      &SlicesChoice::channels, &SlicesChoice::team,   &SlicesChoice::vector, &SlicesChoice::pieces,
-      &SlicesChoice::threads,  &SlicesChoice::blocks, &SlicesChoice::ring,   &SlicesChoice::ahead,
-      &SlicesChoice::own,      &SlicesChoice::cluster};
+      &SlicesChoice::channels, &SlicesChoice::team,   &SlicesChoice::vector,    &SlicesChoice::pieces,
+      &SlicesChoice::threads,  &SlicesChoice::blocks, &SlicesChoice::ring,      &SlicesChoice::ahead,
+      &SlicesChoice::own,      &SlicesChoice::spare,  &SlicesChoice::registers, &SlicesChoice::lead,
+      &SlicesChoice::shared,   &SlicesChoice::cluster};
   SlicesChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_SLICES", text, kNames))
     choice.*kFields[fixed.name] = fixed.number;
@@ -255,10 +281,15 @@ std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& wo
     SlicesConstants constants = width.constants;
     constants.pieces = pieces;
     constants.ahead = choice.ahead > 0;
-    constants.ring = ring_of(gpu, width, constants);
-    if (choice.ring > 0) constants.ring = std::min(constants.ring, choice.ring);
+    const auto ring = [&](int shared_bytes) {
+      const int most = ring_of(gpu, width, constants, shared_bytes);
+      return choice.ring > 0 ? std::min(most, choice.ring) : most;
+    };
+    const int shared_bytes = width.shared_bytes + (constants.ahead ? width.unit_bytes : 0) + kStaticBytes;
+    constants.ring = ring(shared_bytes);
     if (constants.ring < kLeastRing) continue;
-    best_team(gpu, work, width.channels, constants, choice, best);
+    best_team(gpu, work, width.channels, constants,
+              ring(width.register_bytes > 0 ? width.register_bytes : shared_bytes), choice, best);
   }
   return best;
 }

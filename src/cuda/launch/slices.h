@@ -20,6 +20,7 @@ struct SlicesWork {
   int statistics = 1;             // passes that take some
   bool last_statistics = false;   // the last one is among them
   bool group_statistics = false;  // of whole groups alone
+  bool leaves_registers = true;   // programs are short enough for chunks in registers beside them
   int inputs = 1;                 // over positions
   int smallest_bytes = 2;         // of an element of what is read or written
   int input_bytes = 2;            // of one element of all inputs
@@ -33,12 +34,12 @@ struct SlicesDivision {
   int team = 1;               // blocks
   int teams = 1;              // at work at the same time
   int steps = 1;              // chunks of a block
-  int kept = 1;               // of these in the ring for later passes
+  int kept = 1;               // of these in the ring, or in registers, for later passes
   std::int64_t units = 0;
   double seconds = 0;  // by the cost model
 };
 
-// What FUSEBLOCK_SLICES fixes, 0 for what it leaves open (docs/environment.md).
+// What FUSEBLOCK_SLICES fixes, 0, or -1 of `registers` and `lead`, for what it leaves open (docs/environment.md).
 struct SlicesChoice {
   int channels = 0;
   int team = 0;
@@ -48,11 +49,23 @@ struct SlicesChoice {
   int blocks = 0;
   int ring = 0;
   int ahead = 0;
-  int own = 0;      // 1: no chunks are dealt out
+  int own = 0;  // 1: no chunks are dealt out
+  int spare = 0;
+  int registers = -1;
+  int lead = -1;
+  int shared = 0;
   int cluster = 0;  // 1: none
 
   // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.
-  bool may_cluster() const { return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0; }
+  bool may_cluster() const {
+    return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0 && spare == 0 && registers < 1 &&
+           lead < 0;
+  }
+  // Whether it leaves chunks in registers to the planner: what it fixes is at most widths, and that there are no clusters.
+  bool may_have_registers() const {
+    return team == 0 && pieces == 0 && threads == 0 && blocks == 0 && ring == 0 && ahead == 0 && own == 0 &&
+           spare == 0 && registers < 0 && lead < 0 && shared == 0 && cluster < 2;
+  }
 
   // Throws UserError that names the word it does not know.
   static SlicesChoice parse(const std::string& text);
@@ -66,10 +79,20 @@ struct SlicesWidth {
   int shared_bytes = 0;
   int unit_bytes = 0;
   int vector_bytes = 0;
+  int register_bytes = 0;  // of shared memory where chunks are in registers; 0: as many as elsewhere
 };
 
 // Every width that fits the tensors and a block, without what it asks.
 std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoice& choice);
+
+// Whether chunks may stay in registers from the first sweep to the last one.
+bool may_have_registers(const SlicesWork& work);
+
+// What a division with chunks in registers is asked for in place of this one, the cost model's choice; none where that is of no
+// kind that was measured. Whether what comes of it is of such a kind.
+std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& work,
+                                             const SlicesDivision& division);
+bool suits_registers(const Gpu& gpu, const SlicesDivision& division);
 
 // The best division into slices of this width; none where the ring does not fit.
 std::optional<SlicesDivision> divide_slices(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,

@@ -46,6 +46,16 @@ const Extents& domain_of(const Schedule& schedule, const KernelCut& cut) {
   throw InternalError("a kernel of sweeps without a sweep");
 }
 
+// Whether a sweep's program leaves registers for chunks, as compiled code for sm_90a has shown: a norm with its parameters, and
+// arithmetic and sigmoids behind it. With other functions, or more numbers of a channel, some of it is in local memory.
+constexpr std::size_t kMostInputs = 5;
+bool leaves_registers(const Sweep& sweep) {
+  return sweep.inputs.size() <= kMostInputs &&
+         std::none_of(sweep.steps.begin(), sweep.steps.end(), [](const Formula::Step& step) {
+           return step.primitive >= Primitive::kSqrt && step.primitive != Primitive::kSigmoid;
+         });
+}
+
 SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents& domain,
                    const std::vector<Border>& borders) {
   SlicesWork work;
@@ -58,6 +68,7 @@ SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents
     const ScheduleStep& step = schedule.steps[at(i)];
     if (step.kind != StepKind::kSweep) continue;
     ++work.passes;
+    work.leaves_registers = work.leaves_registers && leaves_registers(step.sweep);
     work.last_statistics = std::any_of(step.sweep.sinks.begin(), step.sweep.sinks.end(),
                                        [](const Sink& sink) { return sink.kind == SinkKind::kStatistic; });
     if (work.last_statistics) ++work.statistics;
@@ -114,6 +125,9 @@ class SlicesLaunch : public KernelLaunch {
                       {"ring", division.constants.ring},
                       {"steps", division.steps},
                       {"kept_steps", division.kept},
+                      {"register_steps", division.constants.registers},
+                      {"lead", division.constants.lead},
+                      {"warps_of_a_counter", division.constants.shared},
                       {"dealt", division.constants.dealt ? 1 : 0},
                       {"ahead", division.constants.ahead ? 1 : 0}};
     if (in_cluster()) {
@@ -142,11 +156,14 @@ class SlicesLaunch : public KernelLaunch {
     const int again = division.steps - division.kept;
     kernel.residency = "shared";
     kernel.again_bytes = bytes_read_again(schedule_, cut_) * again / division.steps;
-    kernel.division.push_back("of " + counted(division.steps, "chunk") + " of a block " +
-                              std::to_string(division.kept) + (division.kept == 1 ? " stays" : " stay") +
-                              " in shared memory for later sweeps" +
-                              (again > 0 ? ", the others are read again, from L2" : "") +
-                              (division.constants.dealt ? ", by whichever block of the team is free" : ""));
+    kernel.division.push_back(
+        "of " + counted(division.steps, "chunk") + " of a block " + std::to_string(division.kept) +
+        (division.kept == 1 ? " stays" : " stay") + " in shared memory" +
+        (division.constants.registers > 0
+             ? " and registers, " + std::to_string(division.constants.registers) + " of these in registers,"
+             : "") +
+        " for later sweeps" + (again > 0 ? ", the others are read again, from L2" : "") +
+        (division.constants.dealt ? ", by whichever block of the team is free" : ""));
     return {kernel};
   }
 
@@ -161,6 +178,12 @@ class SlicesLaunch : public KernelLaunch {
     for (std::size_t i = 0; i < text_.list_numbers.size(); ++i) {
       // Two lists in turn, each with the parts of all blocks and the totals; a word and its tag are eight bytes.
       const std::size_t lists = division_.units > division_.teams ? 2 : 1;
+      const std::size_t part_bytes = static_cast<std::size_t>(division_.units) * at(division_.team) *
+                                     at(i < text_.part_groups.size() ? text_.part_groups[i] : 0) * 8;
+      if (part_bytes > 0) {
+        places["team_list" + std::to_string(i)] = counters.reserve(division_.team == 1 ? 0 : part_bytes);
+        continue;
+      }
       const std::size_t values = lists * at(division_.teams) * static_cast<std::size_t>(division_.channels) *
                                  (at(division_.team) + 1);
       places["team_list" + std::to_string(i)] = counters.reserve(
@@ -247,39 +270,84 @@ bool is_better(const std::optional<SlicesDivision>& one, const std::optional<Sli
   return clusters == others ? one->seconds < other->seconds : clusters;
 }
 
+// Divisions of a kernel's work.
+class SlicesPlanner {
+ public:
+  SlicesPlanner(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu)
+      : schedule_(schedule), cut_(cut), gpu_(gpu) {
+    const Extents& domain = domain_of(schedule, cut);
+    work_ = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
+  }
+
+  // With chunks in registers where that was measured to be faster than what the cost model chooses.
+  std::optional<SlicesDivision> divide(const SlicesChoice& choice) {
+    const std::optional<SlicesDivision> best = best_of(choice);
+    if (!best || !choice.may_have_registers()) return best;
+    const std::optional<SlicesChoice> wanted = choose_registers(gpu_, work_, *best);
+    if (!wanted) return best;
+    const std::optional<SlicesDivision> held = best_of(*wanted);
+    if (!held || !suits_registers(gpu_, *held)) return best;
+    const SlicesText text = text_of(held->channels, held->constants);
+    return !text.tail && text.part_groups[0] > 0 ? held : best;
+  }
+
+ private:
+  SlicesText text_of(std::int64_t channels, const SlicesConstants& constants) const {
+    KernelCut slice = cut_;
+    slice.unit_channels = channels;
+    return slices_text(schedule_, slice, constants);
+  }
+
+  // What a width asks of a block.
+  void measure(SlicesWidth& width, const SlicesChoice& choice) {
+    const SlicesText trial = text_of(width.channels, width.constants);
+    width.shared_bytes = trial.shared_bytes;
+    width.unit_bytes = trial.unit_bytes;
+    width.vector_bytes = trial.vector_bytes;
+    work_.group_statistics = trial.group_statistics;
+    if (choice.registers < 1 || !may_have_registers(work_)) return;
+    SlicesConstants constants = width.constants;
+    constants.registers = 1;
+    const SlicesText held = text_of(width.channels, constants);
+    // What the last block of all needs comes with the compiled kernel.
+    if (!held.tail) width.register_bytes = held.shared_bytes;
+  }
+
+  // The one that costs least.
+  std::optional<SlicesDivision> best_of(const SlicesChoice& choice) {
+    std::optional<SlicesDivision> best;
+    if (work_.input_bytes == 0) return best;
+    // Where there is no plain kernel, who asks for one has `slices`.
+    const bool may_cluster = choice.may_cluster() && schedule_.choices.plain != PlainKernels::kAlways;
+    auto fits = [&](const SlicesDivision& division) {
+      return text_of(division.channels, division.constants).shared_bytes <=
+             gpu_.architecture->shared_bytes_block;
+    };
+    for (SlicesWidth& width : slices_widths(work_, choice)) {
+      measure(width, choice);
+      std::optional<SlicesDivision> division;
+      if (choice.cluster < 2) division = divide_slices(gpu_, work_, width, choice);
+      if (choice.cluster > 1 || (may_cluster && suits_clusters(gpu_, work_)))
+        if (const auto clusters = divide_cluster(gpu_, work_, width, choice); clusters && fits(*clusters))
+          division = clusters;
+      if (is_better(division, best)) best = division;
+    }
+    return best;
+  }
+
+  const Schedule& schedule_;
+  const KernelCut& cut_;
+  const Gpu& gpu_;
+  SlicesWork work_;
+};
+
 }  // namespace
 
 std::unique_ptr<KernelLaunch> make_slices_launch(const Schedule& schedule, const KernelCut& cut,
                                                  const Gpu& gpu) {
   const char* fixed = std::getenv("FUSEBLOCK_SLICES");
   const SlicesChoice choice = SlicesChoice::parse(fixed == nullptr ? "" : fixed);
-  const Extents& domain = domain_of(schedule, cut);
-  SlicesWork work = work_of(schedule, cut, domain, borders_of(schedule, cut, domain));
-  // Where there is no plain kernel, who asks for one has `slices`.
-  const bool may_cluster = choice.may_cluster() && schedule.choices.plain != PlainKernels::kAlways;
-  auto fits = [&](const SlicesDivision& division) {
-    KernelCut slice = cut;
-    slice.unit_channels = division.channels;
-    return slices_text(schedule, slice, division.constants).shared_bytes <=
-           gpu.architecture->shared_bytes_block;
-  };
-  std::optional<SlicesDivision> best;
-  if (work.input_bytes > 0)
-    for (SlicesWidth& width : slices_widths(work, choice)) {
-      KernelCut slice = cut;
-      slice.unit_channels = width.channels;
-      const SlicesText trial = slices_text(schedule, slice, width.constants);
-      width.shared_bytes = trial.shared_bytes;
-      width.unit_bytes = trial.unit_bytes;
-      width.vector_bytes = trial.vector_bytes;
-      work.group_statistics = trial.group_statistics;
-      std::optional<SlicesDivision> division;
-      if (choice.cluster < 2) division = divide_slices(gpu, work, width, choice);
-      if (choice.cluster > 1 || (may_cluster && suits_clusters(gpu, work)))
-        if (const auto clusters = divide_cluster(gpu, work, width, choice); clusters && fits(*clusters))
-          division = clusters;
-      if (is_better(division, best)) best = division;
-    }
+  const std::optional<SlicesDivision> best = SlicesPlanner(schedule, cut, gpu).divide(choice);
   if (!best) return make_rows_launch(schedule, cut, gpu);
   return std::make_unique<SlicesLaunch>(schedule, cut, gpu, *best);
 }

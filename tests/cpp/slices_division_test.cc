@@ -59,7 +59,6 @@ void expect_whole(const SlicesWork& work, const SlicesDivision& d) {
     EXPECT_LT(d.kept, constants.ring + constants.registers);
     EXPECT_GT(d.kept, constants.registers);
     EXPECT_LE(constants.lead, d.steps - constants.ring - constants.registers);
-    EXPECT_EQ(lists % constants.shared, 0);
     EXPECT_LE(constants.ring, 32);
     EXPECT_LT(rows * constants.row_positions * (d.steps - 1) * d.team, work.positions);
   } else {
@@ -193,7 +192,6 @@ TEST(SlicesDivision, ChunksAreInRegistersWhereThatWasMeasured) {
     EXPECT_EQ(held.constants.registers, 3) << work.channels;
     EXPECT_EQ(held.constants.threads, 512);
     EXPECT_EQ(held.constants.blocks, 1);
-    EXPECT_EQ(held.constants.shared, 1);
     EXPECT_EQ(held.constants.lead, std::min(30, held.steps - held.constants.ring - 3));
     EXPECT_EQ(held.team, 132 / held.teams);
   }
@@ -240,19 +238,6 @@ TEST(SlicesDivision, ChunksStayOutOfRegistersElsewhere) {
   for (const char* fixed : {"registers=0", "team=4", "threads=256", "own=1", "ahead=1", "pieces=4", "ring=5"})
     EXPECT_FALSE(SlicesChoice::parse(fixed).may_have_registers());
   EXPECT_TRUE(SlicesChoice::parse("registers=0").may_cluster());
-}
-
-TEST(SlicesDivision, WarpsShareCountersWhoseRowsTheyCanTake) {
-  const SlicesWork work = groups_of(1, 128, 1024 * 1024, 4);
-  const std::string fixed = "channels=128,team=132,pieces=4,threads=512,blocks=1,registers=3,shared=";
-  EXPECT_EQ(best_of(work, SlicesChoice::parse(fixed + "16")).constants.shared, 16);
-  EXPECT_EQ(best_of(work, SlicesChoice::parse(fixed + "6")).constants.shared, 2);
-  // Rows of three warps, of which a block of sixteen has five and an idle one.
-  const SlicesWork wide = groups_of(1, 768, 256 * 256, 24);
-  EXPECT_EQ(best_of(wide, SlicesChoice::parse(
-                              "channels=768,team=132,pieces=4,threads=512,blocks=1,registers=3,shared=5"))
-                .constants.shared,
-            1);
 }
 
 TEST(SlicesDivision, FourBlocksOfAMultiprocessorAreSmallTeamsThatReadOnce) {

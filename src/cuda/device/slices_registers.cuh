@@ -4,9 +4,7 @@
 //
 // Before this stands device/slices.cuh, whose words these are. Where kDealt, the first `kept` chunks of a block stay, in
 // registers and then in the ring, the others pass through the slots that are left, and the last sweep has those that are gone
-// again: the block's own last kLead of them, which are the newest in L2, then those that its warps draw, each by a counter of its
-// number, or kSharedBy of its rows' by the same one, so that they are done at the same time: a number is then a chunk and which of
-// their parts. It begins with what
+// again: the block's own last kLead of them, which are the newest in L2, then those that its warps draw. It begins with what
 // the ring holds, goes on with registers while copies are on their way, and ends with these. A slot takes the next copy as soon
 // as a thread has read its vectors from it, before it works on them: what cp.async does is ordered after prior instructions of its
 // thread (PTX ISA, Memory Consistency Model, Asynchronous Operations).
@@ -52,35 +50,19 @@ __device__ inline int chunk_on_chip(const Shares& shares, int i) {
   return last - (last - i) % (kOnChip - shares.kept);
 }
 
-// Counters of a unit. Warps whose rows are so many apart have one in common.
-constexpr int kCounters = kWarps / kSharedBy;
-static_assert(kSharedBy == 1 || (kLists % kSharedBy == 0 && kLists * kRowWarps == kWarps),
-              "warps that can take others' parts");
-
-// Draws a number for the warp, which is there when the next chunk is copied.
-__device__ inline void draw_next(Ring& ring, const Arguments& a) {
-  const int thread = thread_again();
-  if (thread % 32 == 0)
-    ring.drawn =
-        atomicAdd(a.dealt + ((long long)ring.unit * kWarps + thread / 32 % kCounters) * kCounterWords, 1u);
-}
-
-// What is copied again next: its rows from the thread's first; false where none is left.
+// The chunk that is copied again next, from the block's first; false where none is left.
 __device__ inline bool take_again(Ring& ring, const Arguments& a, const Shares& shares, const Team& team,
-                                  int& rows) {
+                                  int& chunk) {
   const int gone = shares.chunks - kOnChip;
   if (ring.index < kLead) {
-    rows = (shares.kept + gone - 1 - ring.index++) * shares.apart * kChunkRows;
+    chunk = (shares.kept + gone - 1 - ring.index++) * shares.apart;
   } else {
-    const int drawn = __shfl_sync(0xffffffffu, ring.drawn, 0);
-    const int left = (gone - kLead) * shares.apart - 1 - drawn / kSharedBy;
+    const int left = (gone - kLead) * shares.apart - 1 - (int)__shfl_sync(0xffffffffu, ring.drawn, 0);
     if (left < 0) return false;
-    rows = (shares.kept * shares.apart + left - team.member) * kChunkRows;
-    if (kSharedBy > 1)
-      rows += (drawn % kSharedBy - thread_again() / 32 / kCounters) * (kLists / kSharedBy) * kWarpRows;
-    draw_next(ring, a);
+    chunk = shares.kept * shares.apart + left - team.member;
+    draw(ring, a);
   }
-  if (thread_again() % 32 * kRingBytes == ring.issued) ring.held = rows;
+  if (thread_again() % 32 * kRingBytes == ring.issued) ring.held = chunk;
   ++ring.dealt;
   return true;
 }
@@ -88,15 +70,15 @@ __device__ inline bool take_again(Ring& ring, const Arguments& a, const Shares& 
 // Begins the next copy, where there is one.
 __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& shares, const Team& team,
                                  const Place& place) {
-  int rows;
+  int chunk;
   bool again = false;
   if (kDealt && ring.pass > 0) {
-    again = take_again(ring, a, shares, team, rows);
+    again = take_again(ring, a, shares, team, chunk);
     if (!again) begin_copies(ring, a, shares, place, ring.unit + team.count);
   }
   if (ring.unit >= (int)a.units) return;
-  if (!again) rows = ring.index * shares.apart * kChunkRows;
-  copy_inputs(a, ring.begin + (long long)rows * kRowElements, shares.first + (Count)rows, shares.end,
+  if (!again) chunk = ring.index * shares.apart;
+  copy_inputs(a, ring.begin + chunk * kChunkElements, shares.first + (Count)chunk * kChunkRows, shares.end,
               ring.first + ring.issued);
   thread::copy_commit();
   ring.issued = Ring::next(ring.issued);
@@ -109,20 +91,20 @@ __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& s
     ring.pass = 1;
     ring.index = ring.dealt = 0;
     ring.issued = Ring::after(ring.base, kRegisters);
-    draw_next(ring, a);
+    draw(ring, a);
   } else {
     begin_copies(ring, a, shares, place, ring.unit + team.count);
   }
 }
 
-// What a thread has of a chunk that lies so many rows behind its first.
+// What a thread has of a chunk.
 template <class Sweep>
 __device__ inline void visit_chunk(const Arguments& a, const Shares& shares, const Place& place,
-                                   const Unit& unit, long long begin, int rows, const Inputs& inputs,
+                                   const Unit& unit, long long begin, int chunk, const Inputs& inputs,
                                    const typename Sweep::Hoisted (&channels)[kVector],
                                    typename Sweep::VectorSums& sums) {
-  const Count row = shares.first + (Count)rows;
-  const long long offset = begin + (long long)rows * kRowElements;
+  const Count row = shares.first + (Count)chunk * kChunkRows;
+  const long long offset = begin + chunk * kChunkElements;
   int taken = kPieces;
   if (row + (kPieces - 1) * kStride < shares.end) {
 #pragma unroll
@@ -168,7 +150,7 @@ __device__ inline void first_sweep(const Arguments& a, const Shares& shares, con
     if (i < kRegisters) held.put(i, inputs);
     if (i < kRegisters || (kDealt && i >= shares.kept && i + kOnChip - shares.kept < shares.chunks))
       registers::copy_next(ring, a, shares, team, place);
-    visit_chunk<Sweep>(a, shares, place, unit, begin, i * shares.apart * kChunkRows, inputs, channels, sums);
+    visit_chunk<Sweep>(a, shares, place, unit, begin, i * shares.apart, inputs, channels, sums);
   }
 }
 
@@ -188,19 +170,19 @@ __device__ inline void last_sweep(const Arguments& a, const Shares& shares, cons
 #pragma unroll 1
   for (int i = 0; i < in_ring + kRegisters + (kDealt ? ring.dealt : 0); ++i) {
     Inputs inputs;
-    int rows;
+    int chunk;
     if (i >= in_ring && i < in_ring + kRegisters) {
       inputs = held.at(i - in_ring);
-      rows = (i - in_ring) * shares.apart * kChunkRows;
+      chunk = (i - in_ring) * shares.apart;
     } else {
       if (i >= in_ring) wait_for(--ring.pending);
       inputs = ring_inputs(ring.first + slot);
-      rows = kDealt && i >= in_ring ? __shfl_sync(0xffffffffu, ring.held, (unsigned int)slot / kRingBytes)
-                                    : chunk_on_chip(shares, kRegisters + i) * shares.apart * kChunkRows;
+      chunk = kDealt && i >= in_ring ? __shfl_sync(0xffffffffu, ring.held, (unsigned int)slot / kRingBytes)
+                                     : chunk_on_chip(shares, kRegisters + i) * shares.apart;
       slot = Ring::next(slot);
       registers::copy_next(ring, a, shares, team, place);
     }
-    visit_chunk<Sweep>(a, shares, place, unit, begin, rows, inputs, channels, sums);
+    visit_chunk<Sweep>(a, shares, place, unit, begin, chunk, inputs, channels, sums);
   }
   ring.visited = slot;
 }

@@ -95,7 +95,6 @@ class SlicesWriter : public SliceWriter {
     if (in_registers()) {
       all.emplace_back("kRegisters", number_text(constants_.registers));
       all.emplace_back("kLead", number_text(constants_.lead));
-      all.emplace_back("kSharedBy", number_text(constants_.shared));
     }
     return all;
   }

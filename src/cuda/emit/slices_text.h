@@ -17,7 +17,6 @@ struct SlicesConstants {
   bool ahead = false;     // a unit is begun before the one before it is ended
   int registers = 0;      // chunks of a thread that stay in its registers (device/slices_registers.cuh)
   int lead = 0;           // where these are dealt out: chunks that a block has again before it draws some
-  int shared = 1;         // rows of warps of a block that draw by the same counter
   int team = 1;           // blocks that work on a unit
   // Blocks of a cluster that has a unit in its registers (device/slices_cluster.cuh), `pieces` being all vectors of a thread; 1: a
   // team with a ring.

@@ -197,10 +197,6 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
         dealt && registers > 0
             ? static_cast<int>(std::min<std::int64_t>(std::max(0, choice.lead), steps - on_chip))
             : 0;
-    // Warps that share a row have their parts of it, and none is idle, where counters are for several.
-    const std::int64_t row_warps = ceil_div(rows.columns, kWarpThreads);
-    if (dealt && registers > 0 && rows.lists * row_warps == constants.threads / kWarpThreads)
-      best->constants.shared = std::gcd(std::max(1, choice.shared), rows.lists);
     best->constants.team = static_cast<int>(team);
     best->units = units;
     best->seconds = seconds;
@@ -224,12 +220,12 @@ bool may_have_registers(const SlicesWork& work) {
 SlicesChoice SlicesChoice::parse(const std::string& text) {
   constexpr auto kNames =
       std::to_array<std::string_view>({"channels", "team", "vector", "pieces", "threads", "blocks", "ring",
-                                       "ahead", "own", "spare", "registers", "lead", "shared", "cluster"});
+                                       "ahead", "own", "spare", "registers", "lead", "cluster"});
   constexpr std::array<int SlicesChoice::*, kNames.size()> kFields = {
       &SlicesChoice::channels, &SlicesChoice::team,   &SlicesChoice::vector,    &SlicesChoice::pieces,
       &SlicesChoice::threads,  &SlicesChoice::blocks, &SlicesChoice::ring,      &SlicesChoice::ahead,
       &SlicesChoice::own,      &SlicesChoice::spare,  &SlicesChoice::registers, &SlicesChoice::lead,
-      &SlicesChoice::shared,   &SlicesChoice::cluster};
+      &SlicesChoice::cluster};
   SlicesChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_SLICES", text, kNames))
     choice.*kFields[fixed.name] = fixed.number;

@@ -53,7 +53,6 @@ struct SlicesChoice {
   int spare = 0;
   int registers = -1;
   int lead = -1;
-  int shared = 0;
   int cluster = 0;  // 1: none
 
   // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.
@@ -64,7 +63,7 @@ struct SlicesChoice {
   // Whether it leaves chunks in registers to the planner: what it fixes is at most widths, and that there are no clusters.
   bool may_have_registers() const {
     return team == 0 && pieces == 0 && threads == 0 && blocks == 0 && ring == 0 && ahead == 0 && own == 0 &&
-           spare == 0 && registers < 0 && lead < 0 && shared == 0 && cluster < 2;
+           spare == 0 && registers < 0 && lead < 0 && cluster < 2;
   }
 
   // Throws UserError that names the word it does not know.

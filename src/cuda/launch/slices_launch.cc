@@ -127,7 +127,6 @@ class SlicesLaunch : public KernelLaunch {
                       {"kept_steps", division.kept},
                       {"register_steps", division.constants.registers},
                       {"lead", division.constants.lead},
-                      {"warps_of_a_counter", division.constants.shared},
                       {"dealt", division.constants.dealt ? 1 : 0},
                       {"ahead", division.constants.ahead ? 1 : 0}};
     if (in_cluster()) {

@@ -61,7 +61,7 @@ WIDTHS = {
 }
 # Units that are on chip, as channels, blocks of a team, threads, blocks of a multiprocessor, vectors of a
 # chunk and chunks in registers.
-ON_CHIP = {
+ON_CHIP: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {
     (64, 256, 56, 56): (
         *((32, 1, 512, 1, 4, 1), (32, 1, 512, 1, 4, 2), (32, 1, 512, 1, 4, 3), (32, 1, 384, 1, 4, 3)),
         *((32, 1, 384, 1, 4, 4), (32, 1, 384, 1, 4, 5), (32, 2, 256, 2, 4, 2), (32, 2, 256, 2, 4, 3)),

@@ -22,8 +22,8 @@ LAYOUTS = ("contiguous", "channels_last", "strided")
 # Divisions of the kernel `slices` (FUSEBLOCK_SLICES) by the case that they fit: chunks that are read
 # again, in one block and in a team, dealt out forward in 16 bits, in one round and in several, with a ragged
 # end; a team of more than 32 blocks that hands over groups; four blocks of a multiprocessor; a unit begun
-# before the one before it is ended; one wide block. In 16 bits with chunks in registers: dealt out, by warps
-# with counters of their own and of several, on chip in teams and alone, groups that are no whole vectors.
+# before the one before it is ended; one wide block. In 16 bits with chunks in registers: dealt out, with
+# and without a lead, on chip in teams and alone, groups that are no whole vectors.
 # Clusters (`slices_cluster`): statistics of groups and of channels, twice, of rows of several positions, in
 # many clusters, blocks without a row, inputs that are read where they lie.
 SLICES = (

@@ -221,10 +221,11 @@ def test_taps(tmp_path: Path, block: str, kind: str, division: str) -> None:
 
 @pytest.mark.parametrize(
     ("program", "lines"),
-    [("kept_workspace", 7), ("launches_in_turn", 2)],  # what a program runs is in its head
+    # What a program runs is in its head.
+    [("kept_workspace", 7), ("launches_in_turn", 2), ("samples_in_range", 2)],
 )
 def test_calls_in_turn(program: str, lines: int) -> None:
-    """Calls that find the workspace, and launches the statistics, that others have left."""
+    """Calls that find the workspace, launches the statistics, samples the scales that others have left."""
     words = [
         f"{ROOT}/tools/emulated",
         sys.executable,

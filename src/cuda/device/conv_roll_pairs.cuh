@@ -10,8 +10,8 @@
 // Most tensors are in range with exponents that are the same for all. A block looks at what it stages. Where
 // a sample's largest element of a channel is out of range it looks through the whole sample and, where that
 // asks for other exponents (infinities do not), takes it again with these; it looks through the samples
-// behind it first, until one has the usual exponents: so what a sample gives does not depend on those before
-// it.
+// behind it first, until one has the usual exponents: so where a block has whole samples, what one gives does
+// not depend on those before it.
 //
 // Before this stand the constants, the types Element and Factor, of which products are, Arguments,
 // input_data, input_offset, input_steps and weight_at.
@@ -62,7 +62,9 @@ __device__ inline unsigned int larger_of(unsigned int largest, unsigned int one,
   return largest;
 }
 
-// 2 to the power of an exponent, the nearest that is there.
+// 2 to the power of an exponent, the nearest that is there. Where a channel's largest element is below 2^-123
+// (strict 2^-115), or an output channel's largest weight beside usual elements below 2^-126 (strict 2^-110),
+// sums are a power of two off.
 __device__ inline float power_of_two(int exponent) {
   return __uint_as_float((unsigned int)(max(-126, min(exponent, 127)) + 127) << 23);
 }

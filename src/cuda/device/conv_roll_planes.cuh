@@ -93,7 +93,7 @@ __device__ inline void begin_kept(const Arguments& a, const typename Sweep::Chan
 }
 
 // Whether the plane behind the one that is fetched is asked for in L2: with filters of three depths a plane
-// is done before it comes (conv3d_hardswish_gn_mean_k3 195 in place of 201 us), with four it was 2 % slower.
+// is done before it comes (conv3d_hardswish_gn_mean_k3 183 in place of 192 us), with four it was 2 % slower.
 constexpr bool kAsksAhead = kLinear != 0 && kMode != kStrict && kFilterD < 4;
 
 // The planes of a squad's strips, one after the other: fetched two ahead, this one is in shared memory, the

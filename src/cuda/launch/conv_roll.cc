@@ -207,7 +207,7 @@ ConvSum form_of(const ConvRollConstants& constants, const ConvSum& conv) {
   return constants.folded ? folded(conv) : conv;
 }
 
-// Whether products have the input in registers, as pairs of f16: nobody has measured more channels.
+// Whether products have the input in registers, as pairs of 16-bit numbers: nobody has measured more channels.
 bool has_taps(const ConvSum& form, const ConvWork& work) {
   constexpr std::int64_t kMostChannels = 3;
   const ConvGeometry& geometry = form.geometry;

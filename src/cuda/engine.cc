@@ -5,6 +5,7 @@
 #include "cuda/arrange.h"
 #include "cuda/jit/driver.h"
 #include "cuda/launch/kernel.h"
+#include "cuda/launch/tags.h"
 #include "plan/device_description.h"
 #include "plan/saved.h"
 #include "plan/slot_memory.h"
@@ -89,8 +90,9 @@ class CudaExecutable : public Executable {
     const jit::Driver& driver = jit::require_driver();
     const std::vector<SlotView> views = slot_views(schedule_, offsets_, stored_, arguments, workspace);
     RunContext run = {&driver, static_cast<jit::CUstream>(arguments.stream), &gpu_, &views, workspace.data()};
+    const bool replayed = !counting_.empty() && (clears_tagged() || jit::is_capturing(driver, run.stream));
     if (std::any_of(counting_.begin(), counting_.end(),
-                    [&](const KernelLaunch* launch) { return launch->reads_counters(views); }))
+                    [&](const KernelLaunch* launch) { return launch->needs_zeros(views, replayed); }))
       jit::check(driver.cuMemsetD8Async(reinterpret_cast<jit::CUdeviceptr>(workspace.data() + counters_), 0,
                                         counter_bytes_, run.stream),
                  "cuMemsetD8Async");

@@ -195,6 +195,13 @@ TEST(SlicesDivision, ChunksAreInRegistersWhereThatWasMeasured) {
     EXPECT_EQ(held.constants.lead, std::min(30, held.steps - held.constants.ring - 3));
     EXPECT_EQ(held.team, 132 / held.teams);
   }
+  SlicesWork scaled = groups_of(1, 128, 20 * 256 * 256, 4);
+  scaled.hoisted_numbers = 4;
+  const SlicesDivision fewer = held_of(scaled);
+  expect_whole(scaled, fewer);
+  EXPECT_TRUE(fewer.constants.dealt);
+  EXPECT_EQ(fewer.constants.registers, 4);
+  EXPECT_EQ(fewer.constants.threads, 384);
   const SlicesWork small = groups_of(64, 256, 56 * 56, 8);
   const SlicesDivision alone = held_of(small);
   expect_whole(small, alone);

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <string>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "cuda/jit/driver.h"
+#include "cuda/launch/tags.h"
 #include "fuseblock/error.h"
 #include "fuseblock/plan.h"
 
@@ -97,6 +100,45 @@ TEST_F(Capture, HoldsForwardAndBackwardOfAnotherThread) {
     EXPECT_EQ(end(nodes), CUDA_SUCCESS);
     EXPECT_GE(nodes, 2U);
   }
+}
+
+// A replay has the tags of the one before it, so that what that has left must be cleared; other launches have their own.
+TEST_F(Capture, ClearsListsThatNeedNoZerosElsewhere) {
+  struct Division {
+    const char* variable;
+    const char* words;
+    const char* type;
+  };
+  for (const Division& division :
+       {Division{"FUSEBLOCK_ROWS", "ahead=2,team=2,blocks=1,pieces=1,threads=32", "bf16[3,8,32,32]"},
+        Division{"FUSEBLOCK_SLICES", "team=2,pieces=1,threads=32,blocks=1,ring=3,registers=2",
+                 "bf16[3,8,32,32]:cl"}}) {
+    SCOPED_TRACE(division.variable);
+    setenv(division.variable, division.words, 1);
+    const Plan plan =
+        Plan::make(Block::parse("group_norm(1) | silu"), division.type, {}, Device::by_name("cuda"));
+    unsetenv(division.variable);
+    const Arguments tensors = arguments(plan);
+    Workspace workspace(plan.workspace_bytes());
+    const auto left_as_they_were = [&] {
+      return std::count(workspace.bytes().begin(), workspace.bytes().end(), std::byte{0xa5});
+    };
+    std::fill(workspace.bytes().begin(), workspace.bytes().end(), std::byte{0xa5});
+    plan.run(tensors, workspace.bytes());
+    EXPECT_GT(left_as_they_were(), 0);
+    begin();
+    plan.run(tensors, workspace.bytes());
+    std::uintptr_t nodes = 0;
+    EXPECT_EQ(end(nodes), CUDA_SUCCESS);
+    EXPECT_EQ(nodes, 2U);  // clearing, and the kernel
+  }
+}
+
+TEST(Tags, AreNeverTheSame) {
+  const std::uint64_t first = cuda::take_tags(5);
+  const std::uint64_t second = cuda::take_tags(1);
+  EXPECT_NE(first, 0U);
+  EXPECT_EQ(second, first + 5);
 }
 
 TEST_F(Capture, RefusesViewsWhoseKernelIsNotThereYet) {

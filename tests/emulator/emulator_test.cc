@@ -132,6 +132,20 @@ TEST_F(Emulator, TwoRegistersAsOne) {
   for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(out[i], static_cast<float>(700 + i)) << i;
 }
 
+TEST_F(Emulator, SixteenBytesAtOnce) {
+  const std::string body = R"(
+  unsigned long long low, high;
+  asm volatile("{\n.reg .b128 whole;\nmov.b128 whole, {%1, %2};\nst.relaxed.gpu.global.b128 [%0], whole;\n}"
+               ::"l"(out + 4 * threadIdx.x + OFF), "l"(7ull << 32 | threadIdx.x), "l"(9ull) : "memory");
+  asm volatile("{\n.reg .b128 whole;\nld.relaxed.gpu.global.b128 whole, [%2];\nmov.b128 {%0, %1}, whole;\n}"
+               : "=l"(low), "=l"(high) : "l"(out + 4 * threadIdx.x) : "memory");
+  out[128 + threadIdx.x] = (low & 0xffffffffu) + 100 * (low >> 32) + 10000 * high;)";
+  auto at = [&](const std::string& offset) { return std::string(body).replace(body.find("OFF"), 3, offset); };
+  const std::vector<float> out = run(at("0"), {.threads = 32});
+  for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(out[128 + i], static_cast<float>(90700 + i)) << i;
+  EXPECT_TRUE(has(failure(at("2")), "misaligned address"));
+}
+
 TEST_F(Emulator, ABarrierThatSomeNeverReach) {
   const std::string told = failure(R"(
   if (threadIdx.x < 16) __shfl_sync(0xffffffffu, 1, 0);

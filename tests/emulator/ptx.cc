@@ -135,7 +135,8 @@ class Translator {
     if (parts_[0] == "atom" || parts_[0] == "red") return atomic();
     if (parts_[0] == "mma") return product();
     if (name_.starts_with("wgmma.mma_async")) return warpgroup_product();
-    if (name_ == ".reg") return predicate();
+    if (name_ == ".reg") return declared();
+    if (name_ == "mov.b128") return halves();
     if (parts_[0] == "ldmatrix") return matrices();
     if (parts_[0] == "mbarrier") return barrier();
     if (name_ == "mov.b64" && operands_.size() == 2 && operands_[1].starts_with('{')) return joined();
@@ -201,7 +202,8 @@ class Translator {
                                                                            {"u64", "unsigned long long"},
                                                                            {"s64", "long long"},
                                                                            {"f32", "float"},
-                                                                           {"f64", "double"}};
+                                                                           {"f64", "double"},
+                                                                           {"b128", "unsigned __int128"}};
     const auto found = kTypes.find(parts_.back());
     if (found == kTypes.end()) unknown(", by its type");
     return found->second;
@@ -356,10 +358,28 @@ class Translator {
            ", " + expression(operands_[3]) + "); }";
   }
 
-  // `.reg .pred p`
-  std::string predicate() const {
-    if (operands_.size() != 1 || !operands_[0].starts_with(".pred ")) unknown("");
-    return "bool " + trimmed(operands_[0].substr(6)) + " = false;";
+  // `.reg .pred p`, `.reg .b128 whole`
+  std::string declared() const {
+    static const std::map<std::string, std::string, std::less<>> kTypes = {{".pred", "bool"},
+                                                                           {".b128", "unsigned __int128"}};
+    if (operands_.size() != 1) unknown("");
+    const std::size_t end = operands_[0].find(' ');
+    const auto found = kTypes.find(operands_[0].substr(0, end));
+    if (end == std::string::npos || found == kTypes.end()) unknown("");
+    return found->second + " " + trimmed(operands_[0].substr(end)) + " = 0;";
+  }
+
+  // Two registers of 64 bits as one of 128, the lower half first, or the other way round.
+  std::string halves() const {
+    const bool joins = operands_.size() == 2 && operands_[1].starts_with('{');
+    if (operands_.size() != 2 || joins == operands_[0].starts_with('{')) unknown("");
+    const std::string& pair = operands_[joins ? 1 : 0];
+    const std::vector<std::string> both = split(pair.substr(1, pair.size() - 2), ',');
+    if (both.size() != 2) unknown(", by the number of its registers");
+    const std::string low = expression(both[0]), high = expression(both[1]);
+    if (joins) return operands_[0] + " = (unsigned __int128)" + high + " << 64 | " + low + ";";
+    return low + " = (unsigned long long)" + operands_[1] + "; " + high + " = (unsigned long long)(" +
+           operands_[1] + " >> 64);";
   }
 
   // Four matrices of 16-byte rows out of shared memory: registers, the address of the lane's row.

@@ -8,6 +8,6 @@ extern "C" __global__ void __launch_bounds__(kThreads + 32, kBlocks)
   const Team team = team_of_block((int)a.team);
   const SharesAhead shares = shares_ahead(a, team);
   const int rounds = (int)a.rounds + (team.number < (int)a.rest ? 1 : 0);
-  Ring ring = ring_ahead(a, shares, team, rounds, memory + kSharedBytes);
+  RingAhead ring = ring_ahead(a, shares, team, rounds, memory + kSharedBytes);
   run_units(a, shares, team, ring, shared, rounds);
 }

@@ -43,6 +43,12 @@ __device__ inline SharesAhead shares_ahead(const Arguments& a, const Team& team)
   return shares;
 }
 
+// Where kBegun is less than kRing, copies into the other slots begin one by one as the first sweep gets on: what more of
+// them are on their way at the start, the later the first unit is there, and not equally late on all multiprocessors.
+struct RingAhead : Ring {
+  int later;  // of these
+};
+
 // As `copy_next` and `ring_of_thread`, for such shares.
 __device__ inline void copy_ahead(Ring& ring, const Arguments& a, const SharesAhead& shares,
                                   const Team& team) {
@@ -60,9 +66,9 @@ __device__ inline void copy_ahead(Ring& ring, const Arguments& a, const SharesAh
   ring.copied -= share;
   ring.offset += team.count * (long long)shares.elements - share;
 }
-__device__ inline Ring ring_ahead(const Arguments& a, const SharesAhead& shares, const Team& team, int rounds,
-                                  const char* column) {
-  Ring ring = {};
+__device__ inline RingAhead ring_ahead(const Arguments& a, const SharesAhead& shares, const Team& team,
+                                       int rounds, const char* column) {
+  RingAhead ring = {};
   // Held in a register: the compiler would work it out anew at each use.
   asm volatile("mov.u32 %0, %1;" : "=r"(ring.column) : "r"((unsigned int)__cvta_generic_to_shared(column)));
   ring.copies = shares.chunks - shares.again;
@@ -70,8 +76,27 @@ __device__ inline Ring ring_ahead(const Arguments& a, const SharesAhead& shares,
   ring.copied = shares.first + shares.again * shares.distance + (Count)(threadIdx.x % 32) * kVector;
   ring.offset = team.number * (long long)shares.elements + ring.copied;
 #pragma unroll 1
-  for (int i = 0; i < kRing; ++i) copy_ahead(ring, a, shares, team);
+  for (int i = 0; i < kBegun; ++i) copy_ahead(ring, a, shares, team);
+  ring.later = kRing - kBegun;
   return ring;
+}
+
+// The last sweep lets go of the oldest chunk, and the next copy begins in its place.
+__device__ inline void release_ahead(RingAhead& ring, const Arguments& a, const SharesAhead& shares,
+                                     const Team& team) {
+  ring.kept = Ring::next(ring.kept);
+  copy_ahead(ring, a, shares, team);
+}
+
+// What a first sweep takes, and one more copy in its place while the ring has slots that none has had yet.
+__device__ inline Inputs take_visited_ahead(RingAhead& ring, const Arguments& a, const SharesAhead& shares,
+                                            const Team& team) {
+  const Inputs inputs = take_visited(ring);
+  if (ring.later > 0) {
+    --ring.later;
+    copy_ahead(ring, a, shares, team);
+  }
+  return inputs;
 }
 
 // As `begin_walk` and `visit`.
@@ -175,10 +200,30 @@ __device__ inline Unit unit_in_turn(const Shares& shares, const Team& team, int 
   return unit;
 }
 
+// Where the blocks of a team put their statistics of a unit.
 template <class Sums>
-__device__ inline TeamList<Sums> list_in_turn(Sums* totals, uint2* lists, const Team& team, int round) {
+struct TaggedList {
+  Sums* totals;          // of the unit
+  tagged::Words* words;  // of all its blocks
+  unsigned long long tag;
+};
+
+template <class Sums>
+__device__ inline TaggedList<Sums> list_in_turn(const Arguments& a, Sums* totals, const Team& team,
+                                                int round) {
   const int number = team.number * kTeamListsInTurn + round % kTeamListsInTurn;
-  return {totals, lists + number * (Sums::kChannels + team.size) * team::kWordsOf<Sums>, round + 1u};
+  return {totals, a.team_list0 + number * team.size * tagged::kCount<Sums>,
+          (unsigned long long)a.tag + (unsigned int)round};
+}
+
+// Has the team's lists in L2 before anybody asks for them.
+template <class Sums>
+__device__ inline void fetch_lists(const Arguments& a, const Team& team) {
+  constexpr int kOfLine = 128 / sizeof(tagged::Words);
+  const int words = kTeamListsInTurn * team.size * tagged::kCount<Sums>;
+  if (team.size > 1)
+    for (int i = (int)(threadIdx.x % 32) * kOfLine; i < words; i += 32 * kOfLine)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(a.team_list0 + team.number * words + i));
 }
 
 // Puts what a warp's first sweep has found into the block's list.
@@ -191,7 +236,7 @@ __device__ inline void list_sums(const Walk<Sweep>& walk) {
 // A warp has ended the first sweep of a round's unit: the last one gives what all of the block's have found.
 template <class Sums>
 __device__ inline void give_by_last_warp(const Team& team, Shared& shared, const Sums* list,
-                                         const TeamList<Sums>& to, int round) {
+                                         const TaggedList<Sums>& to, int round) {
   int before = 0;
   if (threadIdx.x % 32 == 0) {
     int* arrived = &shared.arrived[round % kWarpListsInTurn];
@@ -210,52 +255,41 @@ __device__ inline void give_by_last_warp(const Team& team, Shared& shared, const
   if (team.size == 1)
     to.totals[0] = total;
   else
-    team::give(to.words + team.member * team::kWordsOf<Sums>, total, to.tag);
+    tagged::give(to.words + team.member * tagged::kCount<Sums>, total, to.tag);
   publish(&shared.given, round + 1);
 }
 
-// As team::take, asking again only for what is not there yet.
+// Waits for values of other blocks, `count` of them and at most kCount, `stride` apart, asking again only for what is not
+// there yet. All are asked for before the first is looked at.
 template <class Value, int kCount>
-__device__ inline void take_missing(const uint2* place, int stride, int count, unsigned int tag,
+__device__ inline void take_missing(const tagged::Words* place, int stride, int count, unsigned long long tag,
                                     Value (&values)[kCount]) {
-  constexpr int kWords = team::kWordsOf<Value>;
   unsigned int missing = count >= kCount ? (1u << kCount) - 1 : (1u << count) - 1;
-  while (true) {
-    unsigned int found[kCount][kWords];
+  tagged::Loaded<Value> found[kCount];
+  while (missing != 0) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      unsigned int* words = reinterpret_cast<unsigned int*>(&values[i]);
+    for (int i = 0; i < kCount; ++i)
+      if (missing >> i & 1) found[i].load(place + i * stride);
 #pragma unroll
-      for (int k = 0; k < kWords; ++k)
-        if (missing >> i & 1)
-          asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-                       : "=r"(words[k]), "=r"(found[i][k])
-                       : "l"(place + i * stride + k)
-                       : "memory");
-    }
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      bool there = true;
-#pragma unroll
-      for (int k = 0; k < kWords; ++k) there = there && found[i][k] == tag;
-      if ((missing >> i & 1) && there) missing &= ~(1u << i);
-    }
-    if (missing == 0) return;
+    for (int i = 0; i < kCount; ++i)
+      if (found[i].is_there(tag)) missing &= ~(1u << i);
   }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = found[i].value();
 }
 
 // The unit's totals out of the team's list, by a warp, as soon as the other blocks have given theirs.
 template <class Sums>
-__device__ inline void take_by_warp(const Team& team, const TeamList<Sums>& from) {
+__device__ inline void take_by_warp(const Team& team, const TaggedList<Sums>& from) {
   if (team.size > 1) {
     const int lane = threadIdx.x % 32;
     Sums part;
     part.clear();
     for (int member = lane; member < team.size; member += 32 * kTakenAtOnce) {
       Sums parts[kTakenAtOnce];
-      const uint2* words = from.words + member * team::kWordsOf<Sums>;
+      const tagged::Words* words = from.words + member * tagged::kCount<Sums>;
       const int count = (team.size - 1 - member) / 32 + 1;
-      take_missing(words, 32 * team::kWordsOf<Sums>, count, from.tag, parts);
+      take_missing(words, 32 * tagged::kCount<Sums>, count, from.tag, parts);
 #pragma unroll
       for (int i = 0; i < kTakenAtOnce; ++i)
         if (member + 32 * i < team.size) part.merge(parts[i]);
@@ -267,12 +301,27 @@ __device__ inline void take_by_warp(const Team& team, const TeamList<Sums>& from
   __syncwarp();
 }
 
+// Loads what tensors give to a unit's channels while there is time: whoever needs it finds it in L1.
+template <class Crew, class Sweep>
+__device__ inline void touch_parameters(const Arguments& a, const Unit& unit) {
+  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
+    typename Sweep::Channel channel = {};
+    Sweep::parameters(a, unit, c, channel);
+    const unsigned int* words = reinterpret_cast<const unsigned int*>(&channel);
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(channel) / 4); ++i) asm volatile("" ::"r"(words[i]));
+  }
+}
+
 // The taker has worked a round's values out.
 __device__ inline void publish_values(Shared& shared, int round) {
   __threadfence_block();
   __syncwarp();
   if (threadIdx.x % 32 == 0) publish(&shared.ready, round + 1);
 }
+
+// Whether a step's chunk is in registers. Where none is, the compiler must see that: it would choose between both each time.
+__device__ inline bool is_held(int step) { return kHeld > 0 && step < kHeld; }
 
 // The first chunks of a unit (kHeld), which are in registers and not in the ring.
 struct Held {
@@ -316,15 +365,16 @@ __device__ inline void begin_leading(const Arguments& a, const SharesAhead& shar
 
 // Its next chunk. Behind a unit's last one the team gets the statistics.
 template <class Sweep>
-__device__ inline void lead_on(const Arguments& a, const SharesAhead& shares, const Team& team, Ring& ring,
-                               Shared& shared, int rounds, Leading<Sweep>& first) {
+__device__ inline void lead_on(const Arguments& a, const SharesAhead& shares, const Team& team,
+                               RingAhead& ring, Shared& shared, int rounds, Leading<Sweep>& first) {
   if (first.step < shares.chunks)
-    visit_ahead(a, shares, first.walk, first.step < kHeld ? first.held.at(first.step) : take_visited(ring));
+    visit_ahead(a, shares, first.walk,
+                is_held(first.step) ? first.held.at(first.step) : take_visited_ahead(ring, a, shares, team));
   if (++first.step < shares.steps) return;
   list_sums(first.walk);
   const Unit& unit = first.walk.unit;
-  give_by_last_warp(team, shared, first.walk.list,
-                    list_in_turn(unit.values->totals0, a.team_list0, team, first.round), first.round);
+  give_by_last_warp(team, shared, first.walk.list, list_in_turn(a, unit.values->totals0, team, first.round),
+                    first.round);
   ++first.round;
   first.before = first.held;
   begin_leading(a, shares, team, shared, rounds, first);
@@ -333,15 +383,18 @@ __device__ inline void lead_on(const Arguments& a, const SharesAhead& shares, co
 // Whether the chunk of a first sweep's step is there, as far as the number of copies behind it tells. Where some are in registers, the
 // last sweep begins a unit without letting go of chunks in the ring.
 __device__ inline bool has_arrived(const Ring& ring, int step) {
-  return kHeld == 0 || step < kHeld || ring.pending > kDelay || ring.units == 0;
+  return kHeld == 0 || is_held(step) || ring.pending > kDelay || ring.units == 0;
 }
 
 // All rounds of a warp. Its first sweep is at most `lead` chunks more than kAhead units before its last one, or so many fewer
 // (below 0): farther whenever a unit's statistics are waited for. Before a unit's last sweep begins, its first one has ended.
+// Where no chunks are in registers, a slot takes the next copy as soon as the last sweep has read its vectors, before it works on
+// them: what cp.async does is ordered after prior instructions of its thread (PTX ISA, Memory Consistency Model, Asynchronous
+// Operations).
 // `Values` works out what the last sweep takes of a unit.
 template <class Values, class Last, class First>
 __device__ inline void sweep_rounds(const Arguments& a, const SharesAhead& shares, const Team& team,
-                                    Ring& ring, Shared& shared, int rounds) {
+                                    RingAhead& ring, Shared& shared, int rounds) {
   Leading<First> first;
   first.round = 0;
   begin_leading(a, shares, team, shared, rounds, first);
@@ -362,12 +415,11 @@ __device__ inline void sweep_rounds(const Arguments& a, const SharesAhead& share
     }
     if (!waits) {
       if (step < shares.chunks) {
-        visit_ahead(a, shares, last,
-                    step < kHeld ? first.before.at(step) : ring_inputs(ring.column + ring.kept));
-        if (step >= kHeld) {
-          ring.kept = Ring::next(ring.kept);
-          copy_ahead(ring, a, shares, team);
-        }
+        const bool held = is_held(step);
+        const Inputs inputs = held ? first.before.at(step) : ring_inputs(ring.column + ring.kept);
+        if (kHeld == 0) release_ahead(ring, a, shares, team);
+        visit_ahead(a, shares, last, inputs);
+        if (kHeld > 0 && !held) release_ahead(ring, a, shares, team);
       }
       ++step;
       --distance;

@@ -3,8 +3,9 @@
 //
 // A thread joins the channels of its vector first, so that lanes, warps and blocks have as few numbers as possible to merge. A
 // block gives its part of each group, mean and sum of squares, to the team, and takes the parts of all: once through L2. How
-// many elements a part is of follows from the shapes. Each unit has a list of its own, zero at the start of the launch, and
-// nothing that is given is zero (0 is given as -0), so that a word tells by itself whether it is there: no tags, no fences.
+// many elements a part is of follows from the shapes. Each unit has a list of its own, of parts with the launch's tag beside them
+// (device/tagged.cuh). The team's first block clears its counters (registers::clear_counters) before it gives anything, so that
+// who has all parts may draw.
 
 namespace parts {
 
@@ -105,54 +106,46 @@ __device__ inline void list_groups(VectorSums& sums, Sums* list) {
   }
 }
 
-// A number that is not zero.
-__device__ inline unsigned int word_of(float number) {
-  const unsigned int bits = __float_as_uint(number);
-  return bits == 0 ? 0x80000000u : bits;
-}
-
 // The parts of the unit's groups, block by block.
 template <int kGroup>
-__device__ inline uint2* list_of(uint2* all, const Team& team, unsigned int round) {
+__device__ inline tagged::Words* list_of(tagged::Words* all, const Team& team, unsigned int round) {
   return all + (team.number + (long long)round * team.count) * team.size * Groups<kGroup>::kOfUnit;
 }
 
 // The block's groups out of its list: to the team, or into the unit's totals where the block is alone.
 template <int kGroup, int kTeam, class Sums>
-__device__ inline void give(const Team& team, const Sums* list, Sums* totals, uint2* all) {
+__device__ inline void give(const Arguments& a, const Team& team, const Sums* list, Sums* totals,
+                            tagged::Words* all) {
   typedef Groups<kGroup> All;
   __syncthreads();
-  uint2* mine = all + team.member * All::kOfUnit;
+  tagged::Words* mine = all + team.member * All::kOfUnit;
   merge_list<All::kOfUnit, All::kInList>(list, [&](int group, int lane, int lanes, const Sums& total) {
     if (kTeam == 1) {
       spread<kGroup>(totals, group, lane, lanes, total);
     } else if (lane == 0) {
       const float* numbers = reinterpret_cast<const float*>(&total);
-      asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(mine + group),
-                   "r"(word_of(numbers[0])), "r"(word_of(numbers[1]))
-                   : "memory");
+      if (kDealt && team.member == 0) __threadfence();  // the counters are clear before
+      tagged::store(mine + group,
+                    {__float_as_uint(numbers[0]), __float_as_uint(numbers[1]), (unsigned long long)a.tag});
     }
   });
 }
 
 // Waits for parts that lie `stride` apart. What is there is not asked for again.
 template <int kCount>
-__device__ inline void await(const uint2* first, int stride, int count, uint2 (&words)[kCount]) {
+__device__ inline void await(const tagged::Words* first, int stride, int count, unsigned long long tag,
+                             tagged::Words (&words)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) words[i].x = words[i].y = i < count ? 0 : 1;
+  for (int i = 0; i < kCount; ++i) words[i].tag = i < count ? ~tag : tag;
   bool waiting = true;
   while (waiting) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      if (words[i].x == 0 || words[i].y == 0)
-        asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-                     : "=r"(words[i].x), "=r"(words[i].y)
-                     : "l"(first + i * stride)
-                     : "memory");
+      if (words[i].tag != tag) words[i] = tagged::load(first + i * stride);
     waiting = false;
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      if (words[i].x == 0 || words[i].y == 0) waiting = true;
+      if (words[i].tag != tag) waiting = true;
   }
 }
 
@@ -172,13 +165,14 @@ __device__ inline Count positions_of(const Arguments& a, int member) {
 
 // Parts of a thread that are waited for at once, and those of a unit that only one group of each block is asked for at first: all
 // blocks wait for the slowest, whose copies must not wait for their asking.
-constexpr int kAtOnce = 12;
+constexpr int kAtOnce = 3;
 constexpr int kMany = 1280;
 
 // The unit's groups from the parts of all blocks, for all channels. `list` is the block's, and no longer needed.
 template <int kGroup, int kTeam, class Sums>
-__device__ inline void take(const Arguments& a, const uint2* all, Sums* list, Sums* totals) {
+__device__ inline void take(const Arguments& a, const tagged::Words* all, Sums* list, Sums* totals) {
   if (kTeam > 1) {
+    const unsigned long long tag = (unsigned long long)a.tag;
     constexpr int kGroups = Groups<kGroup>::kOfUnit;
     constexpr int kMost = kThreads / kGroups < kTeam ? kThreads / kGroups : kTeam;
     constexpr int kRanks = Groups<kGroup>::kInList < kMost ? Groups<kGroup>::kInList : kMost;
@@ -186,8 +180,8 @@ __device__ inline void take(const Arguments& a, const uint2* all, Sums* list, Su
     constexpr int kSome = kEach < kAtOnce ? kEach : kAtOnce;
     if (kTeam * kGroups > kMany)
       for (int member = threadIdx.x; member < kTeam; member += kThreads) {
-        uint2 first[1];
-        await(all + member * kGroups, 0, 1, first);
+        tagged::Words first[1];
+        await(all + member * kGroups, 0, 1, tag, first);
       }
     __syncthreads();
     const int thread = registers::thread_again();
@@ -199,22 +193,23 @@ __device__ inline void take(const Arguments& a, const uint2* all, Sums* list, Su
 #pragma unroll 1
       for (int member = rank; member < kTeam; member += kSome * kRanks) {
         const int count = (kTeam - member + kRanks - 1) / kRanks;
-        uint2 words[kSome];
-        await(all + member * kGroups + group, kRanks * kGroups, count, words);
+        tagged::Words words[kSome];
+        await(all + member * kGroups + group, kRanks * kGroups, count, tag, words);
         Sums some[kSome + 1];
 #pragma unroll
         for (int i = 0; i < kSome; ++i) {
           some[i].clear();
           float* numbers = reinterpret_cast<float*>(&some[i]);
           if (i >= count) continue;
-          numbers[0] = __uint_as_float(words[i].x);
-          numbers[1] = __uint_as_float(words[i].y);
+          numbers[0] = __uint_as_float(words[i].first);
+          numbers[1] = __uint_as_float(words[i].second);
           numbers[2] = (float)positions_of<kTeam>(a, member + i * kRanks) * kGroup;
         }
         some[kSome] = total;
         total.merge_all(some);
       }
       list[rank * kGroups + group] = total;
+      if (kDealt) __threadfence();  // and who draws finds them clear
     }
     __syncthreads();
     merge_list<kGroups, kRanks>(list, [&](int group, int lane, int lanes, const Sums& total) {

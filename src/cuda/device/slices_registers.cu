@@ -20,6 +20,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) slices(const __g
   begin_copies(ring, a, shares, place, team.number);
 #pragma unroll 1
   for (int i = 0; i < kRing; ++i) registers::copy_next(ring, a, shares, team, place);
+  registers::clear_counters(a, team);
 
   registers::Held held;
 #pragma unroll 1

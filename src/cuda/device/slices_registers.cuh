@@ -4,10 +4,11 @@
 //
 // Before this stands device/slices.cuh, whose words these are. Where kDealt, the first `kept` chunks of a block stay, in
 // registers and then in the ring, the others pass through the slots that are left, and the last sweep has those that are gone
-// again: the block's own last kLead of them, which are the newest in L2, then those that its warps draw. It begins with what
-// the ring holds, goes on with registers while copies are on their way, and ends with these. A slot takes the next copy as soon
-// as a thread has read its vectors from it, before it works on them: what cp.async does is ordered after prior instructions of its
-// thread (PTX ISA, Memory Consistency Model, Asynchronous Operations).
+// again: the block's own last kLead of them, which are the newest in L2, then those that its warps draw. They begin to draw when
+// statistics are there: from then on the counters are clear. The last sweep begins with what the ring holds, goes on with registers
+// while copies are on their way, and ends with these. A slot takes the next copy as soon as a thread has read its vectors from it,
+// before it works on them: what cp.async does is ordered after prior instructions of its thread (PTX ISA, Memory Consistency
+// Model, Asynchronous Operations).
 
 namespace registers {
 
@@ -91,10 +92,16 @@ __device__ inline void copy_next(Ring& ring, const Arguments& a, const Shares& s
     ring.pass = 1;
     ring.index = ring.dealt = 0;
     ring.issued = Ring::after(ring.base, kRegisters);
-    draw(ring, a);
   } else {
     begin_copies(ring, a, shares, place, ring.unit + team.count);
   }
+}
+
+// The counters of all units that the team will have, by its first block, where they are not zero before the launch.
+__device__ inline void clear_counters(const Arguments& a, const Team& team) {
+  if (!kDealt || !kTagged || team.member > 0) return;
+  for (int i = threadIdx.x; i < (int)a.units * kWarps; i += kThreads)
+    if (i / kWarps % team.count == team.number) a.dealt[(long long)i * kCounterWords] = 0;
 }
 
 // What a thread has of a chunk.
@@ -166,6 +173,7 @@ __device__ inline void last_sweep(const Arguments& a, const Shares& shares, cons
   sums.clear();
   const long long begin = begin_of(a, shares, place, unit);
   const int in_ring = kDealt ? kRing : shares.chunks - kRegisters;
+  if (kDealt) draw(ring, a);
   int slot = Ring::after(ring.visited, kRegisters);
 #pragma unroll 1
   for (int i = 0; i < in_ring + kRegisters + (kDealt ? ring.dealt : 0); ++i) {

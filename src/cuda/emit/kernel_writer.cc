@@ -40,7 +40,7 @@ constexpr auto kDeviceNames = std::to_array<const char*>(
      "tiles_w", "unit",         "units",        "weights",    "width",       "base",        "begin",
      "end",     "first",        "own",          "part",       "samples",     "before",      "blocks",
      "in",      "block",        "channels",     "next",       "size",        "stride",      "teams",
-     "from"});
+     "from",    "tag"});
 
 // Statistics that a block works out one a thread; fewer have a warp each.
 constexpr std::int64_t kManySets = 64;

@@ -46,8 +46,10 @@ class RowsWriter : UnitWriter {
     scalar("long long", "again");
     scalar("long long", "lead");
     if (tail) scalar("unsigned int*", "finished");
+    if (is_ahead()) scalar("long long", "tag");
     for (int i = 0; i < sweep_count(); ++i)
-      if (has_statistics(i) && constants_.cluster == 1) scalar("uint2*", "team_list" + number_text(i));
+      if (has_statistics(i) && constants_.cluster == 1)
+        scalar(is_ahead() ? "tagged::Words*" : "uint2*", "team_list" + number_text(i));
 
     shared_bytes_ = (shared_bytes_ + 127) / 128 * 128;
     std::string text = head({{"kThreads", number_text(constants_.threads)},
@@ -70,13 +72,15 @@ class RowsWriter : UnitWriter {
     if (is_ahead())
       text += "constexpr int kAhead = " + number_text(constants_.ahead) +
               ";\nconstexpr int kApart = " + (constants_.apart ? "1" : "0") +
-              ";\nconstexpr int kHeld = " + number_text(constants_.held) + ";\n";
+              ";\nconstexpr int kHeld = " + number_text(constants_.held) +
+              ";\nconstexpr int kBegun = " + number_text(begun()) + ";\n";
     const double elements = static_cast<double>(cut_.unit_channels) * static_cast<double>(domain_[2]) *
                             static_cast<double>(domain_[3]) * static_cast<double>(domain_[4]);
     text += elements < 1e9 ? "typedef int Count;\n" : "typedef long long Count;\n";
     for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "running.cuh", "copies.cuh",
                              "pieces.cuh", "team.cuh", "crew.cuh"})
       text += "\n" + device_file(file);
+    if (is_ahead()) text += "\n" + device_file("tagged.cuh");
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
     for (const char* file :
          {"rows.cuh", lanes_apart() ? "rows_lanes.cuh" : "rows_visit.cuh", "rows_sweeps.cuh"})
@@ -129,6 +133,10 @@ class RowsWriter : UnitWriter {
     return around.str().empty();
   }
   bool is_ahead() const { return constants_.ahead > 0; }
+  // Copies of a thread that begin at once.
+  int begun() const {
+    return constants_.begun > 0 ? std::min(constants_.begun, constants_.ring) : constants_.ring;
+  }
 
   // What an input of a program is called among those that do not vary over positions.
   std::string channel_name(int i, int input) const {
@@ -445,7 +453,7 @@ class RowsWriter : UnitWriter {
     text.line("// The plan's steps for the units that the team takes in turn.");
     const std::string shares = is_ahead() ? "SharesAhead" : "Shares";
     text.line("__device__ inline void run_units(const Arguments& a, const " + shares +
-              "& shares, const Team& team, Ring& ring,");
+              "& shares, const Team& team, " + (is_ahead() ? "RingAhead" : "Ring") + "& ring,");
     text.open("                                 Shared& shared, int rounds) {");
     if (sweep_count() == 1)
       write_single_sweep(text);
@@ -525,11 +533,12 @@ class RowsWriter : UnitWriter {
     text.open("struct Values {");
     text.line("static __device__ void work_out(const Arguments& a, const Shares& shares, const Team& team,");
     text.open("                                Shared& shared, int round) {");
+    text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
+    if (has_channels(1)) text.line("touch_parameters<Warp, Sweep1>(a, unit);");
     text.line("wait_until(&shared.given, round + 1);");
     text.line("__syncwarp();");
-    text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
     write_prepare(text, "parameters", "Warp", 1, "unit");
-    text.line("take_by_warp(team, list_in_turn(unit.values->totals0, a.team_list0, team, round));");
+    text.line("take_by_warp(team, list_in_turn(a, unit.values->totals0, team, round));");
     if (has_finalise(step_of(0))) text.line("finalise_" + number_text(step_of(0)) + "<Warp>(a, unit, team);");
     write_finalise_behind(text, 0, "Warp");
     write_prepare(text, "statistics", "Warp", 1, "unit");
@@ -543,6 +552,7 @@ class RowsWriter : UnitWriter {
   void write_sweeps_ahead(Text& text) const {
     text.line("begin_rounds(shared);");
     text.open("if (is_taker()) {");
+    text.line("fetch_lists<Sums0>(a, team);");
     text.line(
         "for (int round = 0; round < rounds; ++round) Values::work_out(a, shares, team, shared, round);");
     text.line("return;");

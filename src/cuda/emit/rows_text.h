@@ -17,7 +17,8 @@ struct RowsConstants {
   // unit's is, with barriers.
   int ahead = 0;
   bool apart = true;  // where it is above 0: a warp's chunks are not neighbours,
-  int held = 0;       // a unit's first chunks that are in registers and not in the ring
+  int held = 0;       // a unit's first chunks that are in registers and not in the ring,
+  int begun = 0;  // and steps whose copies begin at once at the start, the ring's others one by one; 0: all
 };
 
 struct RowsText {

@@ -67,6 +67,8 @@ SlicesText SliceWriter::run() {
   result.tail = tail;
   result.passes = sweep_count();
   result.list_numbers = list_numbers_;
+  for (int i = 0; i < sweep_count(); ++i)
+    result.hoisted_numbers = std::max(result.hoisted_numbers, hoisted_numbers(i));
   return result;
 }
 

@@ -95,6 +95,7 @@ class SlicesWriter : public SliceWriter {
     if (in_registers()) {
       all.emplace_back("kRegisters", number_text(constants_.registers));
       all.emplace_back("kLead", number_text(constants_.lead));
+      all.emplace_back("kTagged", has_parts() ? "1" : "0");
     }
     return all;
   }
@@ -102,8 +103,11 @@ class SlicesWriter : public SliceWriter {
   bool in_registers() const { return constants_.registers > 0; }
 
   std::vector<std::string> first_files() const override {
-    return {"types.cuh",  "functions.cuh", "statistics.cuh", "vector_statistics.cuh",
-            "copies.cuh", "team.cuh",      "crew.cuh",       "slices_place.cuh"};
+    std::vector<std::string> found = {
+        "types.cuh",  "functions.cuh", "statistics.cuh", "vector_statistics.cuh",
+        "copies.cuh", "team.cuh",      "crew.cuh",       "slices_place.cuh"};
+    if (has_parts()) found.emplace_back("tagged.cuh");
+    return found;
   }
   std::vector<std::string> files() const override {
     std::vector<std::string> found = {"slices.cuh"};
@@ -119,8 +123,9 @@ class SlicesWriter : public SliceWriter {
       scalar("long long", name);
     scalar("unsigned int*", "finished");
     scalar("unsigned int*", "dealt");
+    if (has_parts()) scalar("long long", "tag");
     for (int i = 0; i < sweep_count(); ++i)
-      if (has_statistics(i)) scalar("uint2*", "team_list" + number_text(i));
+      if (has_statistics(i)) scalar(has_parts() ? "tagged::Words*" : "uint2*", "team_list" + number_text(i));
   }
 
   void write_more_sums(Text& text, const std::string& name,
@@ -214,7 +219,7 @@ class SlicesWriter : public SliceWriter {
     if (has_statistics(which) && parts_[at(which)]) {
       text.line("parts::list_groups<" + number_text(groups_[at(which)]) + ">(sums, shared.list" + name +
                 ");");
-      text.line("parts::give<" + of_parts(which) + ">(team, shared.list" + name + ", unit.values->totals" +
+      text.line("parts::give<" + of_parts(which) + ">(a, team, shared.list" + name + ", unit.values->totals" +
                 name + ", " + parts_list(which) + ");");
     } else if (has_statistics(which)) {
       if (which == 0 && !begins_with_barrier()) text.line(barrier());
@@ -334,6 +339,8 @@ SlicesText slices_text(const Schedule& schedule, const KernelCut& cut, const Sli
   SlicesWriter writer(schedule, cut, constants);
   SlicesText text = writer.run();
   text.part_groups = writer.part_groups();
+  text.tagged =
+      std::any_of(text.part_groups.begin(), text.part_groups.end(), [](int groups) { return groups > 0; });
   return text;
 }
 

@@ -36,7 +36,9 @@ struct SlicesText {
   int unit_bytes = 0;             // of these, what one unit takes
   bool group_statistics = false;  // nobody asks for those of single channels
   bool tail = false;              // the last block works statistics of all units out
+  bool tagged = false;            // teams' lists need not be zero before the launch (device/tagged.cuh)
   int passes = 1;
+  int hoisted_numbers = 0;  // that a thread keeps of a channel, of the sweep that has most
   // Numbers that a sweep's statistics of one channel are, in a team's list; 0 where it takes none.
   std::vector<int> list_numbers = {};
   // By sweeps: groups of a unit of which blocks hand parts over (device/slices_parts.cuh), 0 elsewhere.

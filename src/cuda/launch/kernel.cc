@@ -5,6 +5,7 @@
 #include "cuda/emit/finalise_text.h"
 #include "cuda/jit/cache.h"
 #include "cuda/jit/source_digest.h"
+#include "cuda/launch/tags.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -67,6 +68,14 @@ void Parameters::add_tensors(const EmittedKernel& kernel, const std::vector<Slot
   }
 }
 
+void Parameters::add(const Scalar& scalar, const std::byte* counters) {
+  switch (scalar.kind) {
+    case Scalar::Kind::kNumber: return add(scalar.value);
+    case Scalar::Kind::kInCounters: return add(counters + scalar.value);
+    case Scalar::Kind::kTags: return add(static_cast<std::int64_t>(take_tags(scalar.value)));
+  }
+}
+
 void LoadedKernel::load(const Gpu& gpu) const {
   std::call_once(once_, [&] {
     kernel_ = jit::load_kernel(*jit::kernel_cache().find(source_, *gpu.architecture).cubin,
@@ -121,7 +130,9 @@ bool has_dense_vectors(const Schedule& schedule, const EmittedKernel& kernel,
 }
 
 void KernelLaunch::reserve(WorkspaceLayout& /*counters*/) {}
-bool KernelLaunch::reads_counters(const std::vector<SlotView>& /*views*/) const { return true; }
+bool KernelLaunch::needs_zeros(const std::vector<SlotView>& /*views*/, bool /*replayed*/) const {
+  return true;
+}
 void KernelLaunch::reserve_scratch(WorkspaceLayout& /*layout*/) {}
 
 namespace {

@@ -27,6 +27,14 @@ struct RunContext {
   bool behind_kernel = false;  // whether what was put into the stream before is a kernel of this run
 };
 
+// An argument behind the tensors: a number, an address that lies so far behind the counters, or the first of so many tags
+// (launch/tags.h).
+struct Scalar {
+  enum class Kind : std::uint8_t { kNumber, kInCounters, kTags };
+  Kind kind = Kind::kNumber;
+  std::int64_t value = 0;
+};
+
 // The arguments of a launch as the device code's struct Arguments has them: eight bytes each.
 class Parameters {
  public:
@@ -35,6 +43,7 @@ class Parameters {
 
   void add_tensors(const EmittedKernel& kernel, const std::vector<SlotView>& views);
   void add(std::int64_t number) { words_[count_++] = static_cast<std::uint64_t>(number); }
+  void add(const Scalar& scalar, const std::byte* counters);
   void add(const std::byte* address) { words_[count_++] = reinterpret_cast<std::uintptr_t>(address); }
   // As the driver takes them; valid as long as this lives.
   void** pointers() { return pointer_.data(); }
@@ -137,10 +146,11 @@ class KernelLaunch {
   virtual std::string problem() const;
   // The divisions that are worth measuring; none where there is one alone.
   virtual std::vector<Division> divisions() const;
-  // Takes its places in the part of the workspace that is zero when a run begins.
+  // Takes its places in the part of the workspace that is zero when a run begins, if a launch needs that.
   virtual void reserve(WorkspaceLayout& counters);
-  // Whether a run over these views reads what it has reserved there.
-  virtual bool reads_counters(const std::vector<SlotView>& views) const;
+  // Whether what it has reserved there must be zero when a run over these views begins. `replayed`: the launch is captured, and
+  // words of an earlier replay bear the same tags as its own (launch/tags.h).
+  virtual bool needs_zeros(const std::vector<SlotView>& views, bool replayed) const;
   // Takes other places in the workspace.
   virtual void reserve_scratch(WorkspaceLayout& layout);
   // Compiles and loads in the current context.

@@ -102,8 +102,8 @@ class PlainLaunch : public KernelLaunch {
     const std::int64_t finished = text_.finishes ? domain_[1] / cut_.unit_channels : 0;
     arrived_ = counters.reserve(static_cast<std::size_t>((text_.waits * units_ + finished) * 4));
   }
-  bool reads_counters(const std::vector<SlotView>& views) const override {
-    return is_dense(views) ? text_.waits > 0 || text_.finishes : rows_->reads_counters(views);
+  bool needs_zeros(const std::vector<SlotView>& views, bool replayed) const override {
+    return is_dense(views) ? text_.waits > 0 || text_.finishes : rows_->needs_zeros(views, replayed);
   }
   void reserve_scratch(WorkspaceLayout& layout) override {
     rows_->reserve_scratch(layout);

@@ -51,8 +51,8 @@ class PlainChannelsLaunch : public KernelLaunch {
   }
 
   void reserve(WorkspaceLayout& counters) override { columns_->reserve(counters); }
-  bool reads_counters(const std::vector<SlotView>& views) const override {
-    return !is_dense(views) && columns_->reads_counters(views);
+  bool needs_zeros(const std::vector<SlotView>& views, bool replayed) const override {
+    return !is_dense(views) && columns_->needs_zeros(views, replayed);
   }
   void reserve_scratch(WorkspaceLayout& layout) override { columns_->reserve_scratch(layout); }
   void load(const Gpu& gpu) override { kernel_->load(gpu); }

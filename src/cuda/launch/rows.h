@@ -60,6 +60,7 @@ struct RowsChoice {
   std::optional<int> ahead;
   std::optional<int> apart;
   std::optional<int> lead;
+  std::optional<int> begun;
 
   // Throws UserError that names the word it does not know.
   static RowsChoice parse(const std::string& text);

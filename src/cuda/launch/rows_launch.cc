@@ -23,6 +23,12 @@ constexpr int kSmallBlocks = 4;
 constexpr std::array<int, 3> kOtherThreads = {160, 192, 224};
 constexpr double kOtherCost = 0.96;
 
+// Without barriers: bytes of a multiprocessor that are on their way at the start of a launch, and the least number of copies.
+// Memory is busy with so many; of more, some multiprocessors have their first unit late, and with it their team: bf16[1,512,256,256]
+// took 42.9 us, and 44.4 with the whole ring, on an H200 (docs/norms-measured.md).
+constexpr int kBegunBytes = 65536;
+constexpr int kLeastBegun = 2;
+
 // Of a block, with the taker of kernels without barriers.
 int threads_of(const RowsConstants& constants) { return constants.threads + (constants.ahead > 0 ? 32 : 0); }
 
@@ -108,12 +114,15 @@ class RowsLaunch : public KernelLaunch {
       list_offsets_.resize(variant->text.list_numbers.size());
       list_bytes_.resize(variant->text.list_numbers.size());
       if (division.team == 1 || division.cluster) continue;
-      for (std::size_t i = 0; i < list_bytes_.size(); ++i)
+      for (std::size_t i = 0; i < list_bytes_.size(); ++i) {
         // Lists in turn.
-        list_bytes_[i] =
-            std::max(list_bytes_[i], 2 * at(std::max(variant->constants.ahead, 1)) * at(division.teams) *
-                                         (static_cast<std::size_t>(cut_.unit_channels) + at(division.team)) *
-                                         list_word_bytes(variant->text, i));
+        const std::size_t lists = 2 * at(std::max(variant->constants.ahead, 1)) * at(division.teams);
+        const std::size_t bytes = variant->constants.ahead > 0
+                                      ? at(division.team) * tagged_bytes(variant->text, i)
+                                      : (static_cast<std::size_t>(cut_.unit_channels) + at(division.team)) *
+                                            list_word_bytes(variant->text, i);
+        list_bytes_[i] = std::max(list_bytes_[i], lists * bytes);
+      }
     }
     finished_ = counters.reserve(tail ? 4 : 0);
     for (std::size_t i = 0; i < list_bytes_.size(); ++i) list_offsets_[i] = counters.reserve(list_bytes_[i]);
@@ -121,9 +130,11 @@ class RowsLaunch : public KernelLaunch {
       if (variant != nullptr) set_scalars(*variant);
   }
 
-  bool reads_counters(const std::vector<SlotView>& views) const override {
+  bool needs_zeros(const std::vector<SlotView>& views, bool replayed) const override {
     const Variant& variant = variant_for(views);
-    return variant.text.tail || (variant.division.team > 1 && !variant.division.cluster);
+    const bool tagged = variant.constants.ahead > 0;
+    return variant.text.tail ||
+           (variant.division.team > 1 && !variant.division.cluster && (replayed || !tagged));
   }
 
   void load(const Gpu& gpu) override { first_variant().kernel->load(gpu); }
@@ -210,12 +221,7 @@ class RowsLaunch : public KernelLaunch {
     const RowsDivision& division = variant.division;
     Parameters parameters(variant.text.kernel);
     parameters.add_tensors(variant.text.kernel, *run.views);
-    for (const Scalar& scalar : variant.scalars) {
-      if (scalar.in_counters)
-        parameters.add(counters + scalar.value);
-      else
-        parameters.add(scalar.value);
-    }
+    for (const Scalar& scalar : variant.scalars) parameters.add(scalar, counters);
     variant.kernel->launch(
         run,
         {static_cast<unsigned int>(division.team * division.teams),
@@ -225,11 +231,6 @@ class RowsLaunch : public KernelLaunch {
   }
 
  private:
-  // A number, or an address that lies so far behind the counters.
-  struct Scalar {
-    bool in_counters = false;
-    std::int64_t value = 0;
-  };
   struct Variant {
     RowsConstants constants;
     RowsText text;
@@ -291,6 +292,11 @@ class RowsLaunch : public KernelLaunch {
     return at(text.list_numbers[sweep]) * 8 * (arithmetic_type(schedule_.inputs) == DType::kF64 ? 2 : 1);
   }
 
+  // The same without barriers: two words and their tag are sixteen (device/tagged.cuh).
+  std::size_t tagged_bytes(const RowsText& text, std::size_t sweep) const {
+    return (list_word_bytes(text, sweep) / 8 + 1) / 2 * 16;
+  }
+
   static int dynamic_bytes(const RowsText& text, const RowsConstants& constants) {
     return text.shared_bytes + constants.ring * text.ring_vector_bytes * constants.threads;
   }
@@ -308,6 +314,8 @@ class RowsLaunch : public KernelLaunch {
         {"steps", division.steps},
         {"again", division.again},
         {"lead", division.lead},
+        // One of each round.
+        {"tag", division.units / division.teams + 1},
     };
     std::map<std::string, std::size_t> places = {{"finished", finished_}};
     for (std::size_t i = 0; i < list_offsets_.size(); ++i)
@@ -316,9 +324,10 @@ class RowsLaunch : public KernelLaunch {
     for (const std::string& name : variant.text.kernel.scalars) {
       const auto number = numbers.find(name);
       if (number != numbers.end())
-        variant.scalars.push_back({false, number->second});
+        variant.scalars.push_back(
+            {name == "tag" ? Scalar::Kind::kTags : Scalar::Kind::kNumber, number->second});
       else
-        variant.scalars.push_back({true, static_cast<std::int64_t>(places.at(name))});
+        variant.scalars.push_back({Scalar::Kind::kInCounters, static_cast<std::int64_t>(places.at(name))});
     }
   }
 
@@ -334,6 +343,7 @@ class RowsLaunch : public KernelLaunch {
       constants.ahead = ahead;
       if (threads_of(constants) > kLargestBlock) continue;
       constants.apart = choice_.apart ? *choice_.apart != 0 : ahead == 1;
+      constants.begun = ahead == 0 ? 0 : choice_.begun.value_or(begun_copies(constants));
       try_ring(constants);
       if (ahead != 1 || constants.blocks > 1 || constants.threads != kMostThreads || choice_.threads)
         continue;
@@ -341,6 +351,12 @@ class RowsLaunch : public KernelLaunch {
       fewer.threads = kRowsBesideTaker;
       try_ring(fewer);
     }
+  }
+
+  // Of a thread, at the start of a launch.
+  int begun_copies(const RowsConstants& constants) const {
+    const int step = constants.pieces * constants.vector * bytes_read_ * constants.threads * constants.blocks;
+    return std::max(kLeastBegun, (kBegunBytes + step - 1) / step);
   }
 
   // The share of a block's steps in which a warp has a chunk, where the block has a unit by itself.

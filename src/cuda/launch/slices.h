@@ -21,6 +21,7 @@ struct SlicesWork {
   bool last_statistics = false;   // the last one is among them
   bool group_statistics = false;  // of whole groups alone
   bool leaves_registers = true;   // programs are short enough for chunks in registers beside them
+  int hoisted_numbers = 3;        // that a thread keeps of a channel
   int inputs = 1;                 // over positions
   int smallest_bytes = 2;         // of an element of what is read or written
   int input_bytes = 2;            // of one element of all inputs

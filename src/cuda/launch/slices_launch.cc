@@ -12,6 +12,9 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
+// Of a block's part of a group: two numbers and their tag (device/tagged.cuh).
+constexpr std::size_t kPartBytes = 16;
+
 // A tensor over the whole domain that the kernel reads or writes.
 struct Border {
   int slot;
@@ -178,7 +181,7 @@ class SlicesLaunch : public KernelLaunch {
       // Two lists in turn, each with the parts of all blocks and the totals; a word and its tag are eight bytes.
       const std::size_t lists = division_.units > division_.teams ? 2 : 1;
       const std::size_t part_bytes = static_cast<std::size_t>(division_.units) * at(division_.team) *
-                                     at(i < text_.part_groups.size() ? text_.part_groups[i] : 0) * 8;
+                                     at(i < text_.part_groups.size() ? text_.part_groups[i] : 0) * kPartBytes;
       if (part_bytes > 0) {
         places["team_list" + std::to_string(i)] = counters.reserve(division_.team == 1 ? 0 : part_bytes);
         continue;
@@ -192,20 +195,20 @@ class SlicesLaunch : public KernelLaunch {
         {"units", division_.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
         {"height", domain_[3]},     {"width", domain_[4]},
         {"team", division_.team},   {"steps", division_.steps},
-        {"kept", division_.kept},
+        {"kept", division_.kept},   {"tag", 1},
     };
     for (const std::string& name : text_.kernel.scalars) {
       const auto number = numbers.find(name);
       if (number != numbers.end())
-        scalars_.push_back({false, number->second});
+        scalars_.push_back({name == "tag" ? Scalar::Kind::kTags : Scalar::Kind::kNumber, number->second});
       else
-        scalars_.push_back({true, static_cast<std::int64_t>(places.at(name))});
+        scalars_.push_back({Scalar::Kind::kInCounters, static_cast<std::int64_t>(places.at(name))});
     }
   }
 
-  bool reads_counters(const std::vector<SlotView>& views) const override {
-    return fits(views) ? text_.tail || (division_.team > 1 && !in_cluster())
-                       : any_views_->reads_counters(views);
+  bool needs_zeros(const std::vector<SlotView>& views, bool replayed) const override {
+    if (!fits(views)) return any_views_->needs_zeros(views, replayed);
+    return text_.tail || (division_.team > 1 && !in_cluster() && (replayed || !text_.tagged));
   }
 
   void reserve_scratch(WorkspaceLayout& layout) override { any_views_->reserve_scratch(layout); }
@@ -217,12 +220,7 @@ class SlicesLaunch : public KernelLaunch {
     if (!fits(*run.views)) return any_views_->launch(run, counters);
     Parameters parameters(text_.kernel);
     parameters.add_tensors(text_.kernel, *run.views);
-    for (const Scalar& scalar : scalars_) {
-      if (scalar.in_counters)
-        parameters.add(counters + scalar.value);
-      else
-        parameters.add(scalar.value);
-    }
+    for (const Scalar& scalar : scalars_) parameters.add(scalar, counters);
     kernel_.launch(
         run,
         {static_cast<unsigned int>(division_.team * division_.teams),
@@ -233,12 +231,6 @@ class SlicesLaunch : public KernelLaunch {
 
  private:
   bool in_cluster() const { return division_.constants.cluster > 1; }
-
-  // A number, or an address that lies so far behind the counters.
-  struct Scalar {
-    bool in_counters = false;
-    std::int64_t value = 0;
-  };
 
   // Whether this run's tensors are dense, channels_last and aligned to their vectors.
   bool fits(const std::vector<SlotView>& views) const {
@@ -304,6 +296,7 @@ class SlicesPlanner {
     width.unit_bytes = trial.unit_bytes;
     width.vector_bytes = trial.vector_bytes;
     work_.group_statistics = trial.group_statistics;
+    work_.hoisted_numbers = trial.hoisted_numbers;
     if (choice.registers < 1 || !may_have_registers(work_)) return;
     SlicesConstants constants = width.constants;
     constants.registers = 1;

@@ -1,5 +1,5 @@
 // Which divisions of the kernel `slices` have chunks in registers (device/slices_registers.cuh) without being asked: those of the
-// kinds that were measured to be faster, on an H200 (docs/norms-on-gpu.md).
+// kinds that were measured to be faster, on an H200 (docs/norms-measured.md).
 #include "cuda/launch/slices.h"
 
 namespace fuseblock::cuda {
@@ -13,6 +13,12 @@ constexpr int kDealtThreads = 512;
 constexpr int kDealtRegisters = 3;
 constexpr int kDealtSpare = 3;
 constexpr int kDealtLead = 30;
+// Where a thread keeps more numbers of each channel, such as a scale and a shift of the sample, fewer threads, which have more
+// registers: with 512 compiled code had some chunks in local memory, and bf16[1,128,20,256,256] with a scale and a shift took 275 us.
+constexpr int kDealtNumbers = 3;
+constexpr int kManyThreads = 384;
+constexpr int kManyRegisters = 4;
+constexpr int kManyLead = 16;
 
 // A unit in one block, where there were four of a multiprocessor: as many registers as a thread of 384 can spare, units that fill
 // most of a block's memory, and several rounds with hardly an idle block.
@@ -48,11 +54,13 @@ std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& w
     return std::nullopt;
   if (constants.dealt && constants.blocks == 1 && constants.threads == kDealtThreads &&
       constants.pieces == kPieces) {
+    const bool many = work.hoisted_numbers > kDealtNumbers;
     // Lists of parts are short, so that no block stays away for their sake.
     SlicesChoice choice =
-        blocks_alone(division, gpu.multiprocessors / division.teams, kDealtThreads, kDealtRegisters);
+        blocks_alone(division, gpu.multiprocessors / division.teams, many ? kManyThreads : kDealtThreads,
+                     many ? kManyRegisters : kDealtRegisters);
     choice.spare = kDealtSpare;
-    choice.lead = kDealtLead;
+    choice.lead = many ? kManyLead : kDealtLead;
     return choice;
   }
   if (constants.blocks > 2 && !constants.again)
@@ -62,7 +70,8 @@ std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& w
 
 bool suits_registers(const Gpu& gpu, const SlicesDivision& division) {
   const SlicesConstants& constants = division.constants;
-  if (constants.dealt) return constants.registers == kDealtRegisters;
+  if (constants.dealt)
+    return constants.registers == (constants.threads == kManyThreads ? kManyRegisters : kDealtRegisters);
   if (division.team > 1 || constants.again || constants.registers != kAloneRegisters) return false;
   const std::int64_t rounds = (division.units + gpu.multiprocessors - 1) / gpu.multiprocessors;
   return division.steps >= kAloneLeastSteps && rounds >= kAloneLeastRounds &&

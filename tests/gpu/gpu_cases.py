@@ -40,6 +40,7 @@ SLICES = (
     ("gpu_group_norm_team", "channels=16,team=40,pieces=2,threads=64,blocks=4,ring=3,registers=1,lead=1"),
     ("gpu_slices_held", "channels=32,team=4,pieces=2,threads=64,blocks=1,ring=4,registers=2,spare=1,lead=30"),
     ("gpu_slices_held", "channels=32,team=4,pieces=2,threads=64,blocks=1,ring=4,registers=1,lead=1"),
+    ("gpu_slices_held", "channels=32,team=4,pieces=1,threads=64,blocks=1,ring=4,registers=2,lead=0"),
     ("gpu_slices_held", "channels=32,team=1,pieces=4,threads=96,blocks=1,registers=5"),
     ("gpu_slices_held_three", "channels=24,team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2,lead=1"),
     ("gpu_slices_held_ten", "channels=40,team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2"),
@@ -51,7 +52,8 @@ SLICES = (
     ("gpu_slices_mask", "cluster=8,pieces=1"),
 )
 # Divisions of the kernel `rows` (FUSEBLOCK_ROWS) without barriers by the case that they fit: a team of two
-# blocks and one block, many rounds; chunks as they lie and far apart; some in registers; whole channels.
+# blocks and one block, many rounds; chunks as they lie and far apart; some in registers; whole channels;
+# few copies at the start.
 ROWS = (
     ("gpu_slices_batch", "ahead=1,team=2,blocks=1,pieces=1,threads=32"),
     ("gpu_slices_batch", "ahead=2,team=1,blocks=2,pieces=1,threads=64,apart=0"),
@@ -60,6 +62,9 @@ ROWS = (
     ("gpu_group_norm_silu", "ahead=1,team=4,blocks=1,pieces=1,threads=32,ring=12"),
     ("gpu_group_norm_silu", "ahead=1,team=4,blocks=1,pieces=1,threads=32,ring=6"),
     ("gpu_group_norm_silu", "ahead=2,team=4,blocks=1,pieces=1,threads=32,ring=24"),
+    ("gpu_slices_batch", "ahead=3,team=2,blocks=1,pieces=1,threads=32,ring=16,begun=2"),
+    ("gpu_group_norm_silu", "ahead=1,team=4,blocks=1,pieces=1,threads=32,ring=6,begun=1"),
+    ("gpu_group_norm_silu", "ahead=2,team=3,blocks=1,pieces=1,threads=32,ring=24,begun=3"),
 )
 # What kernels `plain` are tested with: one sweep and several, one input and two, single elements around
 # vectors, groups within a unit, a large mean, channels that several blocks share.

@@ -115,6 +115,7 @@ def main(
         if options.filter in row.key and row.key not in done and (not options.row or row.key in options.row)
     }
     print(f"{len(left)} rows to run, {len(done)} known", flush=True)
+    runs = bool(left) or not path.exists()
     saved = time.monotonic()
     for found in _results(left, options, work, deadline, grouped):
         records += found
@@ -125,7 +126,11 @@ def main(
         if time.monotonic() - saved > _SAVE_EVERY_S:
             _save(path, _document(options.device, records, digest, len(left)))
             saved = time.monotonic()
-    _save(path, _document(options.device, records, digest, len(left)))
+    if runs:
+        _save(path, _document(options.device, records, digest, len(left)))
+    else:
+        # What the record says of the machine, the libraries and the day stays.
+        _save(path, {**json.loads(path.read_text()), "rows_left": 0, **_of_rows(records)})
     print(_summary(records))
     failed = sum(record["status"] == "failed" for record in records)
     print(f"{len(records)} records, {failed} failed, {len(left)} rows left; {path}")
@@ -218,7 +223,6 @@ def _document(device: str, rows: list[Record], library_digest: str, left: int) -
     import torch
     from fuseblock._capi import version
 
-    kernels = sorted({kernel["source_digest"] for row in rows for kernel in row.get("kernels", [])})
     return {
         "device": torch.cuda.get_device_name() if device == "cuda" else platform.processor(),
         "versions": {
@@ -227,11 +231,19 @@ def _document(device: str, rows: list[Record], library_digest: str, left: int) -
             "cuda": torch.version.cuda,
             "python": platform.python_version(),
         },
-        "digest": hashlib.sha256("\n".join(kernels).encode()).hexdigest(),
         "engine": device,
         "library_digest": library_digest,
         "rows_left": left,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **_of_rows(rows),
+    }
+
+
+def _of_rows(rows: list[Record]) -> Record:
+    """What a document has of its rows."""
+    kernels = sorted({kernel["source_digest"] for row in rows for kernel in row.get("kernels", [])})
+    return {
+        "digest": hashlib.sha256("\n".join(kernels).encode()).hexdigest(),
         "rows": sorted(rows, key=lambda row: (row["case"], row["dtype"], row["layout"], row["direction"])),
     }
 
@@ -259,7 +271,7 @@ def _with_same_kernels(
         row = by_key.get(_key(record))
         if row is None:
             changed.add(_key(record))
-        elif record["direction"] in ("forward", "backward"):
+        elif record["direction"] in ("forward", "backward", "all"):
             recorded = [kernel["source_digest"] for kernel in record.get("kernels", [])]
             if kernels(row, record["direction"]) != recorded:
                 changed.add(row.key)

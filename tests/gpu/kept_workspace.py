@@ -24,8 +24,9 @@ import torch  # noqa: E402
 from fuseblock._capi import BoundCall, Plan  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-# Groups, extents of x, type, layout and FUSEBLOCK_SLICES: teams in one round and in several, that hand
-# over statistics of groups, or of channels, and deal out chunks.
+# Groups, extents of x, type, layout and FUSEBLOCK_SLICES, of contiguous tensors FUSEBLOCK_ROWS: teams in one
+# round and in several, that hand over statistics of groups, or of channels, and deal out chunks; without
+# barriers, and with chunks in registers, by words that nobody clears.
 CASES = (
     (32, (2, 320, 24, 24), "bf16", ":cl", "channels=40,team=3,pieces=1"),
     (3, (2, 9, 40, 40), "f32", ":cl", "team=2,pieces=1"),
@@ -33,7 +34,11 @@ CASES = (
     (4, (40, 32, 16, 16), "bf16", ":cl", "team=2,pieces=1"),
     (4, (9, 32, 32, 32), "bf16", ":cl", "channels=16,team=2,pieces=1,ahead=1"),
     (4, (40, 32, 16, 16), "bf16", ":cl", "channels=16,team=3,pieces=1,threads=32,blocks=1,ring=3"),
+    (4, (9, 32, 33, 31), "bf16", ":cl", "channels=32,team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2"),
+    (4, (9, 32, 32, 32), "f16", ":cl", "channels=16,team=2,pieces=1,threads=32,blocks=1,ring=9,registers=3"),
     (4, (1, 32, 64, 64), "bf16", "", ""),
+    (4, (9, 32, 32, 32), "bf16", "", "ahead=2,team=3,blocks=1,pieces=1,threads=32,begun=2"),
+    (3, (5, 9, 40, 40), "f32", "", "ahead=1,team=2,blocks=1,pieces=1,threads=32"),
 )
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 _CALLS = 4
@@ -56,7 +61,8 @@ class Call:
 
     def __init__(self, case: tuple[int, tuple[int, ...], str, str, str], device: str) -> None:
         """Makes the plan and binds it."""
-        groups, extents, type_name, layout, os.environ["FUSEBLOCK_SLICES"] = case
+        groups, extents, type_name, layout, choice = case
+        os.environ["FUSEBLOCK_SLICES" if layout else "FUSEBLOCK_ROWS"] = choice
         numbers = ",".join(map(str, extents))
         names = ("group_norm.weight", "group_norm.bias")
         types = dict.fromkeys(names, f"{type_name}[{extents[1]}]")

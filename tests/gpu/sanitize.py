@@ -2,14 +2,20 @@
 """Every kernel variant under compute-sanitizer: memcheck, racecheck, synccheck, initcheck.
 
     python3 tests/gpu/sanitize.py [--filter TEXT] [--out FOLDER] [--jobs N] [--in-one N] [--seconds S] ...
+    python3 tests/gpu/sanitize.py --list
     tools/emulated python3 tests/gpu/sanitize.py --device emulated     # the program without the sanitizer
 
 A row is a case of tests/gpu/variants.cases and a tool: the program gpu_runs (tests/tools/gpu_runs.cc) runs
 the case forward and backward in f32 and bf16, contiguous, channels_last and strided, and the tool must find
-nothing, no warning either, within a minute and a half. To start a program under the sanitizer takes longer
-than most rows, so that one process runs several cases of a tool; where anything is found, or there is no end,
-each of them runs by itself. Groups of the first tool come first: they compile what tools/carry --kernels has
-not, the others find it in the cache on disk. Within a tool the longest come first, by an earlier record.
+nothing, no warning either, within a minute and a half. Divisions of norms that tests/gpu/gpu_cases.py asks
+for are rows, too, but for racecheck of kernels without barriers: it knows barriers alone, and takes what one
+warp hands to others by a release and an acquire in shared memory for a race. Under initcheck lists that need not be zero are zero before each launch
+(FUSEBLOCK_CLEARED): a block asks for words there that nobody has written yet, and tells by their tags.
+
+To start a program under the sanitizer takes longer than most rows, so that one process runs several cases of
+a tool; where anything is found, or there is no end, each of them runs by itself. Groups of the first tool
+come first: they compile what tools/carry --kernels has not, the others find it in the cache on disk. Within a
+tool the longest come first, by an earlier record.
 Results go to sanitizer.json in --out, benchmarks/results/h200 unless given.
 The sanitizer is the machine's own, of the CUDA toolkit. The program finds the run-time compiler by
 FUSEBLOCK_NVRTC, which tools/on_gpu sets.
@@ -17,6 +23,8 @@ FUSEBLOCK_NVRTC, which tools/on_gpu sets.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import re
@@ -103,7 +111,8 @@ def run_group(rows: Sequence[Row], device: str) -> list[tuple[str, list[dict[str
     """The records of rows of one tool, of all or of none."""
     if device == "cuda" and sanitizer() is None:
         return [(row.key, []) for row in rows]
-    status, output = _run(_call([row.case for row in rows], rows[0].tool, device), _LONGEST_RUN_S[device])
+    tool = rows[0].tool
+    status, output = _run(_call([row.case for row in rows], tool, device), _LONGEST_RUN_S[device], tool)
     verdicts = {row.case: _seconds_of(row.case, output) for row in rows}
     if status != 0 or not _finds_nothing(output, device) or None in verdicts.values():
         return [(row.key, []) for row in rows]
@@ -115,7 +124,7 @@ def run_row(row: Row, device: str) -> list[dict[str, Any]]:
     if device == "cuda" and sanitizer() is None:
         return [{**_head(row), "status": "failed", "message": "there is no compute-sanitizer"}]
     limit = _LONGEST_RUN_S[device]
-    status, output = _run(_call([row.case], row.tool, device), limit)
+    status, output = _run(_call([row.case], row.tool, device), limit, row.tool)
     if status == 0 and _finds_nothing(output, device) and _seconds_of(row.case, output) is not None:
         return [{**_head(row), "status": "passed"}]
     told = f"no end within {limit} s: " if status is None else ""
@@ -123,7 +132,45 @@ def run_row(row: Row, device: str) -> list[dict[str, Any]]:
 
 
 def _head(row: Row) -> dict[str, Any]:
-    return {"case": row.case, "dtype": "f32,bf16", "layout": row.tool, "direction": "all"}
+    return {
+        "case": row.case,
+        "dtype": "f32,bf16",
+        "layout": row.tool,
+        "direction": "all",
+        "kernels": [{"source_digest": digest} for digest in _digests(row.case)],
+    }
+
+
+def kernels(row: Row, _direction: str) -> list[str]:
+    """The digests of the kernels that a row has now."""
+    return _digests(row.case)
+
+
+@functools.cache
+def _digests(case: str) -> list[str]:
+    import gpu_row
+
+    found: set[str] = set()
+    for row in gpu_cases.rows():
+        if asked_of(row) != case or row.dtype not in ("f32", "bf16"):
+            continue
+        with gpu_row.divided(row):
+            plans = [gpu_row.make_plan(row, "h200")]
+            # Of some there is no kernel for the gradients.
+            with contextlib.suppress(NotImplementedError):
+                plans.append(plans[0].backward())
+            for plan in plans:
+                found |= {
+                    each["source_digest"] for each in json.loads(plan.explain_json()).get("kernels", [])
+                }
+    return sorted(found)
+
+
+def asked_of(row: gpu_cases.Row) -> str:
+    """What gpu_runs is asked for to have a row of gpu_cases; the row's own name where it does not have it."""
+    divisions = {"FUSEBLOCK_SLICES": row.slices, "FUSEBLOCK_ROWS": row.rows}
+    named = "".join(f"[{name}={division}]" for name, division in divisions.items() if division)
+    return row.case.name + named if row.name.count("[") == named.count("[") else row.name
 
 
 def _call(cases: Sequence[str], tool: str, device: str) -> list[str]:
@@ -148,11 +195,17 @@ def _seconds_of(case: str, output: str) -> float | None:
     return round(float(found[1]), 2) if found else None
 
 
-def _run(call: list[str], limit: float) -> tuple[int | None, str]:
+def _run(call: list[str], limit: float, tool: str) -> tuple[int | None, str]:
     """Exit status, none where there is no end within `limit` seconds, and what was printed."""
+    cleared = {"FUSEBLOCK_CLEARED": "1"} if tool == "initcheck" else {}
     # The sanitizer starts the program as a process of its own, which must not outlive it.
     with subprocess.Popen(
-        call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        call,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env=os.environ | cleared,
     ) as process:
         try:
             output, _ = process.communicate(timeout=limit)
@@ -171,20 +224,38 @@ def _earlier_seconds(path: Path) -> dict[str, float]:
     return {f"{row['case']} {row['dtype']} {row['layout']}": row["seconds"] for row in rows}
 
 
+def all_rows() -> list[Row]:
+    """Cases under each tool, and divisions of norms."""
+    cases = list(gpu_cases.read_cases(CASES))
+    divisions = dict.fromkeys(asked_of(row) for row in gpu_cases.rows() if row.slices or row.rows)
+    return [
+        *(Row(case.name, tool, "conv" in case.block) for tool in TOOLS for case in cases),
+        *(
+            Row(division, tool, False)
+            for tool in TOOLS
+            for division in divisions
+            if tool != "racecheck" or "=ahead=" not in division
+        ),
+    ]
+
+
 def main() -> int:
     """Runs the rows and writes the record; one line for each tool."""
     parser = gpu_record.parser("Every kernel variant under compute-sanitizer")
     parser.add_argument("--in-one", type=int, default=0, help="cases of a process, about; 0: as it fits")
+    parser.add_argument("--list", action="store_true", help="print what gpu_runs is asked for, and end")
     options = parser.parse_args()
-    cases = list(gpu_cases.read_cases(CASES))
-    rows = [Row(case.name, tool, "conv" in case.block) for tool in TOOLS for case in cases]
+    if options.list:
+        print("\n".join(dict.fromkeys(row.case for row in all_rows())))
+        return 0
+    rows = all_rows()
     seconds = _earlier_seconds(gpu_record.record_path(options, "sanitizer"))
 
     def grouped(left: Sequence[Row]) -> list[list[Row]]:
         return groups(left, options.in_one or group_size(len(left), options.jobs), seconds)
 
     return gpu_record.main(
-        options, "sanitizer", rows, "sanitize:run_row", program(), grouped=(grouped, "sanitize:run_group")
+        options, "sanitizer", rows, "sanitize:run_row", program(), kernels, (grouped, "sanitize:run_group")
     )
 
 

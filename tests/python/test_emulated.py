@@ -45,6 +45,9 @@ ROWS = (
     "gpu_slices_batch[ahead=2,team=1,blocks=2,pieces=1,threads=64,apart=0] f32 contiguous",
     "gpu_group_norm_silu[ahead=2,team=4,blocks=1,pieces=1,threads=32,ring=24] f32 contiguous",
     "gpu_group_norm_silu[ahead=1,team=4,blocks=1,pieces=1,threads=32,ring=6] f32 contiguous",
+    "gpu_group_norm_silu[ahead=2,team=3,blocks=1,pieces=1,threads=32,ring=24,begun=3] bf16 contiguous",
+    "gpu_slices_held[channels=32,team=4,pieces=1,threads=64,blocks=1,ring=4,registers=2,lead=0] bf16 "
+    "channels_last",
     "gpu_adagn f16 contiguous",
     "gpu_batch_norm f64 contiguous",
     "gpu_gn_mean_all f32 contiguous",
@@ -222,7 +225,7 @@ def test_taps(tmp_path: Path, block: str, kind: str, division: str) -> None:
 @pytest.mark.parametrize(
     ("program", "lines"),
     # What a program runs is in its head.
-    [("kept_workspace", 7), ("launches_in_turn", 2), ("samples_in_range", 2)],
+    [("kept_workspace", 11), ("launches_in_turn", 2), ("samples_in_range", 2)],
 )
 def test_calls_in_turn(program: str, lines: int) -> None:
     """Calls that find the workspace, launches the statistics, samples the scales that others have left."""

@@ -2,9 +2,11 @@
 // compute-sanitizer looks at (tests/gpu/sanitize.py).
 //
 //   gpu_runs [--case NAME]... FILE.cases ...
+//   gpu_runs --case 'NAME[FUSEBLOCK_ROWS=ahead=2,team=4]' FILE.cases ...
 //
 // Each case, or each that is named, runs forward and backward in f32 and bf16, contiguous, channels_last and strided, and has
-// a line at its end: runs, failures, seconds. The exit status is 1 where a run fails and 2 for a bad command line.
+// a line at its end: runs, failures, seconds. With a division, by FUSEBLOCK_ROWS or FUSEBLOCK_SLICES, only in the layout that this is of.
+// The exit status is 1 where a run fails and 2 for a bad command line.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -130,26 +132,57 @@ int run_case(const Case& which, DType dtype, Kind kind) {
   return 2;
 }
 
+// A case, in every layout or divided in a certain way.
+struct Wanted {
+  std::string text;  // by which it was asked for
+  Case which;
+  std::vector<Kind> kinds = {Kind::kContiguous, Kind::kChannelsLast, Kind::kStrided};
+  std::string variable = {};  // and its value, that fix the division
+  std::string division = {};
+};
+
+// `NAME`, `NAME[FUSEBLOCK_ROWS=...]` or `NAME[FUSEBLOCK_SLICES=...]`.
+Wanted wanted(const std::string& text, const std::vector<Case>& cases) {
+  const std::size_t open = text.find('[');
+  const std::string name = text.substr(0, open);
+  const auto found =
+      std::find_if(cases.begin(), cases.end(), [&](const Case& each) { return each.name == name; });
+  if (found == cases.end()) throw UserError("there is no case " + name);
+  Wanted result = {text, *found};
+  if (open == std::string::npos) return result;
+  const std::size_t equals = text.find('=', open);
+  result.variable = text.substr(open + 1, equals - open - 1);
+  const bool slices = result.variable == "FUSEBLOCK_SLICES";
+  if (!text.ends_with(']') || (!slices && result.variable != "FUSEBLOCK_ROWS"))
+    throw UserError("expected NAME[FUSEBLOCK_ROWS=...] or NAME[FUSEBLOCK_SLICES=...], got " + text);
+  result.division = text.substr(equals + 1, text.size() - equals - 2);
+  result.kinds = {slices ? Kind::kChannelsLast : Kind::kContiguous};
+  return result;
+}
+
 // Whether all runs of a case did well.
-bool run_all_of(const Case& which) {
+bool run_all_of(const Wanted& asked) {
+  const Case& which = asked.which;
+  if (!asked.variable.empty()) setenv(asked.variable.c_str(), asked.division.c_str(), 1);
   const auto start = std::chrono::steady_clock::now();
   const int rank = TensorType::parse(which.input).rank();
   int runs = 0;
   int failures = 0;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const Kind kind : {Kind::kContiguous, Kind::kChannelsLast, Kind::kStrided}) {
+    for (const Kind kind : asked.kinds) {
       if (kind == Kind::kChannelsLast && rank < 4) continue;
       try {
         runs += run_case(which, dtype, kind);
       } catch (const Error& error) {
         ++failures;
-        std::cout << which.name << " " << to_string(dtype) << " " << static_cast<int>(kind) << ": "
+        std::cout << asked.text << " " << to_string(dtype) << " " << static_cast<int>(kind) << ": "
                   << error.what() << "\n";
       }
     }
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  std::cout << which.name << ": " << runs << " runs, " << failures << " failures, " << elapsed.count()
+  if (!asked.variable.empty()) unsetenv(asked.variable.c_str());
+  std::cout << asked.text << ": " << runs << " runs, " << failures << " failures, " << elapsed.count()
             << " s\n"
             << std::flush;
   return failures == 0;
@@ -157,14 +190,13 @@ bool run_all_of(const Case& which) {
 
 int run_all(const std::vector<std::string>& only, const std::vector<std::filesystem::path>& files) {
   const std::vector<Case> cases = read_cases(files);
-  for (const std::string& name : only)
-    if (std::none_of(cases.begin(), cases.end(), [&](const Case& each) { return each.name == name; }))
-      throw UserError("there is no case " + name);
+  std::vector<Wanted> all;
+  for (const std::string& text : only) all.push_back(wanted(text, cases));
+  if (only.empty())
+    for (const Case& which : cases) all.push_back({which.name, which});
   const jit::ContextScope context(0);
   bool well = true;
-  for (const Case& which : cases)
-    if (only.empty() || std::find(only.begin(), only.end(), which.name) != only.end())
-      well = run_all_of(which) && well;
+  for (const Wanted& asked : all) well = run_all_of(asked) && well;
   return well ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

@@ -46,6 +46,7 @@ TEAMS = {
         (3, 64),
         (3, 132),
     ),
+    (2, 512, 256, 256): ((2, 32), (2, 33), (3, 64)),
     (1, 128, 1024, 1024): ((1, 64), (1, 66), (2, 66), (2, 128), (3, 128), (2, 132), (3, 132)),
     (1, 128, 20, 256, 256): ((1, 64), (1, 66), (1, 128), (2, 128), (1, 132), (2, 132), (3, 132)),
     (1, 512, 16, 180, 320): ((1, 129), (1, 132)),
@@ -60,6 +61,9 @@ KEPT: dict[tuple[int, ...], tuple[int, ...]] = {
     (1, 512, 16, 180, 320): (14, 13, 12),
     (2, 32, 128, 128, 128): (8, 7, 6),
 }
+# Copies of a thread at the start, of what the planner chooses; the last is all.
+BEGUN = (1, 2, 3, 4, 6, 8, 99)
+SHAPES = [*GROUP_NORMS, ((2, 512, 256, 256), 32)]
 SHOWN = 14  # choices of a shape
 
 
@@ -82,7 +86,7 @@ class Cell:
 
 def choices(shape: tuple[int, ...]) -> list[str]:
     """What is tried of a shape, first what the planner chooses."""
-    found = ["", "ahead=0"]
+    found = ["", "ahead=0", *(f"begun={count}" for count in BEGUN)]
     for (ahead, team), (threads, pieces), blocks in itertools.product(TEAMS[shape], THREADS, (1, 4)):
         if (blocks > 1) == (team == 1) and threads % (32 * blocks) == 0:
             found.append(
@@ -162,7 +166,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a file for the rows as JSON")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
-    shapes = [(s, g) for s, g in GROUP_NORMS if options.filter in ",".join(map(str, s)) and s in TEAMS]
+    shapes = [(s, g) for s, g in SHAPES if options.filter in ",".join(map(str, s)) and s in TEAMS]
     cells = [Cell(s, g, each) for s, g in shapes for each in options.choices or choices(s)]
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         divisions = pool.map(compile_cell, cells, chunksize=1)

@@ -12,6 +12,7 @@
 #include "cuda/launch/conv_deep.h"
 #include "cuda/launch/conv_roll.h"
 #include "cuda/launch/conv_wide.h"
+#include "fuseblock/plan.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -150,6 +151,16 @@ TEST(CudaKernels, StatisticsOfThisKernelStayInIt) {
 
 // Blocks over a convolution: those with few channels are one launch for each sweep, the others store it
 // first.
+// What a kernel `rows` reads may all vary over some axes alone: then there is nothing for a ring.
+TEST(CudaKernels, InputsThatAreSpreadOverPositions) {
+  for (const char* layout : {"", ":cl"}) {
+    const Plan plan =
+        Plan::make(Block::parse("add(skip) | group_norm(2)"), std::string("f32[2,6,5,1]") + layout,
+                   {{"skip", TensorType::parse("f32[1,6,5,7]")}}, Device::by_name("h200"));
+    EXPECT_NE(plan.explain().find("  1  rows"), std::string::npos) << plan.explain();
+  }
+}
+
 TEST(CudaKernels, CutsOfConvolutions) {
   const std::vector<Expectation> expectations = {
       {"conv3d(24, k=3) | group_norm(8) | mean(c,d,h,w)", "f32[128,3,24,32,32]", "conv", ""},

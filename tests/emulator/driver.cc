@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
@@ -446,7 +447,16 @@ FUSEBLOCK_EXPORT cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t by
 FUSEBLOCK_EXPORT cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   return in_stream(stream, [&] { return copy(pointer_of(to), pointer_of(from), bytes); });
 }
+// Memsets that were asked for, for tests.
+namespace {
+std::atomic<unsigned int> memsets = 0;
+}  // namespace
+extern "C" __attribute__((visibility("default"))) unsigned int fuseblock_emulated_memsets() {
+  return memsets.load();
+}
+
 FUSEBLOCK_EXPORT cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream stream) {
+  ++memsets;
   return in_stream(stream, [&] {
     void* memory = pointer_of(to);
     if (const std::string words = fuseblock_emulated::outside(memory, bytes); !words.empty())

@@ -12,7 +12,9 @@ at once on two streams.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Protocol
@@ -67,6 +69,11 @@ class Call:
         names = ("group_norm.weight", "group_norm.bias")
         types = dict.fromkeys(names, f"{type_name}[{extents[1]}]")
         plan = Plan.make(f"group_norm({groups}) | silu", f"{type_name}[{numbers}]{layout}", types, "cuda")
+        divided = json.loads(plan.explain_json())["kernels"][0]["division"]
+        for word, number in (("ahead", "ahead"), ("registers", "register_steps")):
+            asked = re.search(rf"{word}=([1-9])", choice)
+            if asked and divided.get(number) != int(asked[1]):
+                raise ValueError(f"{case}: {number} is {divided.get(number)}")
         self.place = "cpu" if device == "emulated" else device
         if device == "emulated":
             plan.device = "cpu"

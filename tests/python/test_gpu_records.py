@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "tests" / "gpu"), str(ROOT)]
 
 import gpu_cases  # noqa: E402
 import gpu_row  # noqa: E402
+import sanitize  # noqa: E402
 
 from benchmarks.gpu import conv_tables  # noqa: E402
 
@@ -83,6 +84,18 @@ def test_other_records_passed(name: str) -> None:
         pytest.skip(f"there is no record {path.name}")
     failed = [row for row in json.loads(path.read_text())["rows"] if row["status"] == "failed"]
     assert [f"{row['case']} {row['dtype']} {row['layout']}" for row in failed] == []
+
+
+def test_sanitized_kernels_are_the_recorded_ones() -> None:
+    """compute-sanitizer has looked at every row that there is now, with the kernels of now."""
+    record = json.loads(RECORD.with_name("sanitizer.json").read_text())
+    recorded = {
+        f"{row['case']} {row['dtype']} {row['layout']}": digests(row["kernels"]) for row in record["rows"]
+    }
+    changed = [
+        row.key for row in sanitize.all_rows() if recorded.get(row.key) != sanitize.kernels(row, "all")
+    ]
+    assert changed == []
 
 
 def test_figures_of_the_page_are_the_recorded_ones() -> None:

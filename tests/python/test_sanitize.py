@@ -26,6 +26,30 @@ def rows() -> list[sanitize.Row]:
     return [sanitize.Row(case.name, tool, "conv" in case.block) for tool in sanitize.TOOLS for case in cases]
 
 
+def test_divisions_are_rows() -> None:
+    """Each once under a tool, by what gpu_runs takes; none without barriers under racecheck."""
+    keys = [row.key for row in sanitize.all_rows()]
+    assert len(keys) == len(set(keys))
+    asked = {row.case for row in sanitize.all_rows()}
+    for name, division in gpu_cases.SLICES:
+        assert f"{name}[FUSEBLOCK_SLICES={division}]" in asked
+    for name, division in gpu_cases.ROWS:
+        tools = {row.tool for row in sanitize.all_rows() if row.case == f"{name}[FUSEBLOCK_ROWS={division}]"}
+        assert tools == set(sanitize.TOOLS) - {"racecheck"}
+    assert all(sanitize.kernels(row, "all") for row in sanitize.all_rows() if "FUSEBLOCK_" in row.case)
+
+
+def test_lists_are_cleared_for_initcheck_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FUSEBLOCK_CLEARED", raising=False)
+    file = tmp_path / "gpu_runs"
+    file.write_text(f"#!{sys.executable}\nimport os\nprint(os.environ.get('FUSEBLOCK_CLEARED'))\n")
+    file.chmod(0o700)
+    told = {tool: sanitize._run([str(file)], 60, tool) for tool in sanitize.TOOLS}
+    assert {tool: output.strip() for tool, (_, output) in told.items()} == {
+        tool: "1" if tool == "initcheck" else "None" for tool in sanitize.TOOLS
+    }
+
+
 def test_groups_have_every_row_once_and_one_tool() -> None:
     everything = rows()
     seconds = {row.key: 1.0 for row in everything} | {everything[3].key: 1000.0}
@@ -112,6 +136,17 @@ def test_rows_of_a_group_without_records_run_by_themselves(
         "bad": True,
         "c": True,
     }
+    # With one row fewer nothing runs, and what the record says of its machine stays.
+    document = json.loads((tmp_path / "fake.json").read_text())
+    (tmp_path / "fake.json").write_text(json.dumps(document | {"device": "another", "date": "long ago"}))
+    options.same_kernels = True
+    assert (
+        gpu_record.main(options, "fake", chosen[:2], "fake_rows:none", library, lambda row, direction: [])
+        == 0
+    )
+    kept = json.loads((tmp_path / "fake.json").read_text())
+    assert [kept["device"], kept["date"]] == ["another", "long ago"]
+    assert [record["case"] for record in kept["rows"]] == ["a", "b"]
 
 
 def test_kernels_for_a_gpu_are_compiled_without_one(tmp_path: Path) -> None:

@@ -43,10 +43,10 @@ __device__ inline SharesAhead shares_ahead(const Arguments& a, const Team& team)
   return shares;
 }
 
-// Where kBegun is less than kRing, copies into the other slots begin one by one as the first sweep gets on: what more of
-// them are on their way at the start, the later the first unit is there, and not equally late on all multiprocessors.
+// Where kBegun is less than kRing, copies into the other slots begin one by one as the first sweep gets on: the more of them
+// are on their way at the start, the later the first unit is there, and not equally late on all multiprocessors.
 struct RingAhead : Ring {
-  int later;  // of these
+  int later;  // slots that no copy has had yet
 };
 
 // As `copy_next` and `ring_of_thread`, for such shares.

@@ -68,6 +68,19 @@ void Parameters::add_tensors(const EmittedKernel& kernel, const std::vector<Slot
   }
 }
 
+std::vector<Scalar> scalars_of(const EmittedKernel& kernel, const std::map<std::string, Scalar>& known) {
+  std::vector<Scalar> result;
+  for (const std::string& name : kernel.scalars) result.push_back(known.at(name));
+  return result;
+}
+
+std::map<std::string, Scalar> in_counters(const std::map<std::string, std::size_t>& places) {
+  std::map<std::string, Scalar> result;
+  for (const auto& [name, offset] : places)
+    result[name] = {Scalar::Kind::kInCounters, static_cast<std::int64_t>(offset)};
+  return result;
+}
+
 void Parameters::add(const Scalar& scalar, const std::byte* counters) {
   switch (scalar.kind) {
     case Scalar::Kind::kNumber: return add(scalar.value);

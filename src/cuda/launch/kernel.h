@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,7 +34,15 @@ struct Scalar {
   enum class Kind : std::uint8_t { kNumber, kInCounters, kTags };
   Kind kind = Kind::kNumber;
   std::int64_t value = 0;
+
+  static Scalar number(std::int64_t value) { return {Kind::kNumber, value}; }
+  static Scalar tags(std::int64_t count) { return {Kind::kTags, count}; }
 };
+
+// Those of a kernel's text, in its order, by their names.
+std::vector<Scalar> scalars_of(const EmittedKernel& kernel, const std::map<std::string, Scalar>& known);
+// Addresses behind the counters by name.
+std::map<std::string, Scalar> in_counters(const std::map<std::string, std::size_t>& places);
 
 // The arguments of a launch as the device code's struct Arguments has them: eight bytes each.
 class Parameters {

@@ -55,7 +55,8 @@ struct Cost {
   static constexpr std::int64_t kSomeTeams = 4;
   static constexpr std::int64_t kLongSteps = 2;
   static constexpr int kLongVector = 8;
-  static constexpr double kClearing = 1.3;  // of a team's lists, before the launch
+  // Of a team's lists, before the launch; without barriers nothing is cleared, but the other figures were fitted with it.
+  static constexpr double kClearing = 1.3;
   static constexpr double kFirst =
       0.27;  // a step of the first unit's first sweep, which has nothing beside it
   static constexpr double kLong = 0.955;  // a piece of a long step, beside one of others

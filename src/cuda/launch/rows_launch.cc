@@ -304,31 +304,22 @@ class RowsLaunch : public KernelLaunch {
   // What the text's scalars stand for, once the places of the counters are known.
   void set_scalars(Variant& variant) const {
     const RowsDivision& division = variant.division;
-    const std::map<std::string, std::int64_t> numbers = {
-        {"rounds", division.units / division.teams},
-        {"rest", division.units % division.teams},
-        {"positions", domain_[2] * domain_[3] * domain_[4]},
-        {"height", domain_[3]},
-        {"width", domain_[4]},
-        {"team", division.team},
-        {"steps", division.steps},
-        {"again", division.again},
-        {"lead", division.lead},
-        // One of each round.
-        {"tag", division.units / division.teams + 1},
-    };
     std::map<std::string, std::size_t> places = {{"finished", finished_}};
     for (std::size_t i = 0; i < list_offsets_.size(); ++i)
       places["team_list" + std::to_string(i)] = list_offsets_[i];
-    variant.scalars.clear();
-    for (const std::string& name : variant.text.kernel.scalars) {
-      const auto number = numbers.find(name);
-      if (number != numbers.end())
-        variant.scalars.push_back(
-            {name == "tag" ? Scalar::Kind::kTags : Scalar::Kind::kNumber, number->second});
-      else
-        variant.scalars.push_back({Scalar::Kind::kInCounters, static_cast<std::int64_t>(places.at(name))});
-    }
+    std::map<std::string, Scalar> known = in_counters(places);
+    known.insert({{"rounds", Scalar::number(division.units / division.teams)},
+                  {"rest", Scalar::number(division.units % division.teams)},
+                  {"positions", Scalar::number(domain_[2] * domain_[3] * domain_[4])},
+                  {"height", Scalar::number(domain_[3])},
+                  {"width", Scalar::number(domain_[4])},
+                  {"team", Scalar::number(division.team)},
+                  {"steps", Scalar::number(division.steps)},
+                  {"again", Scalar::number(division.again)},
+                  {"lead", Scalar::number(division.lead)},
+                  // One of each round.
+                  {"tag", Scalar::tags(division.units / division.teams + 1)}});
+    variant.scalars = scalars_of(variant.text.kernel, known);
   }
 
   // With barriers and without; the cheapest division stays.
@@ -356,7 +347,8 @@ class RowsLaunch : public KernelLaunch {
   // Of a thread, at the start of a launch.
   int begun_copies(const RowsConstants& constants) const {
     const int step = constants.pieces * constants.vector * bytes_read_ * constants.threads * constants.blocks;
-    return std::max(kLeastBegun, (kBegunBytes + step - 1) / step);
+    // Where nothing over the whole domain is read, there is no ring.
+    return step == 0 ? kLeastBegun : std::max(kLeastBegun, (kBegunBytes + step - 1) / step);
   }
 
   // The share of a block's steps in which a warp has a chunk, where the block has a unit by itself.

@@ -191,19 +191,16 @@ class SlicesLaunch : public KernelLaunch {
       places["team_list" + std::to_string(i)] = counters.reserve(
           division_.team == 1 || in_cluster() ? 0 : values * at(text_.list_numbers[i]) * real_words * 8);
     }
-    const std::map<std::string, std::int64_t> numbers = {
-        {"units", division_.units}, {"positions", domain_[2] * domain_[3] * domain_[4]},
-        {"height", domain_[3]},     {"width", domain_[4]},
-        {"team", division_.team},   {"steps", division_.steps},
-        {"kept", division_.kept},   {"tag", 1},
-    };
-    for (const std::string& name : text_.kernel.scalars) {
-      const auto number = numbers.find(name);
-      if (number != numbers.end())
-        scalars_.push_back({name == "tag" ? Scalar::Kind::kTags : Scalar::Kind::kNumber, number->second});
-      else
-        scalars_.push_back({Scalar::Kind::kInCounters, static_cast<std::int64_t>(places.at(name))});
-    }
+    std::map<std::string, Scalar> known = in_counters(places);
+    known.insert({{"units", Scalar::number(division_.units)},
+                  {"positions", Scalar::number(domain_[2] * domain_[3] * domain_[4])},
+                  {"height", Scalar::number(domain_[3])},
+                  {"width", Scalar::number(domain_[4])},
+                  {"team", Scalar::number(division_.team)},
+                  {"steps", Scalar::number(division_.steps)},
+                  {"kept", Scalar::number(division_.kept)},
+                  {"tag", Scalar::tags(1)}});
+    scalars_ = scalars_of(text_.kernel, known);
   }
 
   bool needs_zeros(const std::vector<SlotView>& views, bool replayed) const override {

@@ -14,11 +14,12 @@ constexpr int kDealtRegisters = 3;
 constexpr int kDealtSpare = 3;
 constexpr int kDealtLead = 30;
 // Where a thread keeps more numbers of each channel, such as a scale and a shift of the sample, fewer threads, which have more
-// registers: with 512 compiled code had some chunks in local memory, and bf16[1,128,20,256,256] with a scale and a shift took 275 us.
+// registers: with 512 compiled code had some chunks in local memory, and bf16[1,128,20,256,256] with a scale and a shift took 275 us
+// in place of 253.
 constexpr int kDealtNumbers = 3;
-constexpr int kManyThreads = 384;
-constexpr int kManyRegisters = 4;
-constexpr int kManyLead = 16;
+constexpr int kScaledThreads = 384;
+constexpr int kScaledRegisters = 4;
+constexpr int kScaledLead = 16;
 
 // A unit in one block, where there were four of a multiprocessor: as many registers as a thread of 384 can spare, units that fill
 // most of a block's memory, and several rounds with hardly an idle block.
@@ -57,10 +58,10 @@ std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& w
     const bool many = work.hoisted_numbers > kDealtNumbers;
     // Lists of parts are short, so that no block stays away for their sake.
     SlicesChoice choice =
-        blocks_alone(division, gpu.multiprocessors / division.teams, many ? kManyThreads : kDealtThreads,
-                     many ? kManyRegisters : kDealtRegisters);
+        blocks_alone(division, gpu.multiprocessors / division.teams, many ? kScaledThreads : kDealtThreads,
+                     many ? kScaledRegisters : kDealtRegisters);
     choice.spare = kDealtSpare;
-    choice.lead = many ? kManyLead : kDealtLead;
+    choice.lead = many ? kScaledLead : kDealtLead;
     return choice;
   }
   if (constants.blocks > 2 && !constants.again)
@@ -71,7 +72,7 @@ std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& w
 bool suits_registers(const Gpu& gpu, const SlicesDivision& division) {
   const SlicesConstants& constants = division.constants;
   if (constants.dealt)
-    return constants.registers == (constants.threads == kManyThreads ? kManyRegisters : kDealtRegisters);
+    return constants.registers == (constants.threads == kScaledThreads ? kScaledRegisters : kDealtRegisters);
   if (division.team > 1 || constants.again || constants.registers != kAloneRegisters) return false;
   const std::int64_t rounds = (division.units + gpu.multiprocessors - 1) / gpu.multiprocessors;
   return division.steps >= kAloneLeastSteps && rounds >= kAloneLeastRounds &&

@@ -251,7 +251,9 @@ class Translator {
   std::string load() const {
     if (operands_.size() < 2) unknown("");
     std::string result;
-    if (has("relaxed") || has("acquire") || has("volatile"))
+    if (has("relaxed"))
+      result += "fuseblock_emulated_runtime->look(__LINE__); ";
+    else if (has("acquire") || has("volatile"))
       result += "fuseblock_emulated_runtime->yield(__LINE__); ";
     result += "const auto fuseblock_loaded = fuseblock_emulated::load<" + type() + ", " +
               std::to_string(width()) + ">(" + address(operands_[1], bytes(), space()) + ", __LINE__);";

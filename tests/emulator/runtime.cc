@@ -108,6 +108,7 @@ void wait_cluster(int line) {
 }
 
 void yield(int line) { scheduler().yield(line); }
+void look(int line) { scheduler().look(line); }
 
 unsigned int shared_address(const void* pointer, int line) {
   const Fibre& fibre = scheduler().current();
@@ -165,6 +166,7 @@ const Runtime& runtime() {
       .arrive_cluster = arrive_cluster,
       .wait_cluster = wait_cluster,
       .yield = yield,
+      .look = look,
       .shared_address = shared_address,
       .shared_pointer = shared_pointer,
       .map_shared = map_shared,

@@ -37,6 +37,8 @@ struct Runtime {
   void (*wait_cluster)(int line);
   // Others may run: a thread that waits for memory to change calls it between two looks.
   void (*yield)(int line);
+  // The same for a look that may come before what others write.
+  void (*look)(int line);
 
   // Addresses of shared memory in 32 bits hold the block's rank in its cluster and the place in its memory.
   unsigned int (*shared_address)(const void* pointer, int line);

@@ -140,10 +140,7 @@ def test_rows_of_a_group_without_records_run_by_themselves(
     document = json.loads((tmp_path / "fake.json").read_text())
     (tmp_path / "fake.json").write_text(json.dumps(document | {"device": "another", "date": "long ago"}))
     options.same_kernels = True
-    assert (
-        gpu_record.main(options, "fake", chosen[:2], "fake_rows:none", library, lambda row, direction: [])
-        == 0
-    )
+    assert gpu_record.main(options, "fake", chosen[:2], "fake_rows:none", library, lambda *_: []) == 0
     kept = json.loads((tmp_path / "fake.json").read_text())
     assert [kept["device"], kept["date"]] == ["another", "long ago"]
     assert [record["case"] for record in kept["rows"]] == ["a", "b"]

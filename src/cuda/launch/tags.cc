@@ -24,11 +24,11 @@ std::uint64_t take_tags(std::int64_t count) {
 }
 
 bool clears_tagged() {
-  static const bool clears = [] {
+  static const bool kClears = [] {
     const char* value = std::getenv("FUSEBLOCK_CLEARED");
     return value != nullptr && std::string_view(value) == "1";
   }();
-  return clears;
+  return kClears;
 }
 
 }  // namespace fuseblock::cuda

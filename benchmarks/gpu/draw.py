@@ -49,9 +49,12 @@ class Row:
 
 
 def rows_of(record: dict[str, Any]) -> list[Row]:
-    """The rows of a record, in its order."""
+    """The rows of a record: by name and layout, small tensors first."""
     rows: dict[tuple[str, str], Row] = {}
-    for entry in record["rows"]:
+    for entry in sorted(
+        record["rows"],
+        key=lambda each: (each["case"], each["layout"] != "contiguous", math.prod(each["shape"])),
+    ):
         extents = ",".join(str(extent) for extent in entry["shape"])
         layout = ":cl" if entry["layout"] == "channels_last" else ""
         shape = f"{DTYPES[entry['dtype']]}[{extents}]{layout}"

@@ -122,6 +122,7 @@ def main() -> None:
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     rows = json.loads(RECORD.read_text())["rows"]
+    rows.sort(key=lambda row: (row["case"], math.prod(row["shape"])))
     PAGE.write_text(f"{before}{BEGIN}\n{tables(rows)}\n{END}{after}")
     print(called_means(rows))
 

@@ -8,10 +8,12 @@
 A row is a case of tests/gpu/variants.cases and a tool: the program gpu_runs (tests/tools/gpu_runs.cc) runs
 the case forward and backward in f32 and bf16, contiguous, channels_last and strided, and the tool must find
 nothing, no warning either, within a minute and a half. Divisions of norms that tests/gpu/gpu_cases.py asks
-for are rows, too, but for racecheck of kernels without barriers: it knows barriers alone, and takes what one
-warp hands to others by a release and an acquire in shared memory for a race. Under initcheck lists that need
-not be zero are zero before each launch (FUSEBLOCK_CLEARED): a block asks for words there that nobody has
-written yet, and tells by their tags. With --same-kernels a row is kept while the kernels that its plans name
+for are rows, too, but for racecheck of `rows` without barriers, which it reports: as far as we see for what
+one warp hands to others by a release and an acquire in shared memory, which are no barriers. Its addresses
+were not traced to lines yet, so that these kernels are not shown to be free of races by it. Under initcheck
+lists that need not be zero are zero before each launch (FUSEBLOCK_CLEARED): a block asks for words there that
+nobody has written yet, and tells by their tags.
+With --same-kernels a row is kept while the kernels that its plans name
 are those that ran; kernels for other views, which plans do not name, do not count.
 
 To start a program under the sanitizer takes longer than most rows, so that one process runs several cases of

@@ -3,6 +3,7 @@
 
     tools/on_gpu benchmarks/gpu/sweep_slices.py [--filter TEXT] [--backward] [--choices CHOICE ...]
     tools/on_gpu benchmarks/gpu/sweep_slices.py --registers [--filter TEXT] [--seconds SECONDS]
+    tools/on_gpu benchmarks/gpu/sweep_slices.py --packed [--filter TEXT] [--seconds SECONDS]
 
 GroupNorm and SiLU over channels_last tensors. A table for each shape: a line for each width of slices, a
 column for each further choice, in each cell the median of ten runs in microseconds, L2 emptied before each,
@@ -12,7 +13,8 @@ a table stands what the cost model chooses. A choice is what FUSEBLOCK_SLICES ta
 Outputs are compared with those of the model's choice.
 With --registers divisions of the shapes above 60 MB forward, chunks in registers or not, the best first: the
 mean of the medians of two turns through all of them, how many times the floor that is, the time of the
-model's choice over it, and half of the distance of the two.
+model's choice over it, and half of the distance of the two. With --packed the same for shapes whose vectors
+of channels are no power of two, beside what they have without chunks in registers.
 Kernels that are not in the cache are compiled first, in several processes at once.
 """
 
@@ -68,6 +70,13 @@ ON_CHIP: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {
         *((32, 4, 128, 4, 2, 2), (32, 4, 128, 4, 2, 4)),
     ),
 }
+# Shapes whose positions follow each other through a block's warps.
+PACKED: tuple[tuple[int, ...], ...] = (
+    *((2, 320, 128, 128), (1, 320, 256, 256), (2, 320, 256, 256), (4, 320, 128, 128), (6, 320, 128, 128)),
+    *((8, 320, 128, 128), (32, 320, 64, 64), (4, 640, 64, 64), (8, 640, 64, 64), (16, 640, 64, 64)),
+    *((2, 960, 64, 64), (2, 1280, 64, 64), (1, 96, 512, 512), (1, 192, 512, 512), (2, 384, 128, 128)),
+    *((8, 960, 64, 64), (64, 320, 64, 64)),
+)
 TURNS = 2
 
 
@@ -183,10 +192,14 @@ def divisions(shape: tuple[int, ...]) -> list[str]:
 def time_divisions(options: argparse.Namespace) -> int:
     """Times divisions with chunks in registers beside others, shape by shape."""
     begun = time.monotonic()
+    if options.packed:
+        wanted = [(shape, 32, ["registers=0"]) for shape in PACKED]
+    else:
+        wanted = [(shape, groups, divisions(shape)) for shape, groups in GROUP_NORMS]
     cells = [
-        [Cell(shape, groups, choice, False) for choice in ["", *divisions(shape)]]
-        for shape, groups in GROUP_NORMS
-        if options.filter in ",".join(map(str, shape)) and divisions(shape)
+        [Cell(shape, groups, choice, False) for choice in ["", *others]]
+        for shape, groups, others in wanted
+        if options.filter in ",".join(map(str, shape)) and others
     ]
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         pool.map(compile_cell, [cell for each in cells for cell in each], chunksize=1)
@@ -229,14 +242,15 @@ def main() -> int:
     parser.add_argument("--choices", nargs="*", default=list(CHOICES), help="values of FUSEBLOCK_SLICES")
     parser.add_argument("--backward", action="store_true", help="the gradients instead")
     parser.add_argument("--registers", action="store_true", help="chunks in registers, beside others")
-    parser.add_argument("--seconds", type=float, default=120, help="with --registers, about how long")
+    parser.add_argument("--packed", action="store_true", help="shapes without idle lanes, beside others")
+    parser.add_argument("--seconds", type=float, default=120, help="with these two, about how long")
     parser.add_argument(
         "--lines", type=int, default=12, help="with --registers, how many of a shape's, the best first"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
     parser.add_argument("--out", type=Path, help="a file for the rows as JSON")
     options = parser.parse_args()
-    if options.registers:
+    if options.registers or options.packed:
         return time_divisions(options)
     shapes = [(s, g) for s, g in GROUP_NORMS if options.filter in ",".join(map(str, s))]
     chosen = [Cell(shape, groups, "", options.backward) for shape, groups in shapes]

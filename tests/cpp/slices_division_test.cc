@@ -31,6 +31,8 @@ std::vector<SlicesDivision> divisions_of(const SlicesWork& work, const SlicesCho
     width.shared_bytes = static_cast<int>(width.channels) * 150 + 256;
     width.unit_bytes = static_cast<int>(width.channels) * 40;
     width.vector_bytes = width.constants.vector * work.input_bytes;
+    width.constants.packed = choice.packed > 0;
+    if (width.constants.packed) width.register_bytes = static_cast<int>(width.channels) * 20 + 256;
     if (const auto division = divide_slices(h200(), work, width, choice)) divisions.push_back(*division);
   }
   return divisions;
@@ -47,9 +49,12 @@ void expect_whole(const SlicesWork& work, const SlicesDivision& d) {
   ASSERT_TRUE(constants.row_positions == 1 || d.channels == work.channels);
   const std::int64_t columns = slots / constants.vector;
   const std::int64_t row_warps = (columns + 31) / 32;
-  const std::int64_t lists = constants.threads / 32 / row_warps;
+  const std::int64_t lists =
+      constants.packed ? constants.threads / columns : constants.threads / 32 / row_warps;
   ASSERT_GT(lists, 0);
-  const std::int64_t rows = lists * (columns < 32 ? 32 / columns : 1) * constants.pieces;
+  ASSERT_TRUE(!constants.packed || constants.registers > 0);
+  const std::int64_t of_warp = columns < 32 && !constants.packed ? 32 / columns : 1;
+  const std::int64_t rows = lists * of_warp * constants.pieces;
   const std::int64_t positions = rows * constants.row_positions * d.steps;
   EXPECT_GE(positions * d.team, work.positions);
   if (constants.dealt) {
@@ -172,6 +177,7 @@ SlicesDivision held_of(const SlicesWork& work, const Gpu& gpu = h200()) {
   const SlicesDivision best = best_of(work);
   const auto choice = choose_registers(gpu, work, best);
   if (!choice) return best;
+  if (divisions_of(work, *choice).empty()) return best;
   const SlicesDivision held = best_of(work, *choice);
   return suits_registers(gpu, held) ? held : best;
 }
@@ -202,6 +208,10 @@ TEST(SlicesDivision, ChunksAreInRegistersWhereThatWasMeasured) {
   EXPECT_TRUE(fewer.constants.dealt);
   EXPECT_EQ(fewer.constants.registers, 4);
   EXPECT_EQ(fewer.constants.threads, 384);
+  // Of groups of whole vectors a thread has one.
+  SlicesWork whole = groups_of(1, 512, 256 * 256, 16);
+  whole.hoisted_numbers = 4;
+  EXPECT_EQ(held_of(whole).constants.threads, 512);
   const SlicesWork small = groups_of(64, 256, 56 * 56, 8);
   const SlicesDivision alone = held_of(small);
   expect_whole(small, alone);
@@ -209,6 +219,37 @@ TEST(SlicesDivision, ChunksAreInRegistersWhereThatWasMeasured) {
   EXPECT_EQ(alone.constants.threads, 384);
   EXPECT_EQ(alone.team, 1);
   EXPECT_FALSE(alone.constants.again);
+}
+
+// Channels of 40 vectors, which no warp has without idle lanes: blocks of 480 threads have 12 positions at a time.
+TEST(SlicesDivision, RowsArePackedWhereWarpsWouldHaveIdleLanes) {
+  struct Expected {
+    SlicesWork work;
+    int threads, team, teams;
+    bool dealt;
+  };
+  for (const auto& [work, threads, team, teams, dealt] :
+       {Expected{groups_of(2, 320, 128 * 128, 10), 480, 57, 2, false},
+        Expected{groups_of(2, 320, 256 * 256, 10), 480, 66, 2, true},
+        Expected{groups_of(8, 320, 128 * 128, 10), 480, 33, 4, true},
+        Expected{groups_of(32, 320, 64 * 64, 10), 480, 8, 16, true},
+        Expected{groups_of(16, 640, 64 * 64, 20), 480, 16, 8, true},
+        Expected{groups_of(1, 96, 512 * 512, 3), 512, 132, 1, true},
+        Expected{groups_of(4, 640, 64 * 64, 20), 480, 29, 4, false}}) {
+    const SlicesDivision held = held_of(work);
+    expect_whole(work, held);
+    EXPECT_TRUE(held.constants.packed) << work.channels;
+    EXPECT_EQ(held.channels, work.channels);
+    EXPECT_EQ(held.constants.threads, threads) << work.channels;
+    EXPECT_EQ(held.constants.registers, 3);
+    EXPECT_EQ(held.team, team) << work.samples << ' ' << work.channels;
+    EXPECT_EQ(held.teams, teams) << work.samples << ' ' << work.channels;
+    EXPECT_EQ(held.constants.dealt, dealt) << work.samples << ' ' << work.channels;
+  }
+  // Warps have whole rows, or no block of some 500 threads is busy with them, or a block would have few chunks.
+  for (const SlicesWork& work : {groups_of(1, 512, 256 * 256, 16), groups_of(2, 2560, 64 * 64, 80),
+                                 groups_of(2, 320, 64 * 64, 10), groups_of(0, 320, 64 * 64, 10)})
+    EXPECT_FALSE(held_of(work).constants.packed) << work.channels;
 }
 
 TEST(SlicesDivision, ChunksStayOutOfRegistersElsewhere) {
@@ -222,13 +263,12 @@ TEST(SlicesDivision, ChunksStayOutOfRegistersElsewhere) {
            [](SlicesWork& w) { w.output_bytes = 4; }, [](SlicesWork& w) { w.leaves_registers = false; },
            [](SlicesWork& w) { w.smallest_bytes = w.input_bytes = w.output_bytes = 4; },
            [](SlicesWork& w) { w.passes = 3; }, [](SlicesWork& w) { w.last_statistics = true; },
+           // A fifth of the blocks would be idle.
            [](SlicesWork& w) {
-             w.channels = 96;
-             w.group = 3;
-           },
-           [](SlicesWork& w) {
+             w.samples = 5;
              w.channels = 320;
              w.group = 10;
+             w.positions = 128 * 128;
            }}) {
     SlicesWork other = work;
     change(other);

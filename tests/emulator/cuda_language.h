@@ -289,6 +289,10 @@ inline Number atomic(Number* place, Function&& changed) {
 FUSEBLOCK_EMULATED_INTEGER_ATOMICS(int)
 FUSEBLOCK_EMULATED_INTEGER_ATOMICS(unsigned int)
 FUSEBLOCK_EMULATED_INTEGER_ATOMICS(unsigned long long)
+inline unsigned int atomicInc(unsigned int* place, unsigned int last) {
+  return fuseblock_emulated::atomic(place,
+                                    [&](unsigned int before) { return before < last ? before + 1 : 0; });
+}
 FUSEBLOCK_EMULATED_ATOMICS(float)
 FUSEBLOCK_EMULATED_ATOMICS(double)
 

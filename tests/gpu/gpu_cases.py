@@ -23,7 +23,7 @@ LAYOUTS = ("contiguous", "channels_last", "strided")
 # again, in one block and in a team, dealt out forward in 16 bits, in one round and in several, with a ragged
 # end; a team of more than 32 blocks that hands over groups; four blocks of a multiprocessor; a unit begun
 # before the one before it is ended; one wide block. In 16 bits with chunks in registers: dealt out, with
-# and without a lead, on chip in teams and alone, groups that are no whole vectors.
+# and without a lead, on chip in teams and alone, groups that are no whole vectors, rows packed into warps.
 # Clusters (`slices_cluster`): statistics of groups and of channels, twice, of rows of several positions, in
 # many clusters, blocks without a row, inputs that are read where they lie.
 SLICES = (
@@ -44,6 +44,9 @@ SLICES = (
     ("gpu_slices_held", "channels=32,team=1,pieces=4,threads=96,blocks=1,registers=5"),
     ("gpu_slices_held_three", "channels=24,team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2,lead=1"),
     ("gpu_slices_held_ten", "channels=40,team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2"),
+    ("gpu_slices_held_ten", "channels=40,team=2,pieces=1,threads=64,blocks=1,ring=12,registers=2,packed=1"),
+    ("gpu_slices_held_three", "channels=24,team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2,packed=1"),
+    ("gpu_group_norm_silu", "channels=320,team=3,pieces=2,threads=96,blocks=1,ring=3,registers=1,packed=1"),
     ("gpu_group_norm_silu", "cluster=8"),
     ("gpu_group_norm_twice", "cluster=2"),
     ("gpu_large_mean", "cluster=4,pieces=2"),
@@ -53,8 +56,8 @@ SLICES = (
 )
 # Divisions of the kernel `rows` (FUSEBLOCK_ROWS) without barriers by the case that they fit: a team of two
 # blocks and one block, many rounds; chunks as they lie and far apart; some in registers; whole channels;
-# few copies at the start.
-ROWS = (
+# few copies at the start; several warps. Each also as racecheck understands it (tests/gpu/sanitize.py).
+_AHEAD = (
     ("gpu_slices_batch", "ahead=1,team=2,blocks=1,pieces=1,threads=32"),
     ("gpu_slices_batch", "ahead=2,team=1,blocks=2,pieces=1,threads=64,apart=0"),
     ("gpu_slices_batch", "ahead=3,team=2,blocks=1,pieces=1,threads=32"),
@@ -65,7 +68,9 @@ ROWS = (
     ("gpu_slices_batch", "ahead=3,team=2,blocks=1,pieces=1,threads=32,ring=16,begun=2"),
     ("gpu_group_norm_silu", "ahead=1,team=4,blocks=1,pieces=1,threads=32,ring=6,begun=1"),
     ("gpu_group_norm_silu", "ahead=2,team=3,blocks=1,pieces=1,threads=32,ring=24,begun=3"),
+    ("gpu_group_norm_silu", "ahead=2,team=2,blocks=1,pieces=1,threads=128,ring=16"),
 )
+ROWS = (*_AHEAD, *((name, f"{division},barriers=1") for name, division in _AHEAD))
 # What kernels `plain` are tested with: one sweep and several, one input and two, single elements around
 # vectors, groups within a unit, a large mean, channels that several blocks share.
 PLAIN = (

@@ -8,13 +8,14 @@
 A row is a case of tests/gpu/variants.cases and a tool: the program gpu_runs (tests/tools/gpu_runs.cc) runs
 the case forward and backward in f32 and bf16, contiguous, channels_last and strided, and the tool must find
 nothing, no warning either, within a minute and a half. Divisions of norms that tests/gpu/gpu_cases.py asks
-for are rows, too, but for racecheck of `rows` without barriers, which it reports: as far as we see for what
-one warp hands to others by a release and an acquire in shared memory, which are no barriers. Its addresses
-were not traced to lines yet, so that these kernels are not shown to be free of races by it. Under initcheck
-lists that need not be zero are zero before each launch (FUSEBLOCK_CLEARED): a block asks for words there that
-nobody has written yet, and tells by their tags.
-With --same-kernels a row is kept while the kernels that its plans name
-are those that ran; kernels for other views, which plans do not name, do not count.
+for are rows, too. Two tools do not see all that holds, so that under them something is done for them alone:
+- initcheck: lists that need not be zero are zero before each launch (FUSEBLOCK_CLEARED): a block asks for
+  words there that nobody has written yet, and tells by their tags.
+- racecheck: it knows barriers, and no numbers that are released and acquired. Warps of `rows` without
+  barriers hand units over by barriers at the same places (barriers=1, src/cuda/device/rows_ahead_barriers.cuh
+  in place of rows_ahead_words.cuh); everything else is what plans have.
+With --same-kernels a row is kept while the kernels that its plans name are those that ran; kernels for other
+views, which plans do not name, do not count.
 
 To start a program under the sanitizer takes longer than most rows, so that one process runs several cases of
 a tool; where anything is found, or there is no end, each of them runs by itself. Groups of the first tool
@@ -234,13 +235,15 @@ def all_rows() -> list[Row]:
     divisions = dict.fromkeys(asked_of(row) for row in gpu_cases.rows() if row.slices or row.rows)
     return [
         *(Row(case.name, tool, "conv" in case.block) for tool in TOOLS for case in cases),
-        *(
-            Row(division, tool, False)
-            for tool in TOOLS
-            for division in divisions
-            if tool != "racecheck" or not re.search(r"FUSEBLOCK_ROWS=.*\bahead=[1-9]", division)
-        ),
+        *(Row(division, tool, False) for tool in TOOLS for division in divisions if _suits(division, tool)),
     ]
+
+
+def _suits(division: str, tool: str) -> bool:
+    """Whether a row is for a tool: of `rows` without barriers racecheck has those that it understands."""
+    if not re.search(r"FUSEBLOCK_ROWS=.*\bahead=[1-9]", division):
+        return True
+    return ("barriers=1" in division) == (tool == "racecheck")
 
 
 def main() -> int:

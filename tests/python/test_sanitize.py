@@ -27,15 +27,16 @@ def rows() -> list[sanitize.Row]:
 
 
 def test_divisions_are_rows() -> None:
-    """Each once under a tool, by what gpu_runs takes; none without barriers under racecheck."""
+    """Each once under a tool that it is for, by what gpu_runs takes."""
     keys = [row.key for row in sanitize.all_rows()]
     assert len(keys) == len(set(keys))
-    asked = {row.case for row in sanitize.all_rows()}
-    for name, division in gpu_cases.SLICES:
-        assert f"{name}[FUSEBLOCK_SLICES={division}]" in asked
-    for name, division in gpu_cases.ROWS:
-        tools = {row.tool for row in sanitize.all_rows() if row.case == f"{name}[FUSEBLOCK_ROWS={division}]"}
-        assert tools == set(sanitize.TOOLS) - {"racecheck"}
+    asked = {(row.case, row.tool) for row in sanitize.all_rows()}
+    for tool in sanitize.TOOLS:
+        for name, division in gpu_cases.SLICES:
+            assert (f"{name}[FUSEBLOCK_SLICES={division}]", tool) in asked
+        for name, division in gpu_cases.ROWS:
+            suits = ("barriers=1" in division) == (tool == "racecheck")
+            assert ((f"{name}[FUSEBLOCK_ROWS={division}]", tool) in asked) == suits
     assert all(sanitize.kernels(row, "all") for row in sanitize.all_rows() if "FUSEBLOCK_" in row.case)
 
 

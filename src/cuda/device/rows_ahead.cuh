@@ -2,19 +2,10 @@
 //
 // A warp's last sweep goes over one unit after the other, as soon as their statistics are there, and its first sweep beside it,
 // kAhead units and up to a.lead chunks before it, so that statistics have that time to come from the other warps and
-// blocks. The last warp of a block that ends a unit's first sweep gives the block's statistics to the team. One warp more, the
-// taker, has no part in the sweeps: it takes the team's statistics and works out what the last sweep needs of them.
-//
-// What stands side by side in turn. A warp is in round r when the values of unit r are there, for which all warps of all blocks
-// have ended the first sweep of unit r, in round r - kAhead or before the first: `lead` is less than a unit. So at the same time
-// - warps of a block end first sweeps of units r + 1 to r + kAhead: kAhead lists of warps;
-// - the taker has the values of unit r + kAhead at most, for which all warps of its block are in round r: kAhead + 1 of them;
-// - a block gives the statistics of unit r + kAhead, while others, which have begun round r - kAhead, may not yet have
-//   taken those of unit r + 1 - kAhead: 2 * kAhead lists of the team.
+// blocks (device/rows_ahead_statistics.cuh). The last warp of a block that ends a unit's first sweep gives the block's statistics to the
+// team. One warp more, the taker, has no part in the sweeps: it takes the team's statistics and works out what the last sweep needs
+// of them. What they wait for of each other is in `Handover`.
 
-constexpr int kValuesInTurn = kAhead + 1, kWarpListsInTurn = kAhead, kTeamListsInTurn = 2 * kAhead;
-// Parts of a team's list that a lane asks for at once: of teams of up to 160 blocks.
-constexpr int kTakenAtOnce = 5;
 // Steps in which a copy arrives.
 constexpr int kDelay = 2;
 
@@ -119,205 +110,9 @@ __device__ inline void visit_ahead(const Arguments& a, const SharesAhead& shares
   }
 }
 
-// Statistics of a warp's lanes, of a block's warps and of a team's blocks: all of them wait for these, so that moments are
-// merged in few steps, as sums around the mean that the first part has. That is a mean of some of the elements, so where it is
-// far from the mean of all, so is the variance large of which it is a part.
-template <class Number>
-__device__ inline Moments<Number> around_first(Number pivot, Number sum, Number squares, Number count) {
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    squares += __shfl_xor_sync(0xffffffffu, squares, distance);
-    count += __shfl_xor_sync(0xffffffffu, count, distance);
-  }
-  if (count == 0) return {0, 0, 0};
-  const Number mean = quotient(sum, count), rest = squares - sum * mean;
-  return {pivot + mean, rest < 0 ? (Number)0 : rest, count};
-}
-template <class Statistic>
-__device__ inline Statistic of_lanes(Statistic part) {
-  part.merge_lanes();
-  return part;
-}
-template <class Number>
-__device__ inline Moments<Number> of_lanes(const Moments<Number>& part) {
-  const Number pivot = __shfl_sync(0xffffffffu, part.first, 0), distance = part.first - pivot;
-  const Number sum = part.count == 0 ? (Number)0 : part.count * distance;
-  return around_first(pivot, sum, part.second + sum * distance, part.count);
-}
-// The same of what lanes are taking.
-template <class Statistic>
-__device__ inline Statistic of_running(const Running<Statistic>& running) {
-  return of_lanes(running.settled());
-}
-template <class Number>
-__device__ inline Moments<Number> of_running(const Running<Moments<Number>>& running) {
-  const Number pivot = __shfl_sync(0xffffffffu, running.pivot, 0), distance = running.pivot - pivot;
-  const Number own = sum_of(running.sums), count = (Number)running.count;
-  const Number sum = running.count == 0 ? (Number)0 : own + count * distance;
-  // The squares of (element - own pivot) + distance.
-  const Number squares = running.count == 0 ? (Number)0 : sum_of(running.squares) + distance * (own + sum);
-  return around_first(pivot, sum, squares, count);
-}
-
-// A count in shared memory that only grows: who finds it sees what was written before it grew.
-__device__ inline void publish(int* count, int value) {
-  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"((unsigned int)__cvta_generic_to_shared(count)),
-               "r"(value)
-               : "memory");
-}
-__device__ inline void wait_until(const int* count, int value) {
-  int found = 0;
-  do {
-    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
-                 : "=r"(found)
-                 : "r"((unsigned int)__cvta_generic_to_shared(count))
-                 : "memory");
-  } while (found < value);
-}
-
-// The same in all lanes.
-__device__ inline bool is_at_least(const int* count, int value) {
-  int found;
-  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
-               : "=r"(found)
-               : "r"((unsigned int)__cvta_generic_to_shared(count))
-               : "memory");
-  return __all_sync(0xffffffffu, found >= value);
-}
-
 __device__ inline void begin_rounds(Shared& shared) {
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kWarpListsInTurn; ++i) shared.arrived[i] = 0;
-    shared.given = shared.ready = 0;
-  }
+  if (threadIdx.x == 0) shared.handover.begin();
   __syncthreads();
-}
-
-__device__ inline Unit unit_in_turn(const Shares& shares, const Team& team, int round, Shared& shared) {
-  Unit unit = unit_of_round(shares, team, round, shared);
-  unit.values = &shared.values[round % kValuesInTurn];
-  return unit;
-}
-
-// Where the blocks of a team put their statistics of a unit.
-template <class Sums>
-struct TaggedList {
-  Sums* totals;          // of the unit
-  tagged::Words* words;  // of all its blocks
-  unsigned long long tag;
-};
-
-template <class Sums>
-__device__ inline TaggedList<Sums> list_in_turn(const Arguments& a, Sums* totals, const Team& team,
-                                                int round) {
-  const int number = team.number * kTeamListsInTurn + round % kTeamListsInTurn;
-  return {totals, a.team_list0 + number * team.size * tagged::kCount<Sums>,
-          (unsigned long long)a.tag + (unsigned int)round};
-}
-
-// Has the team's lists in L2 before anybody asks for them.
-template <class Sums>
-__device__ inline void fetch_lists(const Arguments& a, const Team& team) {
-  constexpr int kOfLine = 128 / sizeof(tagged::Words);
-  const int words = kTeamListsInTurn * team.size * tagged::kCount<Sums>;
-  if (team.size > 1)
-    for (int i = (int)(threadIdx.x % 32) * kOfLine; i < words; i += 32 * kOfLine)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(a.team_list0 + team.number * words + i));
-}
-
-// Puts what a warp's first sweep has found into the block's list.
-template <class Sweep>
-__device__ inline void list_sums(const Walk<Sweep>& walk) {
-  const typename Sweep::Sums total = sums_of_running(walk.sums);
-  if (threadIdx.x % 32 == 0) walk.list[threadIdx.x / 32] = total;
-}
-
-// A warp has ended the first sweep of a round's unit: the last one gives what all of the block's have found.
-template <class Sums>
-__device__ inline void give_by_last_warp(const Team& team, Shared& shared, const Sums* list,
-                                         const TaggedList<Sums>& to, int round) {
-  int before = 0;
-  if (threadIdx.x % 32 == 0) {
-    int* arrived = &shared.arrived[round % kWarpListsInTurn];
-    __threadfence_block();
-    before = atomicAdd(arrived, 1);
-    // Nobody comes to this list again before the values of this round are there.
-    if (before == kWarps - 1) *arrived = 0;
-    __threadfence_block();
-  }
-  if (__shfl_sync(0xffffffffu, before, 0) != kWarps - 1) return;
-  Sums part;
-  part.clear();
-  if (threadIdx.x % 32 < kWarps) part = list[threadIdx.x % 32];
-  const Sums total = sums_of_lanes(part);
-  if (threadIdx.x % 32 != 0) return;
-  if (team.size == 1)
-    to.totals[0] = total;
-  else
-    tagged::give(to.words + team.member * tagged::kCount<Sums>, total, to.tag);
-  publish(&shared.given, round + 1);
-}
-
-// Waits for values of other blocks, `count` of them and at most kCount, `stride` apart, asking again only for what is not
-// there yet. All are asked for before the first is looked at.
-template <class Value, int kCount>
-__device__ inline void take_missing(const tagged::Words* place, int stride, int count, unsigned long long tag,
-                                    Value (&values)[kCount]) {
-  unsigned int missing = count >= kCount ? (1u << kCount) - 1 : (1u << count) - 1;
-  tagged::Loaded<Value> found[kCount];
-  while (missing != 0) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      if (missing >> i & 1) found[i].load(place + i * stride);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i)
-      if (found[i].is_there(tag)) missing &= ~(1u << i);
-  }
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) values[i] = found[i].value();
-}
-
-// The unit's totals out of the team's list, by a warp, as soon as the other blocks have given theirs.
-template <class Sums>
-__device__ inline void take_by_warp(const Team& team, const TaggedList<Sums>& from) {
-  if (team.size > 1) {
-    const int lane = threadIdx.x % 32;
-    Sums part;
-    part.clear();
-    for (int member = lane; member < team.size; member += 32 * kTakenAtOnce) {
-      Sums parts[kTakenAtOnce];
-      const tagged::Words* words = from.words + member * tagged::kCount<Sums>;
-      const int count = (team.size - 1 - member) / 32 + 1;
-      take_missing(words, 32 * tagged::kCount<Sums>, count, from.tag, parts);
-#pragma unroll
-      for (int i = 0; i < kTakenAtOnce; ++i)
-        if (member + 32 * i < team.size) part.merge(parts[i]);
-    }
-    __syncwarp();
-    const Sums total = sums_of_lanes(part);
-    if (lane == 0) from.totals[0] = total;
-  }
-  __syncwarp();
-}
-
-// Loads what tensors give to a unit's channels while there is time: whoever needs it finds it in L1.
-template <class Crew, class Sweep>
-__device__ inline void touch_parameters(const Arguments& a, const Unit& unit) {
-  for (int c = Crew::thread(); c < kUnitChannels; c += Crew::kCrewThreads) {
-    typename Sweep::Channel channel = {};
-    Sweep::parameters(a, unit, c, channel);
-    const unsigned int* words = reinterpret_cast<const unsigned int*>(&channel);
-#pragma unroll
-    for (int i = 0; i < (int)(sizeof(channel) / 4); ++i) asm volatile("" ::"r"(words[i]));
-  }
-}
-
-// The taker has worked a round's values out.
-__device__ inline void publish_values(Shared& shared, int round) {
-  __threadfence_block();
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) publish(&shared.ready, round + 1);
 }
 
 // Whether a step's chunk is in registers. Where none is, the compiler must see that: it would choose between both each time.
@@ -371,9 +166,8 @@ __device__ inline void lead_on(const Arguments& a, const SharesAhead& shares, co
     visit_ahead(a, shares, first.walk,
                 is_held(first.step) ? first.held.at(first.step) : take_visited_ahead(ring, a, shares, team));
   if (++first.step < shares.steps) return;
-  list_sums(first.walk);
   const Unit& unit = first.walk.unit;
-  give_by_last_warp(team, shared, first.walk.list, list_in_turn(a, unit.values->totals0, team, first.round),
+  give_by_last_warp(first.walk, team, shared, list_in_turn(a, unit.values->totals0, team, first.round),
                     first.round);
   ++first.round;
   first.before = first.held;
@@ -408,7 +202,7 @@ __device__ inline void sweep_rounds(const Arguments& a, const SharesAhead& share
     lead_on(a, shares, team, ring, shared, rounds, first);
 #pragma unroll 1
   while (round < rounds) {
-    if (waits && is_at_least(&shared.ready, round + 1)) {
+    if (waits && shared.handover.has_values(round)) {
       waits = false;
       const Unit unit = unit_in_turn(shares, team, round, shared);
       last = begin_ahead<Last>(shares, unit, Values::channels(unit), (NoSums*)0);

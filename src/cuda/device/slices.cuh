@@ -15,9 +15,9 @@
 // the team collects those of some channels from all and hands the totals to all; those of groups, where nobody asks for
 // channels and there are few of them, every block takes from all (device/slices_groups.cuh).
 //
-// Before this stand the constants, device/slices_place.cuh, Arguments, Inputs (what lies in the ring) and UnitValues;
-// behind it the program of each sweep, the finalise steps, and begin_unit, collect_unit and end_unit, which call what is
-// here in the plan's order; last the kernel, device/slices.cu.
+// Before this stand the constants, device/slices_rows.cuh, device/slices_place.cuh, device/slices_thread.cuh, Arguments, Inputs (what
+// lies in the ring) and UnitValues; behind it the program of each sweep, the finalise steps, and begin_unit, collect_unit and
+// end_unit, which call what is here in the plan's order; last the kernel, device/slices.cu.
 
 // A thread's share of a unit.
 struct Shares {

@@ -7,9 +7,9 @@
 // each merges the parts of all by itself when they have arrived, in the same order. So nothing is handed over in memory, nothing has
 // to be zero before the launch, and nobody reads or writes the memory of a block that has ended.
 //
-// Before this stand the constants, device/slices_place.cuh, Arguments, Inputs and UnitValues; behind it the program of each
-// sweep, the finalise steps, and run_unit, which calls what is here in the plan's order; last the kernel,
-// device/slices_cluster.cu.
+// Before this stand the constants, device/slices_rows.cuh, device/slices_place.cuh, device/slices_thread.cuh, Arguments, Inputs
+// and UnitValues; behind it the program of each sweep, the finalise steps, and run_unit, which calls what is here in the plan's order;
+// last the kernel, device/slices_cluster.cu.
 
 static_assert(kUnitChannels <= kThreads, "a thread for each channel");
 static_assert(kWarpRows * kPieces <= kTilePositions, "a warp's rows are one tile");

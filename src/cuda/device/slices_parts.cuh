@@ -1,38 +1,49 @@
 // Statistics of groups of kGroup channels in the kernel `slices` with chunks in registers, where a sweep takes moments alone and
-// nobody asks for those of single channels. Groups are whole vectors, or vectors whole groups.
+// nobody asks for those of single channels.
 //
-// A thread joins the channels of its vector first, so that lanes, warps and blocks have as few numbers as possible to merge. A
-// block gives its part of each group, mean and sum of squares, to the team, and takes the parts of all: once through L2. How
-// many elements a part is of follows from the shapes. Each unit has a list of its own, of parts with the launch's tag beside them
-// (device/tagged.cuh). The team's first block clears its counters (registers::clear_counters) before it gives anything, so that
-// who has all parts may draw.
+// A thread joins the channels of its vector that are of one group first, so that lanes, warps and blocks have as few numbers as
+// possible to merge. A block gives its part of each group, mean and sum of squares, to the team, and takes the parts of all: once
+// through L2. How many elements a part is of follows from the shapes. Each unit has a list of its own, of parts with the launch's tag
+// beside them (device/tagged.cuh). The team's first block clears its counters (registers::clear_counters) before it gives anything, so
+// that who has all parts may draw.
 
 namespace parts {
 
+__device__ constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
+
 template <int kGroup>
 struct Groups {
+  static constexpr int kCommon = common_divisor(kGroup, kVector);
+  // Groups are whole vectors, or vectors whole groups.
+  static constexpr bool kWhole = kCommon == kGroup || kCommon == kVector;
   static constexpr int kJoined =
-      kGroup < kVector ? kGroup : kVector;                // channels of a vector that are of one group
-  static constexpr int kOfThread = kVector / kJoined;     // groups of a vector
-  static constexpr int kColumnsOfOne = kGroup / kJoined;  // vectors of a group
+      kGroup < kVector ? kGroup : kVector;  // channels of a vector that are of one group, then
+  // Most groups of a vector, and most vectors of a group: both begin at multiples of what divides both.
+  static constexpr int kOfThread = (kVector + kGroup - kCommon - 1) / kGroup + 1;
+  static constexpr int kColumnsOfOne = (kGroup + kVector - kCommon - 1) / kVector + 1;
   // Of these, neighbouring lanes that are merged by shuffles.
   static constexpr int kPower = kColumnsOfOne & -kColumnsOfOne;
-  static constexpr int kNeighbours = kPower < 32 ? kPower : 32;
+  static constexpr int kNeighbours = !kWhole ? 1 : kPower < 32 ? kPower : 32;
   static constexpr int kSets = kColumnsOfOne / kNeighbours;
   static constexpr int kOfUnit = kUnitChannels / kGroup;
   static constexpr int kInList = kLists * kSets;  // parts of one group in the block's list
-  static_assert(kRowPositions == 1 && kGroup % kJoined == 0 && kVector % kJoined == 0 && kOfUnit <= kThreads,
-                "the planner's choice");
+  static_assert(kRowPositions == 1 && kOfUnit <= kThreads, "the planner's choice");
+
+  // A group's first vector, and whether it has a part of this number in the block's list.
+  static __device__ int first_column(int group) { return group * kGroup / kVector; }
+  static __device__ bool has(int part, int group) {
+    return kWhole || first_column(group) + part % kSets <= ((group + 1) * kGroup - 1) / kVector;
+  }
 };
 
 // place_of_thread(), worked out behind the sweep.
 __device__ inline Place place_again() {
   const int thread = registers::thread_again();
-  const int lane = thread % 32, warp = thread / 32;
+  const int lane = thread % 32, warp = thread / 32, row_warps = (kColumns + 31) / 32;
   Place place;
-  place.list = warp / kRowWarps;
-  place.column = kColumns < 32 ? lane % kColumns : warp % kRowWarps * 32 + lane;
-  place.warp_row = kColumns < 32 ? lane / kColumns : 0;
+  place.list = kPacked ? thread / kColumns : warp / row_warps;
+  place.column = kPacked ? thread % kColumns : kColumns < 32 ? lane % kColumns : warp % row_warps * 32 + lane;
+  place.warp_row = !kPacked && kColumns < 32 ? lane / kColumns : 0;
   place.active = place.list < kLists && place.warp_row < kWarpRows && place.column < kColumns;
   return place;
 }
@@ -44,10 +55,10 @@ __device__ constexpr int lanes_of(int count, int groups) {
   return lanes;
 }
 
-// Merges a list of `kCount` parts of each group and hands a group's total to `use`, with its number and that of the lane among
-// those that have it.
-template <int kGroups, int kCount, class Sums, class Use>
-__device__ inline void merge_list(const Sums* list, const Use& use) {
+// Merges a list of `kCount` parts of each group, those that are there, and hands a group's total to `use`, with its number and
+// that of the lane among those that have it.
+template <int kGroups, int kCount, class Sums, class There, class Use>
+__device__ inline void merge_list(const Sums* list, const There& there, const Use& use) {
   constexpr int kLanes = lanes_of(kCount, kGroups);
   constexpr int kEach = (kCount + kLanes - 1) / kLanes;
   const int thread = registers::thread_again();
@@ -57,8 +68,9 @@ __device__ inline void merge_list(const Sums* list, const Use& use) {
   Sums some[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
+    const int part = lane + i * kLanes;
     some[i].clear();
-    if (group < kGroups && lane + i * kLanes < kCount) some[i] = list[(lane + i * kLanes) * kGroups + group];
+    if (group < kGroups && part < kCount && there(part, group)) some[i] = list[part * kGroups + group];
   }
   Sums total;
   total.merge_all(some);
@@ -78,6 +90,19 @@ __device__ inline void spread(Sums* totals, int group, int lane, int lanes, cons
   for (int c = lane; c < kGroup; c += lanes) totals[group * kGroup + c] = total;
 }
 
+// What a thread has of one of the groups in its vector. `begin` is where that begins there, before the vector or in it.
+template <int kGroup, class Sums, class VectorSums>
+__device__ inline Sums of_vector(const VectorSums& sums, int begin) {
+  Sums channels[kVector], total;
+#pragma unroll
+  for (int v = 0; v < kVector; ++v) {
+    channels[v].clear();
+    if (v >= begin && v < begin + kGroup) channels[v] = sums.at(v);
+  }
+  total.merge_all(channels);
+  return total;
+}
+
 // The statistics of a warp's rows, of each group one, or one for each set of its columns, into the block's list.
 template <int kGroup, class VectorSums, class Sums>
 __device__ inline void list_groups(VectorSums& sums, Sums* list) {
@@ -86,11 +111,10 @@ __device__ inline void list_groups(VectorSums& sums, Sums* list) {
   const Place place = place_again();
 #pragma unroll
   for (int g = 0; g < All::kOfThread; ++g) {
-    Sums channels[All::kJoined];
-#pragma unroll
-    for (int v = 0; v < All::kJoined; ++v) channels[v] = sums.at(g * All::kJoined + v);
-    Sums total;
-    total.merge_all(channels);
+    const int group = All::kWhole ? place.column / All::kColumnsOfOne * All::kOfThread + g
+                                  : place.column * kVector / kGroup + g;
+    const int begin = All::kWhole ? g * All::kJoined : group * kGroup - place.column * kVector;
+    Sums total = of_vector<kGroup, Sums>(sums, begin);
 #pragma unroll
     for (int distance = kHalfOf<kWarpRows>; distance > 0; distance /= 2) {
       const Sums other = warp::shuffle_down(total, distance * kColumns);
@@ -99,10 +123,9 @@ __device__ inline void list_groups(VectorSums& sums, Sums* list) {
 #pragma unroll
     for (int distance = All::kNeighbours / 2; distance > 0; distance /= 2)
       total.merge(warp::shuffle_down(total, distance));
-    const int set = place.list * All::kSets + place.column % All::kColumnsOfOne / All::kNeighbours;
-    const int group = place.column / All::kColumnsOfOne * All::kOfThread + g;
-    if (place.active && place.warp_row == 0 && place.column % All::kNeighbours == 0)
-      list[set * All::kOfUnit + group] = total;
+    const int set = (place.column - All::first_column(group)) / All::kNeighbours;
+    if (place.active && place.warp_row == 0 && place.column % All::kNeighbours == 0 && begin < kVector)
+      list[(place.list * All::kSets + set) * All::kOfUnit + group] = total;
   }
 }
 
@@ -119,16 +142,17 @@ __device__ inline void give(const Arguments& a, const Team& team, const Sums* li
   typedef Groups<kGroup> All;
   __syncthreads();
   tagged::Words* mine = all + team.member * All::kOfUnit;
-  merge_list<All::kOfUnit, All::kInList>(list, [&](int group, int lane, int lanes, const Sums& total) {
-    if (kTeam == 1) {
-      spread<kGroup>(totals, group, lane, lanes, total);
-    } else if (lane == 0) {
-      const float* numbers = reinterpret_cast<const float*>(&total);
-      if (kDealt && team.member == 0) __threadfence();  // the counters are clear before
-      tagged::store(mine + group,
-                    {__float_as_uint(numbers[0]), __float_as_uint(numbers[1]), (unsigned long long)a.tag});
-    }
-  });
+  merge_list<All::kOfUnit, All::kInList>(
+      list, All::has, [&](int group, int lane, int lanes, const Sums& total) {
+        if (kTeam == 1) {
+          spread<kGroup>(totals, group, lane, lanes, total);
+        } else if (lane == 0) {
+          const float* numbers = reinterpret_cast<const float*>(&total);
+          if (kDealt && team.member == 0) __threadfence();  // the counters are clear before
+          tagged::store(mine + group, {__float_as_uint(numbers[0]), __float_as_uint(numbers[1]),
+                                       (unsigned long long)a.tag});
+        }
+      });
 }
 
 // Waits for parts that lie `stride` apart. What is there is not asked for again.
@@ -212,7 +236,8 @@ __device__ inline void take(const Arguments& a, const tagged::Words* all, Sums* 
       if (kDealt) __threadfence();  // and who draws finds them clear
     }
     __syncthreads();
-    merge_list<kGroups, kRanks>(list, [&](int group, int lane, int lanes, const Sums& total) {
+    const auto there = [](int, int) { return true; };
+    merge_list<kGroups, kRanks>(list, there, [&](int group, int lane, int lanes, const Sums& total) {
       spread<kGroup>(totals, group, lane, lanes, total);
     });
   }

@@ -1,10 +1,5 @@
-// Rows of the kernel `slices`: which vectors of them a thread has (device/slices.cuh). Before this stand the constants.
+// Places in the rows of the kernel `slices` (device/slices.cuh). Before this stand the constants and how threads share rows.
 
-constexpr int kSlots = kRowPositions * kUnitChannels;
-constexpr int kColumns = kSlots / kVector;
-constexpr int kRowWarps = (kColumns + 31) / 32;               // that share a row
-constexpr int kWarpRows = kColumns < 32 ? 32 / kColumns : 1;  // of a warp in one piece
-constexpr int kLists = kWarps / kRowWarps;   // rows, or sets of them, of a block at the same time
 constexpr int kStride = kLists * kWarpRows;  // rows from one piece of a thread to its next
 constexpr int kChunkRows = kPieces * kStride;
 constexpr int kRowElements = kRowPositions * kChannels;  // from one row to the next in the tensors
@@ -29,15 +24,3 @@ struct Place {
   }
   __device__ int row() const { return list * kWarpRows + warp_row; }
 };
-
-__device__ inline Place place_of_thread() {
-  const int lane = (int)threadIdx.x % 32;
-  const int warp = (int)threadIdx.x / 32;
-  Place place;
-  place.list = warp / kRowWarps;
-  place.column = kColumns < 32 ? lane % kColumns : warp % kRowWarps * 32 + lane;
-  place.warp_row = kColumns < 32 ? lane / kColumns : 0;
-  place.active = place.list < kLists && place.warp_row < kWarpRows && place.column < kColumns;
-  if (!place.active) place.column = place.list = 0;
-  return place;
-}

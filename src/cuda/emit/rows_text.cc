@@ -80,12 +80,14 @@ class RowsWriter : UnitWriter {
     for (const char* file : {"types.cuh", "functions.cuh", "statistics.cuh", "running.cuh", "copies.cuh",
                              "pieces.cuh", "team.cuh", "crew.cuh"})
       text += "\n" + device_file(file);
-    if (is_ahead()) text += "\n" + device_file("tagged.cuh");
+    if (is_ahead())
+      for (const char* file : handover_files()) text += "\n" + device_file(file);
     text += "\n" + structs.str() + "\n" + arguments_struct() + "\n" + inputs.str() + "\n" + values.str();
     for (const char* file :
          {"rows.cuh", lanes_apart() ? "rows_lanes.cuh" : "rows_visit.cuh", "rows_sweeps.cuh"})
       text += "\n" + device_file(file);
-    if (is_ahead()) text += "\n" + device_file("rows_ahead.cuh");
+    if (is_ahead())
+      text += "\n" + device_file("rows_ahead_statistics.cuh") + "\n" + device_file("rows_ahead.cuh");
     text +=
         "\n" + with_functions(programs.str()) + "\n" + device_file(is_ahead() ? "rows_ahead.cu" : "rows.cu");
     RowsText result;
@@ -133,6 +135,11 @@ class RowsWriter : UnitWriter {
     return around.str().empty();
   }
   bool is_ahead() const { return constants_.ahead > 0; }
+  // How blocks of a team, and warps of a block, hand a unit to each other then.
+  std::vector<const char*> handover_files() const {
+    if (constants_.barriers) return {"tagged.cuh", "arrivals.cuh", "rows_ahead_barriers.cuh"};
+    return {"tagged.cuh", "rows_ahead_words.cuh"};
+  }
   // Copies of a thread that begin at once.
   int begun() const {
     return constants_.begun > 0 ? std::min(constants_.begun, constants_.ring) : constants_.ring;
@@ -256,10 +263,7 @@ class RowsWriter : UnitWriter {
       if (has_statistics(i) && constants_.cluster > 1)
         text.line("Sums" + number_text(i) + " team" + number_text(i) + "[2][Sums" + number_text(i) +
                   "::kChannels];");
-    if (is_ahead()) {
-      text.line("int arrived[kAhead];  // warps that have ended the first sweep of a unit");
-      text.line("int given, ready;  // units whose statistics are given, and there");
-    }
+    if (is_ahead()) text.line("Handover handover;");
     text.close("};");
     text.line("static_assert(sizeof(Shared) <= kSharedBytes, \"the planner's count of shared memory\");");
     // As many of everything.
@@ -535,14 +539,13 @@ class RowsWriter : UnitWriter {
     text.open("                                Shared& shared, int round) {");
     text.line("const Unit unit = unit_in_turn(shares, team, round, shared);");
     if (has_channels(1)) text.line("touch_parameters<Warp, Sweep1>(a, unit);");
-    text.line("wait_until(&shared.given, round + 1);");
-    text.line("__syncwarp();");
+    text.line("shared.handover.await_given(round);");
     write_prepare(text, "parameters", "Warp", 1, "unit");
     text.line("take_by_warp(team, list_in_turn(a, unit.values->totals0, team, round));");
     if (has_finalise(step_of(0))) text.line("finalise_" + number_text(step_of(0)) + "<Warp>(a, unit, team);");
     write_finalise_behind(text, 0, "Warp");
     write_prepare(text, "statistics", "Warp", 1, "unit");
-    text.line("publish_values(shared, round);");
+    text.line("shared.handover.end(round);");
     text.close();
     text.line("static __device__ const " + channel_type(1) + "* channels(const Unit& unit) { return " +
               channels_text(1, "unit") + "; }");

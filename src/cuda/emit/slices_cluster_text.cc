@@ -54,9 +54,17 @@ class ClusterWriter : public SliceWriter {
   }
 
   std::vector<std::string> first_files() const override {
-    return {
-        "types.cuh",    "functions.cuh", "statistics.cuh", "vector_statistics.cuh", "column_statistics.cuh",
-        "arrivals.cuh", "team.cuh",      "crew.cuh",       "slices_place.cuh"};
+    return {"types.cuh",
+            "functions.cuh",
+            "statistics.cuh",
+            "vector_statistics.cuh",
+            "column_statistics.cuh",
+            "arrivals.cuh",
+            "team.cuh",
+            "crew.cuh",
+            "slices_rows.cuh",
+            "slices_place.cuh",
+            "slices_thread.cuh"};
   }
   std::vector<std::string> files() const override { return {"slices_cluster.cuh"}; }
 

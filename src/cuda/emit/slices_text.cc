@@ -1,6 +1,7 @@
 #include "cuda/emit/slices_text.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "cuda/emit/slice_writer.h"
 
@@ -50,20 +51,23 @@ class SlicesWriter : public SliceWriter {
     const std::vector<const Sink*> taken = statistics_of(i);
     return in_registers() && group > 0 && single_ && constants_.row_positions == 1 && taken.size() == 1 &&
            part(taken[0]->part).statistic == Statistic::kMoments &&
-           (group % constants_.vector == 0 || constants_.vector % group == 0) &&
            cut_.unit_channels / group <= constants_.threads;
   }
   bool has_parts() const { return std::find(parts_.begin(), parts_.end(), true) != parts_.end(); }
 
   // Of a sweep that hands parts over: for each group one of each set of rows, and of its vectors where these are not neighbouring
-  // lanes, a power of two.
+  // lanes, a power of two (`Groups` of device/slices_parts.cuh).
   int list_slots() const override {
     if (!has_parts()) return SliceWriter::list_slots();
-    const std::int64_t group = groups_[0];
-    const int columns = static_cast<int>(std::max<std::int64_t>(1, group / constants_.vector));
-    const int row_warps = (static_cast<int>(cut_.unit_channels) / constants_.vector + 31) / 32;
-    return constants_.threads / 32 / row_warps * static_cast<int>(cut_.unit_channels / group) *
-           (columns / std::min(32, columns & -columns));
+    const int vector = constants_.vector, group = static_cast<int>(groups_[0]);
+    const int common = std::gcd(group, vector);
+    const bool whole = common == group || common == vector;
+    const int columns = (group + vector - common - 1) / vector + 1;
+    const int row_columns = static_cast<int>(cut_.unit_channels) / vector;
+    const int rows = constants_.packed ? constants_.threads / row_columns
+                                       : constants_.threads / 32 / ((row_columns + 31) / 32);
+    return rows * (static_cast<int>(cut_.unit_channels) / group) *
+           (whole ? columns / std::min(32, columns & -columns) : columns);
   }
 
   std::string name() const override { return "slices"; }
@@ -96,6 +100,7 @@ class SlicesWriter : public SliceWriter {
       all.emplace_back("kRegisters", number_text(constants_.registers));
       all.emplace_back("kLead", number_text(constants_.lead));
       all.emplace_back("kTagged", has_parts() ? "1" : "0");
+      all.emplace_back("kPacked", constants_.packed ? "1" : "0");
     }
     return all;
   }
@@ -104,8 +109,11 @@ class SlicesWriter : public SliceWriter {
 
   std::vector<std::string> first_files() const override {
     std::vector<std::string> found = {
-        "types.cuh",  "functions.cuh", "statistics.cuh", "vector_statistics.cuh",
-        "copies.cuh", "team.cuh",      "crew.cuh",       "slices_place.cuh"};
+        "types.cuh",        "functions.cuh",
+        "statistics.cuh",   "vector_statistics.cuh",
+        "copies.cuh",       "team.cuh",
+        "crew.cuh",         constants_.packed ? "slices_rows_packed.cuh" : "slices_rows.cuh",
+        "slices_place.cuh", constants_.packed ? "slices_thread_packed.cuh" : "slices_thread.cuh"};
     if (has_parts()) found.emplace_back("tagged.cuh");
     return found;
   }

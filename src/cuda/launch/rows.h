@@ -61,6 +61,7 @@ struct RowsChoice {
   std::optional<int> apart;
   std::optional<int> lead;
   std::optional<int> begun;
+  std::optional<int> barriers;
 
   // Throws UserError that names the word it does not know.
   static RowsChoice parse(const std::string& text);

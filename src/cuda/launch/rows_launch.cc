@@ -334,6 +334,7 @@ class RowsLaunch : public KernelLaunch {
       constants.ahead = ahead;
       if (threads_of(constants) > kLargestBlock) continue;
       constants.apart = choice_.apart ? *choice_.apart != 0 : ahead == 1;
+      constants.barriers = ahead > 0 && choice_.barriers.value_or(0) > 0;
       constants.begun = ahead == 0 ? 0 : choice_.begun.value_or(begun_copies(constants));
       try_ring(constants);
       if (ahead != 1 || constants.blocks > 1 || constants.threads != kMostThreads || choice_.threads)

@@ -74,6 +74,10 @@ Rows rows_of(const SlicesConstants& constants, std::int64_t channels) {
   Rows rows{};
   rows.slots = channels * constants.row_positions;
   rows.columns = static_cast<int>(rows.slots / constants.vector);
+  if (constants.packed) {
+    rows.lists = rows.stride = constants.threads / rows.columns;
+    return rows;
+  }
   const int row_warps = static_cast<int>(ceil_div(rows.columns, kWarpThreads));
   rows.lists = constants.threads / kWarpThreads / row_warps;
   rows.stride = rows.lists * (rows.columns < kWarpThreads ? kWarpThreads / rows.columns : 1);
@@ -137,6 +141,7 @@ void best_team(const Gpu& gpu, const SlicesWork& work, std::int64_t channels,
     std::int64_t registers =
         any_order ? std::min<std::int64_t>({most_registers, steps - 1, register_ring - 1}) : 0;
     if (steps > register_ring + registers && (members == 1 || register_ring > kMostDealtRing)) registers = 0;
+    if (constants.packed && registers == 0) continue;
     const int ring = registers > 0 ? register_ring : constants.ring;
     const bool deals = any_order && ring <= kMostDealtRing;
     const std::int64_t on_chip = ring + registers;
@@ -220,12 +225,12 @@ bool may_have_registers(const SlicesWork& work) {
 SlicesChoice SlicesChoice::parse(const std::string& text) {
   constexpr auto kNames =
       std::to_array<std::string_view>({"channels", "team", "vector", "pieces", "threads", "blocks", "ring",
-                                       "ahead", "own", "spare", "registers", "lead", "cluster"});
+                                       "ahead", "own", "spare", "registers", "lead", "packed", "cluster"});
   constexpr std::array<int SlicesChoice::*, kNames.size()> kFields = {
       &SlicesChoice::channels, &SlicesChoice::team,   &SlicesChoice::vector,    &SlicesChoice::pieces,
       &SlicesChoice::threads,  &SlicesChoice::blocks, &SlicesChoice::ring,      &SlicesChoice::ahead,
       &SlicesChoice::own,      &SlicesChoice::spare,  &SlicesChoice::registers, &SlicesChoice::lead,
-      &SlicesChoice::cluster};
+      &SlicesChoice::packed,   &SlicesChoice::cluster};
   SlicesChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_SLICES", text, kNames))
     choice.*kFields[fixed.name] = fixed.number;

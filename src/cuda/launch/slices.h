@@ -54,6 +54,7 @@ struct SlicesChoice {
   int spare = 0;
   int registers = -1;
   int lead = -1;
+  int packed = 0;   // 1: no idle lanes where chunks are in registers
   int cluster = 0;  // 1: none
 
   // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.

@@ -130,6 +130,7 @@ class SlicesLaunch : public KernelLaunch {
                       {"kept_steps", division.kept},
                       {"register_steps", division.constants.registers},
                       {"lead", division.constants.lead},
+                      {"packed", division.constants.packed ? 1 : 0},
                       {"dealt", division.constants.dealt ? 1 : 0},
                       {"ahead", division.constants.ahead ? 1 : 0}};
     if (in_cluster()) {
@@ -153,7 +154,8 @@ class SlicesLaunch : public KernelLaunch {
         "slices of " + counted(division.channels, "channel") + " of a sample, " +
         std::to_string(division.units) + " in all; teams of " + counted(division.team, "block") + ", " +
         std::to_string(division.teams) + " of them at work" +
-        (division.constants.ahead ? "; a slice is begun before the one before it is ended" : "")};
+        (division.constants.ahead ? "; a slice is begun before the one before it is ended" : "") +
+        (division.constants.packed ? "; positions follow each other through a block's warps" : "")};
     if (kernel.sweeps < 2) return {kernel};
     const int again = division.steps - division.kept;
     kernel.residency = "shared";
@@ -297,9 +299,11 @@ class SlicesPlanner {
     if (choice.registers < 1 || !may_have_registers(work_)) return;
     SlicesConstants constants = width.constants;
     constants.registers = 1;
+    if (choice.packed > 0) constants.packed = text_of(width.channels, constants).part_groups[0] > 0;
     const SlicesText held = text_of(width.channels, constants);
     // What the last block of all needs comes with the compiled kernel.
     if (!held.tail) width.register_bytes = held.shared_bytes;
+    width.constants.packed = constants.packed;
   }
 
   // The one that costs least.

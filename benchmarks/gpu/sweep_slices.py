@@ -245,7 +245,7 @@ def main() -> int:
     parser.add_argument("--packed", action="store_true", help="shapes without idle lanes, beside others")
     parser.add_argument("--seconds", type=float, default=120, help="with these two, about how long")
     parser.add_argument(
-        "--lines", type=int, default=12, help="with --registers, how many of a shape's, the best first"
+        "--lines", type=int, default=12, help="with these two, how many of a shape's, the best first"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
     parser.add_argument("--out", type=Path, help="a file for the rows as JSON")

@@ -173,13 +173,14 @@ TEST(SlicesDivision, DealtChunksAreWhole) {
 }
 
 // The division that the cost model's leads to, with chunks in registers; the cost model's where there is none.
-SlicesDivision held_of(const SlicesWork& work, const Gpu& gpu = h200()) {
-  const SlicesDivision best = best_of(work);
-  const auto choice = choose_registers(gpu, work, best);
-  if (!choice) return best;
-  if (divisions_of(work, *choice).empty()) return best;
-  const SlicesDivision held = best_of(work, *choice);
-  return suits_registers(gpu, held) ? held : best;
+SlicesDivision held_of(const SlicesWork& work, const Gpu& gpu = h200(), const SlicesChoice& fixed = {}) {
+  const SlicesDivision best = best_of(work, fixed);
+  for (const SlicesChoice& choice : choose_registers(gpu, work, best, fixed)) {
+    if (divisions_of(work, choice).empty()) continue;
+    const SlicesDivision held = best_of(work, choice);
+    if (suits_registers(gpu, held)) return held;
+  }
+  return best;
 }
 
 SlicesWork groups_of(std::int64_t samples, std::int64_t channels, std::int64_t positions,
@@ -250,6 +251,34 @@ TEST(SlicesDivision, RowsArePackedWhereWarpsWouldHaveIdleLanes) {
   for (const SlicesWork& work : {groups_of(1, 512, 256 * 256, 16), groups_of(2, 2560, 64 * 64, 80),
                                  groups_of(2, 320, 64 * 64, 10), groups_of(0, 320, 64 * 64, 10)})
     EXPECT_FALSE(held_of(work).constants.packed) << work.channels;
+  // Groups of two vectors, of half a vector, and many numbers of a channel were not measured.
+  const SlicesWork work = groups_of(2, 320, 256 * 256, 10);
+  for (const auto& change : std::initializer_list<void (*)(SlicesWork&)>{
+           [](SlicesWork& w) { w.group = 16; }, [](SlicesWork& w) { w.group = 4; },
+           [](SlicesWork& w) { w.hoisted_numbers = 4; }}) {
+    SlicesWork other = work;
+    change(other);
+    EXPECT_FALSE(held_of(other).constants.packed) << other.group;
+  }
+  // Who fixes a width has that width, and who wants none of it has none.
+  for (const char* fixed : {"channels=80", "channels=160", "packed=0"})
+    EXPECT_FALSE(held_of(work, h200(), SlicesChoice::parse(fixed)).constants.packed) << fixed;
+  EXPECT_TRUE(held_of(work, h200(), SlicesChoice::parse("channels=320")).constants.packed);
+}
+
+// Where rows that go on from warp to warp do not fit, such as those of 3,072 channels, chunks are in registers as elsewhere.
+TEST(SlicesDivision, TheNextKindIsTriedWhereOneDoesNotFit) {
+  const SlicesWork work = groups_of(1, 384, 256 * 256, 8);
+  const SlicesDivision best = best_of(work);
+  const std::vector<SlicesChoice> choices = choose_registers(h200(), work, best, {});
+  ASSERT_EQ(choices.size(), 2);
+  EXPECT_EQ(choices[0].packed, 1);
+  EXPECT_LT(choices[1].packed, 1);
+  EXPECT_EQ(choices[1].registers, 3);
+}
+
+TEST(SlicesDivision, NoPositionsHaveNoSlices) {
+  EXPECT_TRUE(slices_widths(groups_of(2, 320, 0, 10), {}).empty());
 }
 
 TEST(SlicesDivision, ChunksStayOutOfRegistersElsewhere) {
@@ -285,6 +314,8 @@ TEST(SlicesDivision, ChunksStayOutOfRegistersElsewhere) {
   for (const char* fixed : {"registers=0", "team=4", "threads=256", "own=1", "ahead=1", "pieces=4", "ring=5"})
     EXPECT_FALSE(SlicesChoice::parse(fixed).may_have_registers());
   EXPECT_TRUE(SlicesChoice::parse("registers=0").may_cluster());
+  EXPECT_TRUE(SlicesChoice::parse("packed=0").may_have_registers());
+  EXPECT_FALSE(SlicesChoice::parse("packed=1").may_have_registers());
 }
 
 TEST(SlicesDivision, FourBlocksOfAMultiprocessorAreSmallTeamsThatReadOnce) {

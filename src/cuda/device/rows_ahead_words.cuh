@@ -1,6 +1,6 @@
-// How the warps of a block hand a round's unit to each other in the kernel `rows` without barriers: numbers in shared memory that only
-// grow, and who finds them sees what was written before they grew. By whole warps. device/rows_ahead_barriers.cuh does the same
-// by barriers.
+// How the warps of a block hand a round's unit to each other in the kernel `rows` without barriers: counts in shared memory, and who finds
+// one grown sees what was written before it grew. By whole warps; the first lane counts for the others, whose reads and writes come
+// before by what they have shuffled to it. device/rows_ahead_barriers.cuh does the same by barriers.
 //
 // All stand in turn. A warp is in round r when the values of unit r are there, for which all warps of all blocks have ended the first
 // sweep of unit r, in round r - kAhead or before the first: a.lead is less than a unit. So at the same time

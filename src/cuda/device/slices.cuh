@@ -4,7 +4,8 @@
 // works on it. A row is kRowPositions positions of the slice (more than one only where the slice is all channels), in
 // memory one run of kSlots elements: kColumns vectors, each a thread's. A thread keeps its column, so that it always has the
 // same channels: their parameters and their statistics stay in its registers. Rows of a warp lie one behind the other,
-// then those of the block's warps; a chunk is kPieces times that. A block has neighbouring chunks, or every team.size-th.
+// then those of the block's warps, or rows go on from warp to warp (device/slices_rows_packed.cuh); a chunk is kPieces times
+// that. A block has neighbouring chunks, or every team.size-th.
 // A chunk is copied into the threads' own columns of shared memory long before its turn, also chunks of the team's next
 // unit, and stays there for later passes; of a unit that is larger the last chunks stay, the others are copied again, with
 // two passes the last ones first. Where kDealt, the first chunks stay, and those which the second pass copies again are dealt

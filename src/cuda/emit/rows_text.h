@@ -16,10 +16,10 @@ struct RowsConstants {
   // Units by which a unit's first sweep is ahead of the last one, without barriers (device/rows_ahead.cuh); 0: the next
   // unit's is, with barriers.
   int ahead = 0;
-  bool apart = true;      // where it is above 0: a warp's chunks are not neighbours,
-  int held = 0;           // a unit's first chunks that are in registers and not in the ring,
-  bool barriers = false;  // warps hand units over by barriers in shared memory, for a checker of races
-  int begun = 0;  // and steps whose copies begin at once at the start, the ring's others one by one; 0: all
+  bool apart = true;  // where it is above 0: a warp's chunks are not neighbours,
+  int held = 0;       // a unit's first chunks that are in registers and not in the ring,
+  int begun = 0;      // steps whose copies begin at once at the start, the ring's others one by one; 0: all,
+  bool barriers = false;  // and whether warps hand units over as a checker of races knows it
 };
 
 struct RowsText {

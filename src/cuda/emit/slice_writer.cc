@@ -74,8 +74,8 @@ SlicesText SliceWriter::run() {
 
 int SliceWriter::list_slots() const {
   const int slots = constants_.row_positions * static_cast<int>(cut_.unit_channels);
-  const int row_warps = (slots / constants_.vector + 31) / 32;
-  return std::max(constants_.threads / 32 / row_warps * slots, static_cast<int>(cut_.unit_channels) + 16);
+  return std::max(slices_lists(constants_, slots / constants_.vector) * slots,
+                  static_cast<int>(cut_.unit_channels) + 16);
 }
 
 std::vector<const Sink*> SliceWriter::statistics_of(int i) const {

@@ -63,10 +63,8 @@ class SlicesWriter : public SliceWriter {
     const int common = std::gcd(group, vector);
     const bool whole = common == group || common == vector;
     const int columns = (group + vector - common - 1) / vector + 1;
-    const int row_columns = static_cast<int>(cut_.unit_channels) / vector;
-    const int rows = constants_.packed ? constants_.threads / row_columns
-                                       : constants_.threads / 32 / ((row_columns + 31) / 32);
-    return rows * (static_cast<int>(cut_.unit_channels) / group) *
+    const int channels = static_cast<int>(cut_.unit_channels);
+    return slices_lists(constants_, channels / vector) * (channels / group) *
            (whole ? columns / std::min(32, columns & -columns) : columns);
   }
 
@@ -337,6 +335,12 @@ class SlicesWriter : public SliceWriter {
 };
 
 }  // namespace
+
+int slices_lists(const SlicesConstants& constants, int columns) {
+  if (constants.packed) return constants.threads / columns;
+  const int row_warps = (columns + 31) / 32;
+  return constants.threads / 32 / row_warps;
+}
 
 bool few_parts(std::int64_t team, std::int64_t groups) {
   return team > 1 && team <= kMostMembers && groups * team <= kMostParts;

@@ -16,14 +16,16 @@ struct SlicesConstants {
   bool dealt = false;     // and the second of two passes has them dealt out among a team's blocks
   bool ahead = false;     // a unit is begun before the one before it is ended
   int registers = 0;      // chunks of a thread that stay in its registers (device/slices_registers.cuh)
-  bool packed =
-      false;     // then: rows follow each other through a block's warps (device/slices_rows_packed.cuh)
-  int lead = 0;  // where these are dealt out: chunks that a block has again before it draws some
-  int team = 1;  // blocks that work on a unit
+  bool packed = false;    // then rows may go on from warp to warp (device/slices_rows_packed.cuh)
+  int lead = 0;           // where these are dealt out: chunks that a block has again before it draws some
+  int team = 1;           // blocks that work on a unit
   // Blocks of a cluster that has a unit in its registers (device/slices_cluster.cuh), `pieces` being all vectors of a thread; 1: a
   // team with a ring.
   int cluster = 1;
 };
+
+// Rows of so many vectors, or sets of them that a warp has, of a block at the same time.
+int slices_lists(const SlicesConstants& constants, int columns);
 
 // Apart from each other, so that not all lie in one part of L2: counters of a unit's chunks that are dealt out, one for each warp of a block.
 constexpr int kDealtCounterBytes = 128;

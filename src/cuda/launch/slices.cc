@@ -74,13 +74,9 @@ Rows rows_of(const SlicesConstants& constants, std::int64_t channels) {
   Rows rows{};
   rows.slots = channels * constants.row_positions;
   rows.columns = static_cast<int>(rows.slots / constants.vector);
-  if (constants.packed) {
-    rows.lists = rows.stride = constants.threads / rows.columns;
-    return rows;
-  }
-  const int row_warps = static_cast<int>(ceil_div(rows.columns, kWarpThreads));
-  rows.lists = constants.threads / kWarpThreads / row_warps;
-  rows.stride = rows.lists * (rows.columns < kWarpThreads ? kWarpThreads / rows.columns : 1);
+  rows.lists = slices_lists(constants, rows.columns);
+  const bool several = rows.columns < kWarpThreads && !constants.packed;
+  rows.stride = rows.lists * (several ? kWarpThreads / rows.columns : 1);
   return rows;
 }
 
@@ -239,6 +235,7 @@ SlicesChoice SlicesChoice::parse(const std::string& text) {
 
 std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoice& choice) {
   std::vector<SlicesWidth> widths;
+  if (work.positions == 0) return widths;
   const auto add = [&](int vector, std::int64_t channels, std::int64_t row_positions) {
     if (choice.channels > 0 && choice.channels != channels) return;
     SlicesWidth width = {{}, channels};

@@ -40,7 +40,7 @@ struct SlicesDivision {
   double seconds = 0;  // by the cost model
 };
 
-// What FUSEBLOCK_SLICES fixes, 0, or -1 of `registers` and `lead`, for what it leaves open (docs/environment.md).
+// What FUSEBLOCK_SLICES fixes, 0, or -1 of `registers`, `lead` and `packed`, for what it leaves open (docs/environment.md).
 struct SlicesChoice {
   int channels = 0;
   int team = 0;
@@ -54,18 +54,18 @@ struct SlicesChoice {
   int spare = 0;
   int registers = -1;
   int lead = -1;
-  int packed = 0;   // 1: no idle lanes where chunks are in registers
+  int packed = -1;  // where chunks are in registers: 1 if rows go on from warp to warp
   int cluster = 0;  // 1: none
 
   // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.
   bool may_cluster() const {
     return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0 && spare == 0 && registers < 1 &&
-           lead < 0;
+           lead < 0 && packed < 1;
   }
   // Whether it leaves chunks in registers to the planner: what it fixes is at most widths, and that there are no clusters.
   bool may_have_registers() const {
     return team == 0 && pieces == 0 && threads == 0 && blocks == 0 && ring == 0 && ahead == 0 && own == 0 &&
-           spare == 0 && registers < 0 && lead < 0 && cluster < 2;
+           spare == 0 && registers < 0 && lead < 0 && packed < 1 && cluster < 2;
   }
 
   // Throws UserError that names the word it does not know.
@@ -89,10 +89,10 @@ std::vector<SlicesWidth> slices_widths(const SlicesWork& work, const SlicesChoic
 // Whether chunks may stay in registers from the first sweep to the last one.
 bool may_have_registers(const SlicesWork& work);
 
-// What a division with chunks in registers is asked for in place of this one, the cost model's choice; none where that is of no
-// kind that was measured. Whether what comes of it is of such a kind.
-std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& work,
-                                             const SlicesDivision& division);
+// What divisions with chunks in registers are asked for in place of this one, the cost model's for `fixed`, the best kind first; none
+// where it is of no kind that was measured. Whether what comes of one is of such a kind.
+std::vector<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& work,
+                                           const SlicesDivision& division, const SlicesChoice& fixed);
 bool suits_registers(const Gpu& gpu, const SlicesDivision& division);
 
 // The best division into slices of this width; none where the ring does not fit.

@@ -273,12 +273,13 @@ class SlicesPlanner {
   std::optional<SlicesDivision> divide(const SlicesChoice& choice) {
     const std::optional<SlicesDivision> best = best_of(choice);
     if (!best || !choice.may_have_registers()) return best;
-    const std::optional<SlicesChoice> wanted = choose_registers(gpu_, work_, *best);
-    if (!wanted) return best;
-    const std::optional<SlicesDivision> held = best_of(*wanted);
-    if (!held || !suits_registers(gpu_, *held)) return best;
-    const SlicesText text = text_of(held->channels, held->constants);
-    return !text.tail && text.part_groups[0] > 0 ? held : best;
+    for (const SlicesChoice& wanted : choose_registers(gpu_, work_, *best, choice)) {
+      const std::optional<SlicesDivision> held = best_of(wanted);
+      if (!held || !suits_registers(gpu_, *held)) continue;
+      const SlicesText text = text_of(held->channels, held->constants);
+      if (!text.tail && text.part_groups[0] > 0) return held;
+    }
+    return best;
   }
 
  private:
@@ -303,7 +304,7 @@ class SlicesPlanner {
     const SlicesText held = text_of(width.channels, constants);
     // What the last block of all needs comes with the compiled kernel.
     if (!held.tail) width.register_bytes = held.shared_bytes;
-    width.constants.packed = constants.packed;
+    width.constants.packed = constants.packed && !held.tail;
   }
 
   // The one that costs least.

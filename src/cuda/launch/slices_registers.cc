@@ -20,15 +20,17 @@ constexpr int kDealtSpare = 3;
 constexpr int kDealtLead = 30;
 // Where a thread keeps more numbers of each channel, such as a scale and a shift of the sample, and has channels of several groups,
 // fewer threads, which have more registers: with 512 compiled code had some chunks in local memory, and bf16[1,128,20,256,256] with a
-// scale and a shift took 275 us in place of 253. In groups of whole vectors it has none, and bf16[1,512,256,256] took 51.3 in place of 54.6.
+// scale and a shift took 275 us in place of 253. In groups of whole vectors it has none, and bf16[1,512,256,256] takes 51.9 in place of 54.6.
 constexpr int kDealtNumbers = 3;
 constexpr int kScaledThreads = 384;
 constexpr int kScaledRegisters = 4;
 constexpr int kScaledLead = 16;
 
-// All channels of a sample, with no idle lanes, where their vectors are not a power of two, and slices that suit warps are not whole
-// lines of memory: rows go through the warps of a block whose threads they waste least. Of few samples all are at work at once; of
-// more of them so many that a block has as many chunks as were measured to be best, nearly half of which are then read again.
+// All channels of a sample, rows going on from warp to warp (device/slices_rows_packed.cuh), where their vectors are no power of two:
+// slices that suit warps are then runs of memory that are no whole lines. Blocks have as many threads as such rows keep busy. Of few
+// samples all are at work at once; of more of them teams whose blocks have as many chunks as was best for 32,320,64,64 (67 us, with
+// half as many 75) and 16,640,64,64 (67 and 76), and no smaller teams, which were not measured. Fewer steps than 2,960,64,64 has, which
+// gained least, are for others, and so are chunks in registers that are not as many as were measured.
 constexpr int kPackedLeastThreads = 384;
 constexpr int kPackedMostThreads = 512;
 constexpr int kPackedRegisters = 3;
@@ -84,9 +86,13 @@ int packed_team(const Gpu& gpu, const SlicesWork& work, int rows) {
 
 std::optional<SlicesChoice> choose_packed(const Gpu& gpu, const SlicesWork& work,
                                           const SlicesDivision& division) {
-  const int columns = static_cast<int>(work.channels) / division.constants.vector;
+  const int vector = division.constants.vector;
+  const int columns = static_cast<int>(work.channels) / vector;
   const int threads = (columns & (columns - 1)) == 0 ? 0 : packed_threads(columns);
-  if (threads == 0) return std::nullopt;
+  // What was measured: groups of an odd number of vectors, or that begin inside of one, and few numbers of a channel.
+  const bool groups =
+      work.group % vector == 0 ? work.group / vector % 2 == 1 : vector % static_cast<int>(work.group) != 0;
+  if (threads == 0 || !groups || work.hoisted_numbers > kDealtNumbers) return std::nullopt;
   const int team = packed_team(gpu, work, threads / columns * kPieces);
   if (team == 0) return std::nullopt;
   SlicesChoice choice = blocks_alone(division, team, threads, kPackedRegisters);
@@ -99,17 +105,20 @@ std::optional<SlicesChoice> choose_packed(const Gpu& gpu, const SlicesWork& work
 
 }  // namespace
 
-std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& work,
-                                             const SlicesDivision& division) {
+std::vector<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& work,
+                                           const SlicesDivision& division, const SlicesChoice& fixed) {
   const SlicesConstants& constants = division.constants;
   const bool hopper = gpu.architecture->compute_major == 9 && gpu.multiprocessors >= kMultiprocessors;
   const bool measured =
       may_have_registers(work) && work.leaves_registers && work.input_bytes == 2 && work.output_bytes == 2;
-  if (!hopper || !measured || constants.cluster > 1 || constants.row_positions > 1) return std::nullopt;
-  if (const std::optional<SlicesChoice> packed = choose_packed(gpu, work, division)) return packed;
+  std::vector<SlicesChoice> found;
+  if (!hopper || !measured || constants.cluster > 1 || constants.row_positions > 1) return found;
+  const bool all_channels = fixed.channels == 0 || fixed.channels == work.channels;
+  if (const auto packed = choose_packed(gpu, work, division); packed && all_channels && fixed.packed != 0)
+    found.push_back(*packed);
   // Groups that are whole vectors, or vectors that are whole groups.
   const bool whole_vectors = work.group % constants.vector == 0;
-  if (!whole_vectors && constants.vector % work.group != 0) return std::nullopt;
+  if (!whole_vectors && constants.vector % work.group != 0) return found;
   if (constants.dealt && constants.blocks == 1 && constants.threads == kDealtThreads &&
       constants.pieces == kPieces) {
     const bool many = work.hoisted_numbers > kDealtNumbers && !whole_vectors;
@@ -119,11 +128,11 @@ std::optional<SlicesChoice> choose_registers(const Gpu& gpu, const SlicesWork& w
                      many ? kScaledRegisters : kDealtRegisters);
     choice.spare = kDealtSpare;
     choice.lead = many ? kScaledLead : kDealtLead;
-    return choice;
+    found.push_back(choice);
+  } else if (constants.blocks > 2 && !constants.again) {
+    found.push_back(blocks_alone(division, 1, kAloneThreads, kAloneRegisters));
   }
-  if (constants.blocks > 2 && !constants.again)
-    return blocks_alone(division, 1, kAloneThreads, kAloneRegisters);
-  return std::nullopt;
+  return found;
 }
 
 bool suits_registers(const Gpu& gpu, const SlicesDivision& division) {

@@ -251,10 +251,14 @@ TEST(SlicesDivision, RowsArePackedWhereWarpsWouldHaveIdleLanes) {
   for (const SlicesWork& work : {groups_of(1, 512, 256 * 256, 16), groups_of(2, 2560, 64 * 64, 80),
                                  groups_of(2, 320, 64 * 64, 10), groups_of(0, 320, 64 * 64, 10)})
     EXPECT_FALSE(held_of(work).constants.packed) << work.channels;
-  // Groups of two vectors, of half a vector, and many numbers of a channel were not measured.
+  // Groups of two vectors, of half a vector, vectors of 8 bytes, and many numbers of a channel were not measured.
   const SlicesWork work = groups_of(2, 320, 256 * 256, 10);
   for (const auto& change : std::initializer_list<void (*)(SlicesWork&)>{
            [](SlicesWork& w) { w.group = 16; }, [](SlicesWork& w) { w.group = 4; },
+           [](SlicesWork& w) {
+             w.channels = 300;
+             w.group = 10;
+           },
            [](SlicesWork& w) { w.hoisted_numbers = 4; }}) {
     SlicesWork other = work;
     change(other);

@@ -11,6 +11,7 @@ namespace {
 constexpr int kMultiprocessors = 132;
 constexpr int kWarpThreads = 32;
 constexpr int kPieces = 4;
+constexpr int kVector = 8;     // elements of 16 bits
 constexpr double kBusy = 0.9;  // at least, of threads or of blocks
 
 // Chunks dealt out among the blocks of a team, each with a multiprocessor to itself.
@@ -89,10 +90,11 @@ std::optional<SlicesChoice> choose_packed(const Gpu& gpu, const SlicesWork& work
   const int vector = division.constants.vector;
   const int columns = static_cast<int>(work.channels) / vector;
   const int threads = (columns & (columns - 1)) == 0 ? 0 : packed_threads(columns);
-  // What was measured: groups of an odd number of vectors, or that begin inside of one, and few numbers of a channel.
+  // What was measured: vectors of 16 bytes, groups of an odd number of them, or that begin inside of one, few numbers of a channel.
   const bool groups =
       work.group % vector == 0 ? work.group / vector % 2 == 1 : vector % static_cast<int>(work.group) != 0;
-  if (threads == 0 || !groups || work.hoisted_numbers > kDealtNumbers) return std::nullopt;
+  if (threads == 0 || vector != kVector || !groups || work.hoisted_numbers > kDealtNumbers)
+    return std::nullopt;
   const int team = packed_team(gpu, work, threads / columns * kPieces);
   if (team == 0) return std::nullopt;
   SlicesChoice choice = blocks_alone(division, team, threads, kPackedRegisters);

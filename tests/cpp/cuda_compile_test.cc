@@ -46,8 +46,8 @@ bool may_spill(const KernelText& kernel, const CompiledKernel& compiled) {
       // Without barriers: doubles, which nobody has who does not ask for them, and a chunk in registers beside 17 warps.
       {"rows", {"kAhead = ", "typedef double real;"}, 32, "for sm_100a and sm_120"},
       {"rows", {"kAhead = 1;", "typedef double real;"}, 88, "eight chunks in registers, for sm_120"},
-      {"rows", {"kAhead = 1;", "kHeld = 1;"}, 88, "for sm_89, and in f32 for sm_120"},
-      {"slices", {"kPacked = 1;", "parts::give<3, "}, 16, "parts of up to four groups of a vector"},
+      {"rows", {"kAhead = 1;", "kHeld = 1;"}, 80, "for sm_89, and in f32 for sm_120"},
+      {"slices", {"kPacked = 1;", "parts::give<3, "}, 8, "parts of up to four groups of a vector"},
       {"rows", {"kAhead = ", "kWhole = 0;"}, 48, "lanes at channels of their own, likewise, for sm_120"},
   };
   return std::any_of(kKnown.begin(), kKnown.end(), [&](const KnownSpill& known) {

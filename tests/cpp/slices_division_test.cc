@@ -270,8 +270,8 @@ TEST(SlicesDivision, RowsArePackedWhereWarpsWouldHaveIdleLanes) {
   EXPECT_TRUE(held_of(work, h200(), SlicesChoice::parse("channels=320")).constants.packed);
 }
 
-// Where rows that go on from warp to warp do not fit, such as those of 3,072 channels, chunks are in registers as elsewhere.
-TEST(SlicesDivision, TheNextKindIsTriedWhereOneDoesNotFit) {
+// For where rows that go on from warp to warp do not fit, such as those of 3,840 channels (cuda_variants.h).
+TEST(SlicesDivision, ThereIsAnotherKindWithChunksInRegisters) {
   const SlicesWork work = groups_of(1, 384, 256 * 256, 8);
   const SlicesDivision best = best_of(work);
   const std::vector<SlicesChoice> choices = choose_registers(h200(), work, best, {});

@@ -13,7 +13,7 @@ for are rows, too. Two tools do not see all that holds, so that under them somet
   words there that nobody has written yet, and tells by their tags.
 - racecheck: it knows barriers, and no counts that are released and acquired. Warps of `rows` without
   barriers hand units over by barriers at the same places (barriers=1, src/cuda/device/rows_ahead_barriers.cuh
-  in place of rows_ahead_words.cuh). So it sees whether what lies between these places is in order, and not
+  in place of rows_ahead_counts.cuh). So it sees whether what lies between these places is in order, and not
   those counts themselves; everything else is what plans have.
 With --same-kernels a row is kept while the kernels that its plans name are those that ran; kernels for other
 views, which plans do not name, do not count.

@@ -1,4 +1,4 @@
-// As device/rows_ahead_words.cuh, by barriers in shared memory in place of counts (FUSEBLOCK_ROWS=barriers=1): for
+// As device/rows_ahead_counts.cuh, by barriers in shared memory in place of counts (FUSEBLOCK_ROWS=barriers=1): for
 // compute-sanitizer's racecheck, which sees that one thread's accesses come before another's where that one waits for a barrier at
 // which the first has arrived itself. So all lanes arrive, those also whom the first lane of their warp counts for there, and all
 // warps for which the last one does: each barrier is over when the count would have grown. That is slower.

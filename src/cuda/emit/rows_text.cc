@@ -138,7 +138,7 @@ class RowsWriter : UnitWriter {
   // How blocks of a team, and warps of a block, hand a unit to each other then.
   std::vector<const char*> handover_files() const {
     if (constants_.barriers) return {"tagged.cuh", "arrivals.cuh", "rows_ahead_barriers.cuh"};
-    return {"tagged.cuh", "rows_ahead_words.cuh"};
+    return {"tagged.cuh", "rows_ahead_counts.cuh"};
   }
   // Copies of a thread that begin at once.
   int begun() const {

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Divisions of the kernel `rows` beside each other: GroupNorm and SiLU over contiguous bf16 tensors on a GPU.
+"""Divisions of the kernels `rows` and `rows_registers` beside each other: GroupNorm and SiLU over contiguous
+tensors on a GPU.
 
-    tools/on_gpu benchmarks/gpu/sweep_rows.py [--filter TEXT] [--choices CHOICE ...] [--seconds SECONDS]
+    tools/on_gpu benchmarks/gpu/sweep_rows.py [--filter TEXT ...] [--choices CHOICE ...] [--seconds SECONDS]
+    tools/on_gpu benchmarks/gpu/sweep_rows.py --registers      # shapes whose units may fit into registers
 
 A line for each shape and choice, which is what FUSEBLOCK_ROWS takes (docs/environment.md): the median of
 ten runs in microseconds, L2 emptied before each, how many times the floor that is, and how the work is
@@ -32,6 +34,7 @@ from fuseblock._capi import Plan  # noqa: E402
 from benchmarks.gpu.bench import GROUP_NORMS  # noqa: E402
 from benchmarks.gpu.gpu_timing import DEVICE, Timer, copy_rate  # noqa: E402
 
+DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 # Units ahead and multiprocessors of a team that are tried without barriers, by the shape.
 TEAMS = {
     (1, 512, 256, 256): (
@@ -64,6 +67,58 @@ KEPT: dict[tuple[int, ...], tuple[int, ...]] = {
 # Copies of a thread at the start, of what the planner chooses; the last is all.
 BEGUN = (1, 2, 3, 4, 6, 8, 99)
 SHAPES = [*GROUP_NORMS, ((2, 512, 256, 256), 32)]
+# Shapes for registers, with their groups and types.
+REGISTERS = [
+    *[
+        (shape, 32, "bf16")
+        for shape in [
+            (2, 320, 64, 64),
+            (2, 320, 128, 128),
+            (64, 256, 56, 56),
+            (2, 320, 32, 32),
+            (2, 1280, 16, 16),
+            (8, 320, 32, 32),
+            (4, 320, 64, 64),
+            (8, 320, 64, 64),
+            (1, 512, 64, 64),
+            (1, 512, 128, 128),
+            (1, 256, 128, 128),
+            (2, 640, 64, 64),
+            (32, 320, 64, 64),
+            (64, 512, 28, 28),
+            (128, 512, 28, 28),
+            (16, 64, 112, 112),
+            (2, 960, 64, 64),
+            (4, 640, 64, 64),
+            (64, 256, 14, 14),
+            (64, 512, 14, 14),
+            (32, 256, 28, 28),
+            (8, 1280, 8, 8),
+            (4, 1280, 32, 32),
+            (1, 128, 256, 256),
+            (4, 128, 256, 256),
+            (1, 256, 256, 256),
+        ]
+    ],
+    *[
+        (shape, shape[1], "bf16")
+        for shape in [
+            (1, 512, 256, 256),
+            (2, 320, 64, 64),
+            (4, 64, 128, 128),
+            (16, 256, 56, 56),
+            (8, 32, 256, 256),
+        ]
+    ],
+    *[
+        (shape, 32, "f32")
+        for shape in [(2, 320, 64, 64), (64, 256, 56, 56), (32, 128, 64, 64), (1, 128, 128, 128)]
+    ],
+]
+# Threads of a block and the most elements that a block may be too large by, beside those that it has.
+REGISTER_THREADS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024)
+IDLE = 0.12
+MULTIPROCESSORS = 132
 SHOWN = 14  # choices of a shape
 
 
@@ -74,13 +129,14 @@ class Cell:
     shape: tuple[int, ...]
     groups: int
     choice: str
+    dtype: str = "bf16"
 
     def plan(self) -> Plan:
         """The plan; refuses a choice that does not fit."""
         os.environ["FUSEBLOCK_ROWS"] = self.choice
-        x_type = f"bf16[{','.join(map(str, self.shape))}]"
+        x_type = f"{self.dtype}[{','.join(map(str, self.shape))}]"
         names = ("group_norm.weight", "group_norm.bias")
-        types = dict.fromkeys(names, f"bf16[{self.shape[1]}]")
+        types = dict.fromkeys(names, f"{self.dtype}[{self.shape[1]}]")
         return Plan.make(f"group_norm({self.groups}) | silu", x_type, types, DEVICE)
 
 
@@ -105,21 +161,39 @@ def choices(shape: tuple[int, ...]) -> list[str]:
     return found
 
 
+def register_choices(shape: tuple[int, ...], groups: int, dtype: str) -> list[str]:
+    """Divisions of `rows_registers` in which all units are at work at once, or wait for few others."""
+    found = ["", "registers=0"]
+    units = shape[0] * groups
+    vectors = torch.Size(shape).numel() // units // (8 if dtype == "bf16" else 4)
+    for cluster, blocks, threads in itertools.product((1, 2, 4, 8), (1, 2, 4, 8), REGISTER_THREADS):
+        share = -(-vectors // (cluster * threads))
+        at_once = units * cluster <= MULTIPROCESSORS * blocks
+        too_many = blocks > 1 and units * cluster <= MULTIPROCESSORS * blocks // 2
+        if share * cluster * threads > vectors * (1 + IDLE) or share > 32 or too_many:
+            continue
+        if at_once or blocks > 1:
+            found.append(f"cluster={cluster},blocks={blocks},threads={threads}")
+    return found
+
+
 def compile_cell(cell: Cell) -> dict[str, Any] | None:
     """How a cell's plan divides its work; none where it does not fit. Its kernels are then in the cache."""
     try:
         kernels = json.loads(cell.plan().explain_json())["kernels"]
     except ValueError:
         return None
-    return dict(kernels[0]["division"]) if [each["name"] for each in kernels] == ["rows"] else None
+    if len(kernels) > 1 or kernels[0]["name"] != ("rows_registers" if "cluster" in cell.choice else "rows"):
+        return None if cell.choice else dict(kernels[0]["division"])
+    return dict(kernels[0]["division"])
 
 
-def inputs_of(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
+def inputs_of(shape: tuple[int, ...], dtype: str) -> dict[str, torch.Tensor]:
     """Random numbers."""
     generator = torch.Generator(DEVICE).manual_seed(1)
     extents = {"x": shape, "group_norm.weight": shape[1:2], "group_norm.bias": shape[1:2]}
     return {
-        name: torch.randn(each, generator=generator, device=DEVICE, dtype=torch.bfloat16)
+        name: torch.randn(each, generator=generator, device=DEVICE, dtype=DTYPES[dtype])
         for name, each in extents.items()
     }
 
@@ -127,7 +201,8 @@ def inputs_of(shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
 def expected_of(groups: int, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """What PyTorch makes of them in float32, rounded."""
     x, weight, bias = (each.float() for each in inputs.values())
-    return torch.nn.functional.silu(torch.nn.functional.group_norm(x, groups, weight, bias)).bfloat16()
+    result = torch.nn.functional.silu(torch.nn.functional.group_norm(x, groups, weight, bias))
+    return result.to(inputs["x"].dtype)
 
 
 def time_cell(
@@ -144,13 +219,12 @@ def time_cell(
     return {"us": us, "error": error, "same": torch.equal(first, output)}
 
 
-def show(shape: tuple[int, ...], rows: list[dict[str, Any]], floor: float) -> None:
+def show(name: str, rows: list[dict[str, Any]], floor: float) -> None:
     """Prints what the planner chooses for a shape and the best of the others."""
-    print(f"{','.join(map(str, shape))}: floor {floor:.1f} us, {len(rows)} choices")
+    print(f"{name}: floor {floor:.1f} us, {len(rows)} choices")
     for row in sorted(rows, key=lambda row: (row["choice"] != "", row["us"]))[:SHOWN]:
-        words = " ".join(
-            f"{name} {row['division'][name]}" for name in ("team", "teams", "steps", "kept_steps")
-        )
+        shown = ("team", "teams", "steps", "kept_steps", "cluster", "pieces")
+        words = " ".join(f"{name} {row['division'][name]}" for name in shown if name in row["division"])
         print(f"  {row['us']:7.1f} ({row['us'] / floor:4.2f}) {row['choice'] or 'chosen':46} {words}")
     worst = max((row["error"] for row in rows), default=0.0)
     print(f"  errors up to {worst:.2g}, the same twice: {all(row['same'] for row in rows)}", flush=True)
@@ -159,15 +233,24 @@ def show(shape: tuple[int, ...], rows: list[dict[str, Any]], floor: float) -> No
 def main() -> int:
     """Times the choices and prints them."""
     parser = argparse.ArgumentParser(description="Divisions of the kernel `rows` beside each other")
-    parser.add_argument("--filter", default="", help="only shapes that contain the text, such as 2,320")
+    parser.add_argument(
+        "--filter", nargs="*", help="only shapes that contain one of the texts, such as 2,320"
+    )
     parser.add_argument("--choices", nargs="*", help="values of FUSEBLOCK_ROWS")
+    parser.add_argument("--registers", action="store_true", help="shapes whose units may fit into registers")
     parser.add_argument("--seconds", type=float, default=1e9, help="nothing is begun after these")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
     parser.add_argument("--out", type=Path, help="a file for the rows as JSON")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
-    shapes = [(s, g) for s, g in SHAPES if options.filter in ",".join(map(str, s)) and s in TEAMS]
-    cells = [Cell(s, g, each) for s, g in shapes for each in options.choices or choices(s)]
+    known = REGISTERS if options.registers else [(s, g, "bf16") for s, g in SHAPES if s in TEAMS]
+    names = {(s, g, d): f"{d} {','.join(map(str, s))} in {g} groups" for s, g, d in known}
+    shapes = [each for each in known if any(text in names[each] for text in options.filter or [""])]
+    cells = [
+        Cell(s, g, each, d)
+        for s, g, d in shapes
+        for each in options.choices or (register_choices(s, g, d) if options.registers else choices(s))
+    ]
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         divisions = pool.map(compile_cell, cells, chunksize=1)
 
@@ -175,16 +258,24 @@ def main() -> int:
     rate = copy_rate(timer)
     print(f"a copy: {rate / 1e12:.2f} TB/s; {len(cells)} cells, {end - time.monotonic():.0f} s left")
     kept: list[dict[str, Any]] = []
-    for shape, groups in shapes:
-        floor = 4 * torch.Size(shape).numel() / rate * 1e6
-        inputs = inputs_of(shape)
+    for shape, groups, dtype in shapes:
+        floor = 2 * DTYPES[dtype].itemsize * torch.Size(shape).numel() / rate * 1e6
+        inputs = inputs_of(shape, dtype)
         expected = expected_of(groups, inputs)
         rows = []
         for cell, division in zip(cells, divisions, strict=True):
-            if cell.shape == shape and division is not None and time.monotonic() < end:
-                row = {"shape": shape, "choice": cell.choice, "floor": floor, "division": division}
+            same = (cell.shape, cell.groups, cell.dtype) == (shape, groups, dtype)
+            if same and division is not None and time.monotonic() < end:
+                row = {
+                    "shape": shape,
+                    "groups": groups,
+                    "dtype": dtype,
+                    "choice": cell.choice,
+                    "floor": floor,
+                    "division": division,
+                }
                 rows.append(row | time_cell(cell, timer, inputs, expected))
-        show(shape, rows, floor)
+        show(names[shape, groups, dtype], rows, floor)
         kept += rows
         if options.out:
             options.out.write_text(json.dumps(kept) + "\n")

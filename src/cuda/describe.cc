@@ -123,8 +123,8 @@ std::string launches_json(const Schedule& schedule, const Gpu& gpu, const Schedu
   const Schedule like_pieces = arranged(like != nullptr ? *like : schedule);
   const auto like_launches = make_launches(like_pieces, gpu, nullptr);
   for (std::size_t i = 0; i < launches.size(); ++i)
-    document["launches"].push_back(
-        launch_json(launches[i]->describe(i < like_launches.size() ? like_launches[i].get() : nullptr)));
+    document["launches"].push_back(launch_json(launches[i]->described().describe(
+        i < like_launches.size() ? &like_launches[i]->described() : nullptr)));
   return document.dump();
 }
 

@@ -14,8 +14,10 @@ namespace fuseblock::cuda {
 
 std::unique_ptr<KernelLaunch> make_launch(const Schedule& schedule, const KernelCut& cut, const Gpu& gpu,
                                           const std::shared_ptr<const HostFunctions>& host) {
-  if (cut.kind == KernelKind::kRows)
+  if (cut.kind == KernelKind::kRows) {
     if (auto launch = make_plain_launch(schedule, cut, gpu)) return launch;
+    if (auto launch = make_rows_registers_launch(schedule, cut, gpu)) return launch;
+  }
   if (cut.kind == KernelKind::kColumns)
     if (auto launch = make_plain_channels_launch(schedule, cut, gpu)) return launch;
   switch (cut.kind) {

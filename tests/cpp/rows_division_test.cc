@@ -1,6 +1,9 @@
 // How the launch of a kernel `rows` divides its work: teams, what stays in the ring, how far first sweeps are ahead.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <string>
+
 #include "cuda/launch/rows.h"
 #include "fuseblock/error.h"
 #include "fuseblock/sources.h"
@@ -123,13 +126,20 @@ TEST(RowsDivision, ChunksInRegisters) {
   EXPECT_EQ(divide(full, 16, constants_of(1, 13), RowsChoice::parse("ahead=1,team=132")).again, 1);
 }
 
-// What stands in the text of the kernel for a norm over bf16 tensors.
-void expect_constants(const std::string& input, const std::string& threads, const std::string& blocks) {
+// The text of the kernel for a norm with SiLU.
+std::string norm_text(const std::string& input, const char* wishes, std::string_view architecture = "") {
+  setenv("FUSEBLOCK_ROWS", wishes, 1);
   const TypedBlock block = TypedBlock::infer(Block::parse("group_norm(32) | silu"), TensorType::parse(input));
-  const std::vector<KernelText> kernels = kernel_sources(block, Device::by_name("h200"), {}, "");
-  ASSERT_EQ(kernels.size(), 1U);
-  EXPECT_NE(kernels[0].text.find("kThreads = " + threads + ";"), std::string::npos) << input;
-  EXPECT_NE(kernels[0].text.find("kBlocks = " + blocks + ";"), std::string::npos) << input;
+  const std::vector<KernelText> kernels = kernel_sources(block, Device::by_name("h200"), {}, architecture);
+  unsetenv("FUSEBLOCK_ROWS");
+  return kernels.size() == 1 ? kernels[0].text : "";
+}
+
+// What stands in the text of the kernel `rows`.
+void expect_constants(const std::string& input, const std::string& threads, const std::string& blocks) {
+  const std::string text = norm_text(input, "registers=0");
+  EXPECT_NE(text.find("kThreads = " + threads + ";"), std::string::npos) << input;
+  EXPECT_NE(text.find("kBlocks = " + blocks + ";"), std::string::npos) << input;
 }
 
 // Units that are a block's by itself: as many threads as divide the chunks, where that is much better than the usual number and
@@ -139,6 +149,47 @@ TEST(RowsDivision, UnitsOfABlock) {
   expect_constants("bf16[64,256,55,55]", "128", "4");
   expect_constants("bf16[128,256,32,32]", "128", "4");
   expect_constants("bf16[32,320,64,64]", "256", "2");
+}
+
+int constant_of(const std::string& text, const std::string& name) {
+  const std::size_t place = text.find("constexpr int " + name + " = ");
+  return place == std::string::npos ? 0 : std::stoi(text.substr(place + name.size() + 17));
+}
+
+// What plans have in registers: units of all at once and units that wait for others, every vector some thread's, hardly any place empty,
+// and no more than a multiprocessor's registers.
+TEST(RowsDivision, UnitsInRegisters) {
+  for (const char* input :
+       {"bf16[2,320,64,64]", "bf16[2,320,128,128]", "bf16[64,256,56,56]", "bf16[32,320,64,64]",
+        "bf16[128,512,28,28]", "f16[1,512,64,64]", "f32[2,320,64,64]", "f32[64,256,56,56]"}) {
+    const std::string text = norm_text(input, "");
+    ASSERT_NE(text.find("rows_registers(const"), std::string::npos) << input;
+    const int cluster = constant_of(text, "kCluster"), threads = constant_of(text, "kThreads");
+    const int blocks = constant_of(text, "kBlocks"), pieces = constant_of(text, "kPieces");
+    const int vectors =
+        constant_of(text, "kUnitChannels") * constant_of(text, "kPositions") / constant_of(text, "kVector");
+    const int places = cluster * threads * pieces;
+    EXPECT_GE(places, vectors) << input;
+    EXPECT_LE(places, 1.12 * vectors) << input;
+    EXPECT_LT((cluster - 1) * threads * pieces, vectors) << input << ": a block without any";
+    EXPECT_LE((4 * pieces + 32) * threads * blocks, 65536) << input;
+  }
+}
+
+// Elsewhere plans have `rows`: units that are too large or were not measured, channels that end inside of vectors, other programs, f64,
+// other GPUs.
+TEST(RowsDivision, NotInRegisters) {
+  for (const char* input :
+       {"bf16[1,512,256,256]", "bf16[64,256,14,14]", "bf16[2,320,63,63]", "f64[2,320,64,64]"})
+    EXPECT_NE(norm_text(input, "").find("rows(const"), std::string::npos) << input;
+  for (const char* architecture : {"sm_80", "sm_89", "sm_100a", "sm_120"})
+    EXPECT_NE(norm_text("bf16[2,320,64,64]", "", architecture).find("rows(const"), std::string::npos)
+        << architecture;
+  for (const char* wishes : {"registers=0", "team=2", "ahead=1", "threads=512"})
+    EXPECT_NE(norm_text("bf16[2,320,64,64]", wishes).find("rows(const"), std::string::npos) << wishes;
+  const TypedBlock gelu =
+      TypedBlock::infer(Block::parse("group_norm(32) | gelu"), TensorType::parse("bf16[2,320,64,64]"));
+  EXPECT_EQ(kernel_sources(gelu, Device::by_name("h200"), {}, "")[0].name, "rows");
 }
 
 TEST(RowsDivision, ChoiceRefused) {

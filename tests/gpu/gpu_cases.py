@@ -71,6 +71,24 @@ _AHEAD = (
     ("gpu_group_norm_silu", "ahead=2,team=2,blocks=1,pieces=1,threads=128,ring=16"),
 )
 ROWS = (*_AHEAD, *((name, f"{division},barriers=1") for name, division in _AHEAD))
+# Divisions of the kernel `rows_registers` (FUSEBLOCK_ROWS) by the case that they fit: a block and clusters,
+# threads with as many vectors as others and not, blocks without any, more units than are at work at once,
+# sigmoids whose pairs do not hold. f64 has `rows` there.
+REGISTERS = (
+    ("gpu_group_norm_silu", "cluster=1,threads=96"),
+    ("gpu_group_norm_silu", "cluster=2,threads=160"),
+    ("gpu_group_norm_silu", "cluster=8,threads=128"),
+    ("gpu_adagn", "cluster=2,threads=64"),
+    ("gpu_instance_norm_leaky", "cluster=1,threads=64"),
+    ("gpu_large_mean", "cluster=4,threads=64"),
+    ("gpu_relu_gn", "cluster=2,blocks=2,threads=96"),
+    ("gpu_registers_batch", "cluster=1,blocks=4,threads=96"),
+    ("gpu_registers_batch", "cluster=2,blocks=2,threads=64"),
+    ("gpu_registers_far", "cluster=1,threads=64"),
+    ("gpu_registers_far", "cluster=2,threads=96"),
+    ("infinite_group_norm_silu", "cluster=1,threads=64"),
+    ("infinite_group_norm_silu", "cluster=2,threads=64"),
+)
 # What kernels `plain` are tested with: one sweep and several, one input and two, single elements around
 # vectors, groups within a unit, a large mean, channels that several blocks share.
 PLAIN = (
@@ -227,7 +245,7 @@ def rows() -> list[Row]:
         for name, slices in SLICES:
             if name == case.name:
                 found += [Row(case, dtype, "channels_last", slices=slices) for dtype in DTYPES]
-        for name, division in ROWS:
+        for name, division in (*ROWS, *REGISTERS):
             if name == case.name:
                 found += [Row(case, dtype, "contiguous", rows=division) for dtype in DTYPES]
         for name, wishes in CONV:
@@ -248,6 +266,8 @@ def rows() -> list[Row]:
         found += [Row(case, dtype, "contiguous", infinite=True) for dtype in DTYPES]
         for wishes in ["", *(wishes for name, wishes in CONV if name == case.name)]:
             found.append(Row(case, "f32", "contiguous", mode="tf32", infinite=True, conv=wishes))
+        for division in (division for name, division in REGISTERS if name == case.name):
+            found += [Row(case, dtype, "contiguous", infinite=True, rows=division) for dtype in DTYPES]
     for case in read_cases(ROOT / "tests" / "gpu" / "range.cases"):
         for name, (dtype, mode) in itertools.product(
             RANGES, (("f32", "strict"), ("f32", "tf32"), ("bf16", "strict"))

@@ -233,7 +233,9 @@ def _earlier_seconds(path: Path) -> dict[str, float]:
 def all_rows() -> list[Row]:
     """Cases under each tool, and divisions of norms."""
     cases = list(gpu_cases.read_cases(CASES))
-    divisions = dict.fromkeys(asked_of(row) for row in gpu_cases.rows() if row.slices or row.rows)
+    known = {case.name for case in cases}
+    divided = [row for row in gpu_cases.rows() if (row.slices or row.rows) and row.case.name in known]
+    divisions = dict.fromkeys(asked_of(row) for row in divided)
     return [
         *(Row(case.name, tool, "conv" in case.block) for tool in TOOLS for case in cases),
         *(Row(division, tool, False) for tool in TOOLS for division in divisions if _suits(division, tool)),

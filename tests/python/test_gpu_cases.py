@@ -14,7 +14,11 @@ sys.path.insert(0, str(ROOT / "tests" / "gpu"))
 
 import gpu_cases  # noqa: E402
 
-CASES = {case.name: case for case in gpu_cases.read_cases(ROOT / "tests" / "gpu" / "variants.cases")}
+CASES = {
+    case.name: case
+    for file in ("variants", "infinite")
+    for case in gpu_cases.read_cases(ROOT / "tests" / "gpu" / f"{file}.cases")
+}
 
 
 def text_of(name: str, variable: str, wishes: str, dtype: str, layout: str) -> str:
@@ -34,6 +38,14 @@ def test_rows_without_barriers(name: str, wishes: str, dtype: str) -> None:
     ahead = re.search(r"ahead=(\d)", wishes)
     assert ahead
     assert f"kAhead = {ahead[1]};" in text_of(name, "FUSEBLOCK_ROWS", wishes, dtype, "")
+
+
+@pytest.mark.parametrize(("name", "wishes"), gpu_cases.REGISTERS)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_rows_in_registers(name: str, wishes: str, dtype: str) -> None:
+    text = text_of(name, "FUSEBLOCK_ROWS", wishes, dtype, "")
+    assert re.search(r"__global__ [^{]*\brows_registers\(", text)
+    assert ("sigmoids(arguments" in text) == ("silu" in CASES[name].block and dtype == "bf16")
 
 
 @pytest.mark.parametrize(("name", "wishes"), gpu_cases.SLICES)

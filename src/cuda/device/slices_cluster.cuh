@@ -80,7 +80,9 @@ __device__ inline Value of_first_row(const Value& value, const Place& place) {
   return result;
 }
 
-// A sweep over the thread's vectors; its statistics of its channels into `sums`.
+// A sweep over the thread's vectors, one after the other; its statistics of its channels into `sums`. Where its sigmoids are taken by
+// pairs, and these do not hold for the thread, it reads its vectors again, and stores each element's own result in the place of
+// what it has stored.
 template <class Sweep>
 __device__ inline void sweep(const Arguments& a, const Unit& unit, const Place& place, const Share& share,
                              const Inputs& inputs, const typename Sweep::Hoisted* prepared,
@@ -103,19 +105,32 @@ __device__ inline void sweep(const Arguments& a, const Unit& unit, const Place& 
     sums.start(first);
   }
   int taken = 0;
+  float products = 0;
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
     const Count row = share.row + piece * kStride;
-    if (row >= share.end) continue;
+    if (row < share.end) {
+      typename Sweep::Results results[kVector];
+      products += Sweep::program_of_vector(a, channels, inputs, piece, unit, place, row, results);
+      sums.add(results);
+      Sweep::store(a, share.begin + piece * (long long)kStrideElements, results);
+      ++taken;
+    }
+    __syncwarp();  // else the compiler works on all vectors at once, and the first is stored late
+  }
+  sums.took(taken);
+  if (Sweep::hold(products)) return;
+#pragma unroll 1
+  for (int piece = 0; piece < kPieces && share.row + piece * kStride < share.end; ++piece) {
+    const long long offset = share.begin + piece * (long long)kStrideElements;
+    Inputs again;
+    read_piece(a, offset, again, 0);
     typename Sweep::Results results[kVector];
 #pragma unroll
     for (int v = 0; v < kVector; ++v)
-      results[v] = Sweep::program(a, channels[v], inputs, piece, v, unit, place, row);
-    sums.add(results);
-    Sweep::store(a, share.begin + piece * (long long)kStrideElements, results);
-    ++taken;
+      results[v] = Sweep::program(a, channels[v], again, 0, v, unit, place, share.row + piece * kStride);
+    Sweep::store(a, offset, results);
   }
-  sums.took(taken);
 }
 
 // Parts of all blocks of the cluster arrive at the barrier. By one thread, before `have_begun`.

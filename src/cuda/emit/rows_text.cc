@@ -145,18 +145,6 @@ class RowsWriter : UnitWriter {
     return constants_.begun > 0 ? std::min(constants_.begun, constants_.ring) : constants_.ring;
   }
 
-  // What an input of a program is called among those that do not vary over positions.
-  std::string channel_name(int i, int input) const {
-    const std::string& name = names_[at(sweep(i).inputs[at(input)])];
-    // The number that sets a statistic apart from a tensor of its name is not needed among them.
-    const std::string plain = name.ends_with("_2") ? name.substr(0, name.size() - 2) : name;
-    const std::vector<int> inputs = channel_inputs(i);
-    const bool taken = std::any_of(inputs.begin(), inputs.end(), [&](int other) {
-      return other != input && names_[at(sweep(i).inputs[at(other)])] == plain;
-    });
-    return taken ? name : plain;
-  }
-
   // The types of a sweep's statistics and of its channels' values, or those of none.
   std::string sums_type(int i) const { return has_statistics(i) ? "Sums" + number_text(i) : "NoSums"; }
   std::string channel_type(int i) const { return has_channels(i) ? "Channel" + number_text(i) : "NoChannel"; }
@@ -166,16 +154,10 @@ class RowsWriter : UnitWriter {
     for (const Sink& sink : sweep(i).sinks)
       if (sink.kind == SinkKind::kStatistic) taken.push_back(&sink);
     const std::string name = number_text(i);
-    const std::vector<int> inputs = channel_inputs(i);
-    if (!inputs.empty()) {
-      text.line("// Sweep " + name + ": what its program takes that does not vary over positions.");
-      text.open("struct Channel" + name + " {");
-      for (int k : inputs) text.line("real " + channel_name(i, k) + ";");
-      text.close("};");
-    }
-    shared_bytes_ +=
-        (single_ ? 4 : 8) * static_cast<int>(inputs.size() * static_cast<std::size_t>(cut_.unit_channels)) +
-        16;
+    write_channel_struct(text, i);
+    shared_bytes_ += (single_ ? 4 : 8) * static_cast<int>(channel_inputs(i).size() *
+                                                          static_cast<std::size_t>(cut_.unit_channels)) +
+                     16;
     std::vector<TakenStatistic> statistics;
     for (const Sink* sink : taken)
       statistics.push_back(
@@ -283,17 +265,7 @@ class RowsWriter : UnitWriter {
     text.line("static constexpr int kResults = " + number_text(static_cast<int>(results_of(i).size())) + ";");
     text.line(std::string("static constexpr bool kByChannel = ") + (by_channel(i) ? "true" : "false") +
               ", kStatistics = " + (has_statistics(i) ? "true;" : "false;"));
-    for (const bool statistics : {false, true}) {
-      if (!has_channels(i)) continue;
-      text.open(std::string("static __device__ void ") + (statistics ? "statistics" : "parameters") +
-                "(const Arguments& a, const Unit& unit, int c, Channel& channel) {");
-      for (int k : channel_inputs(i)) {
-        const int input = which.inputs[at(k)];
-        if (made_here(input) == statistics)
-          text.line("channel." + channel_name(i, k) + " = " + channel_value(input) + ";");
-      }
-      text.close();
-    }
+    write_channel_functions(text, i);
     write_program(text, i);
     write_stores(text, i);
     text.close("};");

@@ -3,12 +3,16 @@
 #include <algorithm>
 
 #include "cuda/emit/rounded_products.h"
+#include "cuda/emit/sigmoid_pairs.h"
 
 namespace fuseblock::cuda {
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
+
+// The number of an input that no program has: what the sigmoid of an element is.
+constexpr int kOfArgument = 1 << 20;
 
 constexpr int kAlignment = 128;
 // Of a struct's members, and what it has where it has nothing.
@@ -264,33 +268,8 @@ void SliceWriter::write_sweep(Text& text, int i) {
   text.line("return result;");
   text.close();
 
-  text.line(
-      "static __device__ Results program(const Arguments& a, const Hoisted& channel, const Inputs& inputs, "
-      "int piece,");
-  text.open("                                 int v, const Unit& unit, const Place& place, Count row) {");
-  if (std::any_of(which.inputs.begin(), which.inputs.end(), [&](int input) { return is_direct(input); })) {
-    text.line("const int c = unit.first_channel + place.channel(v);");
-    text.line("const Position at = position_at((long long)row * kRowPositions + place.position(v), " +
-              scalar("long long", "height") + ", " + scalar("long long", "width") + ");");
-  }
-  const std::vector<std::string> names = write_statements(
-      text, program.element,
-      [&](int input) -> std::string {
-        if (input >= program.first_result) return "channel.h" + number_text(input - program.first_result);
-        const int from = which.inputs[at(input)];
-        if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], v)";
-        return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) + ", unit.n, c, at)])";
-      },
-      "real", single_, {rounded_at(rounded, program.places), !writes_16_bit()});
-  text.line("Results results;");
-  std::vector<std::int32_t> done;
-  for (const Sink& sink : which.sinks) {
-    if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
-    done.push_back(sink.step);
-    text.line("results.r" + number_text(sink.step) + " = " + names[at(program.places[at(sink.step)])] + ";");
-  }
-  text.line("return results;");
-  text.close();
+  write_element(text, i);
+  if (goes_by_vectors()) write_vector(text, i);
 
   text.open(
       "static __device__ void store(const Arguments& a, long long offset, const Results "
@@ -306,6 +285,100 @@ void SliceWriter::write_sweep(Text& text, int i) {
   }
   text.close();
   text.close("};");
+}
+
+std::vector<std::string> SliceWriter::write_element_steps(Text& text, int i,
+                                                          std::span<const Formula::Step> steps) {
+  const Sweep& which = sweep(i);
+  const PositionSteps& program = programs_[at(i)];
+  if (std::any_of(which.inputs.begin(), which.inputs.end(), [&](int input) { return is_direct(input); })) {
+    text.line("const int c = unit.first_channel + place.channel(v);");
+    text.line("const Position at = position_at((long long)row * kRowPositions + place.position(v), " +
+              scalar("long long", "height") + ", " + scalar("long long", "width") + ");");
+  }
+  std::vector<bool> rounded = rounded_at(rounded_products(schedule_, which), program.places);
+  return write_statements(text, steps,
+                          [&](int input) -> std::string {
+                            if (input == kOfArgument) return "of_argument";
+                            if (input >= program.first_result)
+                              return "channel.h" + number_text(input - program.first_result);
+                            const int from = which.inputs[at(input)];
+                            if (in_ring(from)) return "element_at(inputs." + names_[at(from)] + "[piece], v)";
+                            return "to_real(" + tensor(from) + ".data[offset_at(" + tensor(from) +
+                                   ", unit.n, c, at)])";
+                          },
+                          "real", single_, {std::move(rounded), !writes_16_bit()});
+}
+
+void SliceWriter::write_element_results(Text& text, int i, const std::vector<std::string>& names) {
+  text.line("Results results;");
+  std::vector<std::int32_t> done;
+  for (const Sink& sink : sweep(i).sinks) {
+    if (std::find(done.begin(), done.end(), sink.step) != done.end()) continue;
+    done.push_back(sink.step);
+    text.line("results.r" + number_text(sink.step) + " = " +
+              names[at(programs_[at(i)].places[at(sink.step)])] + ";");
+  }
+  text.line("return results;");
+}
+
+void SliceWriter::write_element(Text& text, int i) {
+  text.line(
+      "static __device__ Results program(const Arguments& a, const Hoisted& channel, const Inputs& inputs, "
+      "int piece,");
+  text.open("                                 int v, const Unit& unit, const Place& place, Count row) {");
+  write_element_results(text, i, write_element_steps(text, i, programs_[at(i)].element));
+  text.close();
+}
+
+std::int32_t SliceWriter::paired_sigmoid(int i) const {
+  const bool pairs = goes_by_vectors() && !has_statistics(i) && writes_16_bit() && constants_.vector % 2 == 0;
+  return pairs ? only_sigmoid(programs_[at(i)].element) : -1;
+}
+
+void SliceWriter::write_vector(Text& text, int i) {
+  const std::span<const Formula::Step> steps = programs_[at(i)].element;
+  const std::int32_t sigmoid = paired_sigmoid(i);
+  const bool pairs = sigmoid >= 0;
+  const std::string element = "const Arguments& a, const Hoisted& channel, const Inputs& inputs, int piece,";
+  const std::string place = "int v, const Unit& unit, const Place& place, Count row";
+  if (pairs) {
+    const std::int32_t argument = steps[at(sigmoid)].a;
+    text.line("static __device__ real argument(" + element);
+    text.open("                                 " + place + ") {");
+    const std::vector<std::string> names = write_element_steps(text, i, steps.first(at(argument) + 1));
+    text.line("return " + names[at(argument)] + ";");
+    text.close();
+    text.line("static __device__ Results program_behind(" + element);
+    text.open("                                        " + place + ", real of_argument) {");
+    write_element_results(text, i, write_element_steps(text, i, behind_sigmoid(steps, sigmoid, kOfArgument)));
+    text.close();
+  }
+  write_pairs_hold(text, pairs);
+  text.line(
+      "static __device__ float program_of_vector(const Arguments& a, const Hoisted (&channels)[kVector], "
+      "const "
+      "Inputs& inputs,");
+  text.line(
+      "                                          int piece, const Unit& unit, const Place& place, Count "
+      "row,");
+  text.open("                                          Results (&results)[kVector]) {");
+  const auto each = [&](const std::string& to, const std::string& function, const std::string& last) {
+    text.line("#pragma unroll");
+    text.line("for (int v = 0; v < kVector; ++v) " + to + "[v] = " + function +
+              "(a, channels[v], inputs, piece, v, unit, place, row" + last + ");");
+  };
+  if (pairs) {
+    text.line("real arguments[kVector], of_arguments[kVector];");
+    each("arguments", "argument", "");
+    text.line("const float products = sigmoids(arguments, of_arguments);");
+    each("results", "program_behind", ", of_arguments[v]");
+    text.line("return products;");
+  } else {
+    each("results", "program", "");
+    text.line("return 0;");
+  }
+  text.close();
 }
 
 }  // namespace fuseblock::cuda

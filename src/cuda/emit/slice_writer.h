@@ -2,6 +2,7 @@
 // a thread's vectors of channels, and what they take beside elements.
 #pragma once
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,8 @@ class SliceWriter : public UnitWriter {
   virtual std::string vector_sums() const = 0;
   virtual std::string sweep_constant(int i) const = 0;
   virtual void write_unit_functions(Text& text) = 0;
+  // Whether a sweep goes from one of a thread's vectors to the next, so that sigmoids may be taken by pairs (emit/sigmoid_pairs.h).
+  virtual bool goes_by_vectors() const { return false; }
 
   int vector_bytes(int input) const;
   // Of a thread, all pieces of a chunk.
@@ -66,6 +69,8 @@ class SliceWriter : public UnitWriter {
     return static_cast<int>(programs_[static_cast<std::size_t>(i)].results.size());
   }
   std::vector<const Sink*> statistics_of(int i) const;
+  // The sigmoid of a sweep that is taken by pairs, by its place among the steps of an element; -1 where there is none.
+  std::int32_t paired_sigmoid(int i) const;
   static std::string sum_name(const Sink& sink) { return "s" + std::to_string(sink.part); }
 
  private:
@@ -78,6 +83,12 @@ class SliceWriter : public UnitWriter {
   void write_inputs(Text& text);
   void write_unit_values(Text& text);
   void write_sweep(Text& text, int i);
+  // The program of an element, and of all of a vector.
+  void write_element(Text& text, int i);
+  void write_vector(Text& text, int i);
+  // Of the steps of an element the first, or all of them; the input behind the program's own is `of_argument`. Returns their names.
+  std::vector<std::string> write_element_steps(Text& text, int i, std::span<const Formula::Step> steps);
+  void write_element_results(Text& text, int i, const std::vector<std::string>& names);
 
   std::vector<PositionSteps> programs_;  // by sweep: what is the same at all positions, and the rest
 };

@@ -66,7 +66,13 @@ class ClusterWriter : public SliceWriter {
             "slices_place.cuh",
             "slices_thread.cuh"};
   }
-  std::vector<std::string> files() const override { return {"slices_cluster.cuh"}; }
+  std::vector<std::string> files() const override {
+    bool pairs = false;
+    for (int i = 0; i < sweep_count(); ++i) pairs = pairs || paired_sigmoid(i) >= 0;
+    if (pairs) return {"sigmoids.cuh", "slices_cluster.cuh"};
+    return {"slices_cluster.cuh"};
+  }
+  bool goes_by_vectors() const override { return true; }
 
   void add_scalars() override {
     for (const char* name : {"positions", "height", "width"}) scalar("long long", name);
@@ -80,16 +86,19 @@ class ClusterWriter : public SliceWriter {
 
   void write_reading(Text& text) override {
     text.open(
+        "__device__ inline void read_piece(const Arguments& a, long long offset, Inputs& inputs, int piece) "
+        "{");
+    for (int input : ring_)
+      text.line("inputs." + names_[at(input)] + "[piece] = load_vector(reinterpret_cast<const " +
+                vector_type(input) + "*>(" + tensor(input) + ".data + offset));");
+    text.close();
+    text.open(
         "__device__ inline Inputs load_inputs(const Arguments& a, long long offset, Count row, Count end) {");
     text.line("Inputs inputs;");
-    for (int input : ring_) {
-      text.line("#pragma unroll");
-      text.line("for (int i = 0; i < kPieces; ++i)");
-      text.line("  if (row + i * kStride < end)");
-      text.line("    inputs." + names_[at(input)] + "[i] = load_vector(reinterpret_cast<const " +
-                vector_type(input) + "*>(" + tensor(input) +
-                ".data + offset) + i * (kStrideElements / kVector));");
-    }
+    text.line("#pragma unroll");
+    text.line("for (int i = 0; i < kPieces; ++i)");
+    text.line(
+        "  if (row + i * kStride < end) read_piece(a, offset + i * (long long)kStrideElements, inputs, i);");
     text.line("return inputs;");
     text.close();
   }

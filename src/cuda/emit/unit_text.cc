@@ -96,6 +96,41 @@ std::string UnitWriter::channel_value(int input) {
   return "to_real(" + from + ".at(unit.n, unit.first_channel + c))";
 }
 
+std::string UnitWriter::channel_name(int i, int input) const {
+  const std::string& name = names_[at(sweep(i).inputs[at(input)])];
+  // The number that sets a statistic apart from a tensor of its name is not needed among them.
+  const std::string plain = name.ends_with("_2") ? name.substr(0, name.size() - 2) : name;
+  const std::vector<int> inputs = channel_inputs(i);
+  const bool taken = std::any_of(inputs.begin(), inputs.end(), [&](int other) {
+    return other != input && names_[at(sweep(i).inputs[at(other)])] == plain;
+  });
+  return taken ? name : plain;
+}
+
+void UnitWriter::write_channel_struct(Text& text, int i) const {
+  const std::vector<int> inputs = channel_inputs(i);
+  if (inputs.empty()) return;
+  const std::string name = number_text(i);
+  text.line("// Sweep " + name + ": what its program takes that does not vary over positions.");
+  text.open("struct Channel" + name + " {");
+  for (int k : inputs) text.line("real " + channel_name(i, k) + ";");
+  text.close("};");
+}
+
+void UnitWriter::write_channel_functions(Text& text, int i) {
+  if (!has_channels(i)) return;
+  for (const bool statistics : {false, true}) {
+    text.open(std::string("static __device__ void ") + (statistics ? "statistics" : "parameters") +
+              "(const Arguments& a, const Unit& unit, int c, Channel& channel) {");
+    for (int k : channel_inputs(i)) {
+      const int input = sweep(i).inputs[at(k)];
+      if (made_here(input) == statistics)
+        text.line("channel." + channel_name(i, k) + " = " + channel_value(input) + ";");
+    }
+    text.close();
+  }
+}
+
 bool UnitWriter::made_here(int input) const {
   const Slot& which = slot(input);
   if (which.kind != SlotKind::kStatistic) return false;

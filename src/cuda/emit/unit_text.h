@@ -64,6 +64,11 @@ class UnitWriter : public KernelWriter {
   bool has_channels(int i) const { return !channel_inputs(i).empty(); }
   // Such an input at channel `c` of the unit.
   std::string channel_value(int input);
+  // What such an input is called in the struct of a sweep's channel, by its place among the program's.
+  std::string channel_name(int i, int input) const;
+  // That struct, and the functions that fill it in: `parameters` with what tensors give, `statistics` with what this kernel works out.
+  void write_channel_struct(Text& text, int i) const;
+  void write_channel_functions(Text& text, int i);
   // Whether a slot is a statistic that this kernel works out.
   bool made_here(int input) const;
   // Whether all elements that the sweeps write are rounded to 16 bits, and the outputs that are statistics, too.

@@ -168,6 +168,8 @@ class KernelLaunch {
   // the same launch for other extents, whose constants are taken; null: its own. Throws NotSupportedError for a kernel
   // that has no description.
   virtual LaunchDescription describe(const KernelLaunch* like) const;
+  // The launch that is described in the place of this one: another, where this one's kernel is made for its extents.
+  virtual const KernelLaunch& described() const { return *this; }
   // Whether it puts a kernel of its own into the stream last.
   virtual bool is_kernel() const { return true; }
   // `counters` is where those of all kernels begin.
@@ -207,6 +209,9 @@ std::unique_ptr<KernelLaunch> make_host_call(const Schedule& schedule, const Ker
 // Sweeps unit by unit; see launch/rows.h.
 std::unique_ptr<KernelLaunch> make_rows_launch(const Schedule& schedule, const KernelCut& cut,
                                                const Gpu& gpu);
+// The same of units that fit into registers; null where they do not, or `rows` is faster.
+std::unique_ptr<KernelLaunch> make_rows_registers_launch(const Schedule& schedule, const KernelCut& cut,
+                                                         const Gpu& gpu);
 // The same by a kernel with a short text; null where there is none for these steps, or the schedule's choices are others.
 std::unique_ptr<KernelLaunch> make_plain_launch(const Schedule& schedule, const KernelCut& cut,
                                                 const Gpu& gpu);

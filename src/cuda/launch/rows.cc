@@ -108,12 +108,14 @@ int rows_ring(const Gpu& gpu, const RowsConstants& constants, int vector_bytes, 
 }
 
 RowsChoice RowsChoice::parse(const std::string& text) {
-  constexpr auto kNames = std::to_array<std::string_view>(
-      {"team", "threads", "blocks", "pieces", "ring", "kept", "ahead", "apart", "lead", "begun", "barriers"});
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"team", "threads", "blocks", "pieces", "ring", "kept", "ahead",
+                                       "apart", "lead", "begun", "barriers", "registers", "cluster"});
   constexpr std::array<std::optional<int> RowsChoice::*, kNames.size()> kFields = {
-      &RowsChoice::team, &RowsChoice::threads, &RowsChoice::blocks,  &RowsChoice::pieces,
-      &RowsChoice::ring, &RowsChoice::kept,    &RowsChoice::ahead,   &RowsChoice::apart,
-      &RowsChoice::lead, &RowsChoice::begun,   &RowsChoice::barriers};
+      &RowsChoice::team,   &RowsChoice::threads, &RowsChoice::blocks,   &RowsChoice::pieces,
+      &RowsChoice::ring,   &RowsChoice::kept,    &RowsChoice::ahead,    &RowsChoice::apart,
+      &RowsChoice::lead,   &RowsChoice::begun,   &RowsChoice::barriers, &RowsChoice::registers,
+      &RowsChoice::cluster};
   RowsChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_ROWS", text, kNames, "lead"))
     choice.*kFields[fixed.name] = fixed.number;

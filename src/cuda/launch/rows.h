@@ -62,6 +62,17 @@ struct RowsChoice {
   std::optional<int> lead;
   std::optional<int> begun;
   std::optional<int> barriers;
+  // Of the kernel `rows_registers`: vectors of a thread, 0 for `rows` in its place, and blocks of a cluster.
+  std::optional<int> registers;
+  std::optional<int> cluster;
+
+  // Whether what it fixes leaves the choice between both, or asks for the other.
+  bool may_have_registers() const {
+    const bool asked = registers.value_or(0) > 0 || cluster;
+    const bool leaves = !threads && !blocks && !registers;
+    return !team && !pieces && !ring && !kept && !ahead && !apart && !lead && !begun && !barriers &&
+           (asked || leaves);
+  }
 
   // Throws UserError that names the word it does not know.
   static RowsChoice parse(const std::string& text);

@@ -1,7 +1,7 @@
 // How the kernel `slices_cluster` divides its work: units of `slices` that fit into the registers of a cluster.
 #include <algorithm>
-#include <array>
 
+#include "cuda/launch/registers.h"
 #include "cuda/launch/slices.h"
 
 namespace fuseblock::cuda {
@@ -9,9 +9,6 @@ namespace {
 
 constexpr int kWarpThreads = 32;
 constexpr int kMostThreads = 1024;
-constexpr int kRegisterBytes = 4;
-constexpr int kRegistersOfMultiprocessor = 65536;
-constexpr int kMostRegisters = 255;
 constexpr int kGranule = 128;  // threads of a multiprocessor, a warp in each of its four parts
 // Of a warp that are one tile of moments (device/vector_statistics.cuh).
 constexpr int kTilePositions = 64;
@@ -19,12 +16,6 @@ constexpr int kTilePositions = 64;
 constexpr int kLargestCluster = 8;
 constexpr int kMostBlocks = 4;
 constexpr int kMostChannels = 512;  // whose lists fit into shared memory
-
-// A cluster lies in one part of a GPU. Multiprocessors of the parts of an H200, as its driver's counts of clusters have them; the others
-// are pairs by themselves.
-constexpr std::array<int, 8> kParts = {18, 18, 16, 16, 16, 16, 16, 8};
-constexpr int kLonePairs = 4;
-constexpr int kMultiprocessors = 132;
 
 // The widest group that was measured to be faster; one of 256 channels was not.
 constexpr int kWidestGroup = 64;
@@ -45,24 +36,12 @@ constexpr double kDefaultBandwidth = 2e12;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Registers that a thread may have, and those that it wants.
-int registers_of(std::int64_t threads, int blocks) {
-  threads = ceil_div(threads, kGranule) * kGranule;
-  return static_cast<int>(
-      std::min<std::int64_t>(kMostRegisters, kRegistersOfMultiprocessor / (threads * blocks) / 8 * 8));
-}
+// Registers that a thread wants.
 int registers_wanted(const SlicesWork& work, int vector, int pieces) {
   const int vectors = pieces * vector * work.input_bytes / kRegisterBytes;
   // Sums, channels' values, addresses; counted in compiled code.
   const int others = work.smallest_bytes == 8 ? 96 : 34 + 4 * vector;
   return vectors + others + 24 * (work.statistics - 1);
-}
-
-// Clusters that are at work at once where a multiprocessor has so many blocks.
-int clusters_at_once(int cluster, int blocks) {
-  int count = cluster == 2 ? kLonePairs * blocks : 0;
-  for (int part : kParts) count += part * blocks / cluster;
-  return count;
 }
 
 double memory_seconds(const Gpu& gpu, const SlicesWork& work, std::int64_t channels) {
@@ -105,9 +84,8 @@ int blocks_for(std::int64_t units, int cluster) {
 }  // namespace
 
 bool suits_clusters(const Gpu& gpu, const SlicesWork& work) {
-  const bool hopper = gpu.architecture->compute_major == 9 && gpu.multiprocessors >= kMultiprocessors;
-  return hopper && work.group_statistics && work.passes == 2 && work.statistics == 1 && work.inputs == 1 &&
-         work.smallest_bytes < 8 && work.group <= kWidestGroup;
+  return has_measured_clusters(gpu) && work.group_statistics && work.passes == 2 && work.statistics == 1 &&
+         work.inputs == 1 && work.smallest_bytes < 8 && work.group <= kWidestGroup;
 }
 
 std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,

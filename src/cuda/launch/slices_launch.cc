@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cuda/launch/kernel.h"
+#include "cuda/launch/registers.h"
 #include "cuda/launch/slices.h"
 
 namespace fuseblock::cuda {
@@ -47,16 +48,6 @@ const Extents& domain_of(const Schedule& schedule, const KernelCut& cut) {
   for (int i = cut.first; i <= cut.last; ++i)
     if (schedule.steps[at(i)].kind == StepKind::kSweep) return schedule.steps[at(i)].sweep.domain;
   throw InternalError("a kernel of sweeps without a sweep");
-}
-
-// Whether a sweep's program leaves registers for chunks, as compiled code for sm_90a has shown: a norm with its parameters, and
-// arithmetic and sigmoids behind it. With other functions, or more numbers of a channel, some of it is in local memory.
-constexpr std::size_t kMostInputs = 5;
-bool leaves_registers(const Sweep& sweep) {
-  return sweep.inputs.size() <= kMostInputs &&
-         std::none_of(sweep.steps.begin(), sweep.steps.end(), [](const Formula::Step& step) {
-           return step.primitive >= Primitive::kSqrt && step.primitive != Primitive::kSigmoid;
-         });
 }
 
 SlicesWork work_of(const Schedule& schedule, const KernelCut& cut, const Extents& domain,

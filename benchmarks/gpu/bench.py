@@ -4,6 +4,7 @@
     python3 benchmarks/gpu/bench.py [--filter TEXT ...] [--skip TEXT ...] [--layouts NAMES] [--no-compile]
     python3 benchmarks/gpu/bench.py --directions forward --missing     # what the record has no figures of yet
     python3 benchmarks/gpu/bench.py --only do_bench     # one measure of modules, into rows of the record
+    python3 benchmarks/gpu/bench.py --take FILE         # rows that it wrote into another file
 
 Needs the build folder, a GPU and torch. A row is a block, a shape, a layout and a direction: the median of
 ten runs, L2 emptied before each, weights and biases random, the error of the outputs checked in the same
@@ -449,6 +450,20 @@ def choose(options: argparse.Namespace, rows: list[dict[str, Any]]) -> list[Want
     return found
 
 
+def take(taken: Path, into: Path) -> int:
+    """Rows of a file that this program wrote into another, in the place of what that has of them."""
+    document, more = (json.loads(path.read_text()) for path in (into, taken))
+    for name in ("device", "versions"):
+        if document[name] != more[name]:
+            print(f"{taken}: {name} is {more[name]}, in {into} {document[name]}", file=sys.stderr)
+            return 2
+    fresh = {key(row) for row in more["rows"]}
+    document["rows"] = [row for row in document["rows"] if key(row) not in fresh] + more["rows"]
+    into.write_text(json.dumps(document, indent=1) + "\n")
+    print(table(more["rows"]))
+    return 0
+
+
 def main() -> int:
     """Times the cases and writes the results."""
     parser = argparse.ArgumentParser(description="Load-sourced blocks on a GPU beside PyTorch and the floor")
@@ -471,7 +486,12 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that compile ahead")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
+    parser.add_argument(
+        "--take", type=Path, help="a file of this program, whose rows are taken; nothing is timed"
+    )
     options = parser.parse_args()
+    if options.take:
+        return take(options.take, options.out)
     start = time.monotonic()
 
     rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []

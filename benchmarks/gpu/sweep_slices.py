@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Divisions of the kernels `slices` and `slices_cluster` beside each other, on a GPU.
+"""Divisions of the kernels `slices`, `slices_cluster` and `slices_whole` beside each other, on a GPU.
 
     tools/on_gpu benchmarks/gpu/sweep_slices.py [--filter TEXT] [--backward] [--choices CHOICE ...]
     tools/on_gpu benchmarks/gpu/sweep_slices.py --registers [--filter TEXT] [--seconds SECONDS]
     tools/on_gpu benchmarks/gpu/sweep_slices.py --packed [--filter TEXT] [--seconds SECONDS]
+    tools/on_gpu benchmarks/gpu/sweep_slices.py --whole [--filter TEXT] [--seconds SECONDS]
 
 GroupNorm and SiLU over channels_last tensors. A table for each shape: a line for each width of slices, a
 column for each further choice, in each cell the median of ten runs in microseconds, L2 emptied before each,
@@ -14,7 +15,8 @@ Outputs are compared with those of the model's choice.
 With --registers divisions of the shapes above 60 MB forward, chunks in registers or not, the best first: the
 mean of the medians of two turns through all of them, how many times the floor that is, the time of the
 model's choice over it, and half of the distance of the two. With --packed the same for shapes whose vectors
-of channels are no power of two, beside what they have without chunks in registers.
+of channels are no power of two, beside what they have without chunks in registers; with --whole for shapes
+that are on chip as a whole, beside what they have without `slices_whole`.
 Kernels that are not in the cache are compiled first, in several processes at once.
 """
 
@@ -77,6 +79,14 @@ PACKED: tuple[tuple[int, ...], ...] = (
     *((2, 960, 64, 64), (2, 1280, 64, 64), (1, 96, 512, 512), (1, 192, 512, 512), (2, 384, 128, 128)),
     *((8, 960, 64, 64), (64, 320, 64, 64)),
 )
+# Shapes that are on chip as a whole, and for these threads of a block and vectors of a thread in registers.
+WHOLE: tuple[tuple[int, ...], ...] = (
+    *((2, 320, 128, 128), (2, 320, 64, 64), (4, 640, 64, 64), (2, 960, 64, 64), (2, 1280, 64, 64)),
+    *((2, 384, 128, 128), (1, 512, 128, 128), (1, 256, 128, 128), (4, 512, 64, 64), (2, 640, 64, 64)),
+    *((8, 320, 64, 64), (1, 128, 256, 256), (4, 128, 128, 128), (8, 256, 56, 56), (2, 1280, 32, 32)),
+)
+WHOLE_THREADS = (384, 480, 512, 640)
+WHOLE_REGISTERS = (1, 4, 8)
 TURNS = 2
 
 
@@ -101,7 +111,7 @@ class Cell:
     def division(self) -> dict[str, int] | None:
         """How the plan's kernel `slices` or `slices_cluster` divides its work; none where it is not alone."""
         kernels = json.loads(self.plan().explain_json())["kernels"]
-        alone = len(kernels) == 1 and kernels[0]["name"] in ("slices", "slices_cluster")
+        alone = len(kernels) == 1 and kernels[0]["name"].startswith("slices")
         return dict(kernels[0]["division"]) if alone else None
 
 
@@ -194,6 +204,9 @@ def time_divisions(options: argparse.Namespace) -> int:
     begun = time.monotonic()
     if options.packed:
         wanted = [(shape, 32, ["registers=0"]) for shape in PACKED]
+    elif options.whole:
+        choices = [f"whole=1,threads={t},registers={r}" for t in WHOLE_THREADS for r in WHOLE_REGISTERS]
+        wanted = [(shape, 32, ["whole=0", "whole=1", *choices]) for shape in WHOLE]
     else:
         wanted = [(shape, groups, divisions(shape)) for shape, groups in GROUP_NORMS]
     cells = [
@@ -222,11 +235,11 @@ def time_divisions(options: argparse.Namespace) -> int:
         for choice in [each for each in order if each in order[: options.lines] or not each]:
             of, us = rows[choice], means[choice]
             division = of[0]["division"]
-            held, ring = division["register_steps"], division["ring"]
+            held, ring = division.get("register_steps", 0), division.get("ring", 0)
             spread = max(row["us"] for row in of) - min(row["us"] for row in of)
             print(
                 f"  {us:7.1f} ({us / floor:4.2f}, {means[''] / us:5.3f}, +-{spread / 2:3.1f})"
-                f" {ring:2}+{held:<2} of {division['steps']:<3} {choice or 'the model'}"
+                f" {ring:2}+{held:<2} of {division.get('steps', 0):<3} {choice or 'the model'}"
                 + (f"; differs by {of[0]['differs']:.2g}" if of[0]["differs"] else "")
             )
         kept += [row for of in rows.values() for row in of]
@@ -243,14 +256,15 @@ def main() -> int:
     parser.add_argument("--backward", action="store_true", help="the gradients instead")
     parser.add_argument("--registers", action="store_true", help="chunks in registers, beside others")
     parser.add_argument("--packed", action="store_true", help="shapes without idle lanes, beside others")
-    parser.add_argument("--seconds", type=float, default=120, help="with these two, about how long")
+    parser.add_argument("--whole", action="store_true", help="whole samples on chip, beside others")
+    parser.add_argument("--seconds", type=float, default=120, help="with these three, about how long")
     parser.add_argument(
-        "--lines", type=int, default=12, help="with these two, how many of a shape's, the best first"
+        "--lines", type=int, default=12, help="with these three, how many of a shape's, the best first"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
     parser.add_argument("--out", type=Path, help="a file for the rows as JSON")
     options = parser.parse_args()
-    if options.registers or options.packed:
+    if options.registers or options.packed or options.whole:
         return time_divisions(options)
     shapes = [(s, g) for s, g in GROUP_NORMS if options.filter in ",".join(map(str, s))]
     chosen = [Cell(shape, groups, "", options.backward) for shape, groups in shapes]

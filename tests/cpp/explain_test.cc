@@ -167,8 +167,25 @@ TEST(Explain, NamesTheKernelsOfAGpu) {
       << plan.explain();
 }
 
+// Kernels that have a unit once: in registers of a block or a cluster, and whole samples.
+TEST(Explain, NamesWhatIsOnChipOnce) {
+  const auto text = [](const char* input) {
+    return Plan::make(Block::parse("group_norm(32) | silu"), input, {}, Device::by_name("h200")).explain();
+  };
+  const std::string blocks = text("bf16[128,512,28,28]"), clusters = text("bf16[2,320,64,64]");
+  EXPECT_NE(blocks.find("  1  rows_registers: 2 sweeps"), std::string::npos) << blocks;
+  EXPECT_NE(blocks.find(" 4096 in all, each by a block\n"), std::string::npos) << blocks;
+  EXPECT_NE(clusters.find(" 64 in all, each by a cluster of 2 blocks\n"), std::string::npos) << clusters;
+  EXPECT_NE(clusters.find(" vectors of a thread stay in its registers for the last sweep\n"),
+            std::string::npos);
+  const std::string whole = text("bf16[2,320,128,128]:cl");
+  EXPECT_NE(whole.find("  1  slices_whole: 2 sweeps"), std::string::npos) << whole;
+  EXPECT_NE(whole.find("whole samples, 2 in all, each by a team of "), std::string::npos) << whole;
+  EXPECT_NE(whole.find(" vectors of a thread stay on chip for later sweeps, "), std::string::npos) << whole;
+}
+
 TEST(Explain, NamesTheTeamsOfAGpu) {
-  const Plan plan = Plan::make(Block::parse("group_norm(32) | silu"), "bf16[2,320,128,128]:cl", {},
+  const Plan plan = Plan::make(Block::parse("group_norm(32) | silu"), "bf16[2,320,256,256]:cl", {},
                                Device::by_name("h200"));
   const Json kernels = explained(plan)["kernels"];
   ASSERT_EQ(kernels.size(), 1U);
@@ -179,8 +196,8 @@ TEST(Explain, NamesTheTeamsOfAGpu) {
   EXPECT_LE(division["kept_steps"], division["steps"]);
   EXPECT_EQ(kernels[0]["again_bytes"] == 0, division["kept_steps"] == division["steps"]);
   EXPECT_EQ(kernels[0]["residency"], "shared");
-  EXPECT_EQ(kernels[0]["read_bytes"], 2.0 * (2 * 320 * 128 * 128 + 2 * 320));
-  EXPECT_EQ(kernels[0]["written_bytes"], 2.0 * 2 * 320 * 128 * 128);
+  EXPECT_EQ(kernels[0]["read_bytes"], 2.0 * (2 * 320 * 256 * 256 + 2 * 320));
+  EXPECT_EQ(kernels[0]["written_bytes"], 2.0 * 2 * 320 * 256 * 256);
   const std::string slices = "slices of " + division["slice_channels"].dump() + " channels of a sample, " +
                              division["units"].dump() + " in all; teams of " + division["team"].dump() +
                              " blocks, " + division["teams"].dump() + " of them at work";

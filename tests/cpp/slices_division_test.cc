@@ -445,5 +445,30 @@ TEST(SlicesDivision, TheVariableIsReadWordByWord) {
   EXPECT_THROW(SlicesChoice::parse("ring=4x"), UserError);
 }
 
+// Whole samples: all at work at once, every position some thread's, no more registers and shared memory than there are.
+TEST(SlicesDivision, WholeSamples) {
+  for (const auto& [samples, channels, positions] : std::vector<std::array<std::int64_t, 3>>{
+           {2, 320, 16384}, {4, 640, 4096}, {2, 1280, 4096}, {1, 512, 16384}, {2, 960, 4096}}) {
+    SlicesWork work = norm_of(samples, channels, positions, 32);
+    work.group_statistics = true;
+    const auto division = divide_whole(h200(), work, {});
+    ASSERT_TRUE(division) << channels;
+    const SlicesConstants& constants = division->constants;
+    const std::int64_t lists = constants.threads / (channels / constants.vector);
+    EXPECT_LE(division->team * samples, h200().multiprocessors);
+    EXPECT_GE(division->team * lists * division->steps, positions);
+    EXPECT_LT((division->team - 1) * lists * division->steps, positions) << "a block without positions";
+    EXPECT_EQ(constants.registers + constants.ring, division->steps);
+    EXPECT_LE(constants.ring * constants.threads * 16, h200().architecture->shared_bytes_block);
+  }
+  // Neither small tensors, nor samples that are more than on chip, nor more of them than multiprocessors.
+  for (const auto& [samples, channels, positions] :
+       std::vector<std::array<std::int64_t, 3>>{{2, 320, 4096}, {1, 512, 65536}, {300, 256, 784}}) {
+    SlicesWork work = norm_of(samples, channels, positions, 32);
+    work.group_statistics = true;
+    EXPECT_FALSE(divide_whole(h200(), work, {})) << channels;
+  }
+}
+
 }  // namespace
 }  // namespace fuseblock::cuda

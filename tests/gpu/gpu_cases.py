@@ -25,7 +25,9 @@ LAYOUTS = ("contiguous", "channels_last", "strided")
 # before the one before it is ended; one wide block. In 16 bits with chunks in registers: dealt out, with
 # and without a lead, on chip in teams and alone, groups that are no whole vectors, rows packed into warps.
 # Clusters (`slices_cluster`): statistics of groups and of channels, twice, of rows of several positions, in
-# many clusters, blocks without a row, inputs that are read where they lie.
+# many clusters, blocks without a row, inputs that are read where they lie, sigmoids whose pairs do not hold.
+# Whole samples (`slices_whole`): groups that begin inside of vectors and not, blocks without positions, one
+# vector of a thread in registers, a scale and a shift.
 SLICES = (
     ("gpu_group_norm_silu", "channels=320,team=3,ring=4,pieces=1"),
     ("gpu_group_norm_silu", "team=1,ring=3,pieces=1"),
@@ -53,6 +55,14 @@ SLICES = (
     ("gpu_slices_three", "cluster=4"),
     ("gpu_slices_batch", "cluster=2"),
     ("gpu_slices_mask", "cluster=8,pieces=1"),
+    ("gpu_registers_far", "cluster=2"),
+    ("gpu_group_norm_silu", "whole=1,team=5"),
+    ("gpu_slices_held_ten", "whole=1,team=3"),
+    ("gpu_slices_held_three", "whole=1,team=40,registers=1"),
+    ("gpu_slices_held", "whole=1,team=4,threads=640,registers=1"),
+    ("gpu_adagn", "whole=1,team=2"),
+    ("gpu_relu_gn", "whole=1"),
+    ("gpu_registers_far", "whole=1,team=3"),
 )
 # Divisions of the kernel `rows` (FUSEBLOCK_ROWS) without barriers by the case that they fit: a team of two
 # blocks and one block, many rounds; chunks as they lie and far apart; some in registers; whole channels;

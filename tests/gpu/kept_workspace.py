@@ -41,6 +41,7 @@ CASES = (
     (4, (9, 40, 33, 31), "bf16", ":cl", "team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2,packed=1"),
     (3, (5, 48, 33, 31), "f16", ":cl", "team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2,packed=1"),
     (4, (5, 20, 33, 31), "bf16", ":cl", "team=3,pieces=1,threads=64,blocks=1,ring=3,registers=2,packed=1"),
+    (4, (5, 40, 33, 31), "bf16", ":cl", "whole=1,team=3"),
     (4, (1, 32, 64, 64), "bf16", "", "registers=0"),
     (4, (9, 32, 32, 32), "bf16", "", "cluster=2,threads=64"),
     (4, (9, 32, 32, 32), "bf16", "", "ahead=2,team=3,blocks=1,pieces=1,threads=32,begun=2"),

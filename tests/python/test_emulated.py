@@ -225,7 +225,7 @@ def test_taps(tmp_path: Path, block: str, kind: str, division: str) -> None:
 @pytest.mark.parametrize(
     ("program", "lines"),
     # What a program runs is in its head.
-    [("kept_workspace", 15), ("launches_in_turn", 2), ("samples_in_range", 2)],
+    [("kept_workspace", 16), ("launches_in_turn", 2), ("samples_in_range", 2)],
 )
 def test_calls_in_turn(program: str, lines: int) -> None:
     """Calls that find the workspace, launches the statistics, samples the scales that others have left."""

@@ -53,4 +53,5 @@ def test_rows_in_registers(name: str, wishes: str, dtype: str) -> None:
 def test_slices(name: str, wishes: str, dtype: str) -> None:
     text = text_of(name, "FUSEBLOCK_SLICES", wishes, dtype, ":cl")
     kernel = "slices_cluster" if re.search(r"cluster=[2-8]", wishes) else "slices"
+    kernel = "slices_whole" if "whole=1" in wishes else kernel
     assert re.search(rf"__global__ [^{{]*\b{kernel}\(", text)

@@ -45,19 +45,28 @@ __device__ inline Share share_of(const Team& team) {
   return {vector, (team.number * (long long)kUnitVectors + vector) * kVector};
 }
 
-// What a sweep takes for each channel of the unit, by the first warp: what the tensors give, and what the statistics do.
+// What a sweep takes for each channel of the unit, by the first warp: what the tensors give, asked for early and not waited for, and with the
+// statistics all of it.
 template <class Sweep>
-__device__ inline void prepare_parameters(const Arguments& a, const Unit& unit,
-                                          typename Sweep::Channel* channels) {
-  for (int c = Warp::thread(); c < kUnitChannels; c += Warp::kCrewThreads)
-    Sweep::parameters(a, unit, c, channels[c]);
-}
-template <class Sweep>
-__device__ inline void prepare_statistics(const Arguments& a, const Unit& unit,
-                                          typename Sweep::Channel* channels) {
-  for (int c = Warp::thread(); c < kUnitChannels; c += Warp::kCrewThreads)
-    Sweep::statistics(a, unit, c, channels[c]);
-}
+struct OwnChannels {
+  static constexpr int kEach = (kUnitChannels + 31) / 32;
+  typename Sweep::Channel of[kEach];
+
+  __device__ static bool has(int i) { return Warp::thread() + 32 * i < kUnitChannels; }
+  __device__ void parameters(const Arguments& a, const Unit& unit) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      if (has(i)) Sweep::parameters(a, unit, Warp::thread() + 32 * i, of[i]);
+  }
+  __device__ void prepare(const Arguments& a, const Unit& unit, typename Sweep::Channel* channels) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (!has(i)) continue;
+      Sweep::statistics(a, unit, Warp::thread() + 32 * i, of[i]);
+      channels[Warp::thread() + 32 * i] = of[i];
+    }
+  }
+};
 
 // The moments of what a thread has.
 template <class Sweep>
@@ -158,7 +167,12 @@ __device__ inline Moments<real> of_unit(const Team& team, const Moments<real>& o
   if (kCluster > 1) {
     give_to_all(total, &shared.parts[team.member], &shared.arrived);
     arrivals::wait(&shared.arrived, 0);
-    total = of_parts<kCluster>(shared.parts);
+    if constexpr (kCluster == 2) {
+      total = shared.parts[0];
+      total.merge(shared.parts[1]);
+    } else {
+      total = of_parts<kCluster>(shared.parts);
+    }
   }
   return total;
 }

@@ -80,30 +80,47 @@ __device__ inline Value of_first_row(const Value& value, const Place& place) {
   return result;
 }
 
-// A sweep over the thread's vectors, one after the other; its statistics of its channels into `sums`. Where its sigmoids are taken by
-// pairs, and these do not hold for the thread, it reads its vectors again, and stores each element's own result in the place of
-// what it has stored.
+// What a sweep takes of the channels of this thread's vector.
 template <class Sweep>
-__device__ inline void sweep(const Arguments& a, const Unit& unit, const Place& place, const Share& share,
-                             const Inputs& inputs, const typename Sweep::Hoisted* prepared,
-                             typename Sweep::VectorSums& sums) {
-  typename Sweep::Hoisted channels[kVector] = {};
+__device__ inline void channels_of(const Place& place, const typename Sweep::Hoisted* prepared,
+                                   typename Sweep::Hoisted (&channels)[kVector]) {
 #pragma unroll
   for (int v = 0; v < kVector; ++v)
     if (Sweep::kChannelValues) channels[v] = prepared[place.channel(v)];
+}
+
+// Statistics of the thread's channels begin: by the warp's first row of each column, or by the thread's own where moments are joined by groups.
+template <class Sweep>
+__device__ inline void start(const Arguments& a, const Unit& unit, const Place& place, const Share& share,
+                             const Inputs& inputs, const typename Sweep::Hoisted (&channels)[kVector],
+                             typename Sweep::VectorSums& sums) {
   sums.clear();
-  if (Sweep::kStatistics) {
-    // The warp's first row of each column; where the unit has ended before that, there is nothing to take.
-    typename Sweep::Results first[kVector] = {};
-    if (share.row < share.end) {
+  if (!Sweep::kStatistics) return;
+  // Where the unit has ended before that row, there is nothing to take.
+  typename Sweep::Results first[kVector] = {};
+  if (share.row < share.end) Sweep::program_of_vector(a, channels, inputs, 0, unit, place, share.row, first);
 #pragma unroll
-      for (int v = 0; v < kVector; ++v)
-        first[v] = Sweep::program(a, channels[v], inputs, 0, v, unit, place, share.row);
-    }
-#pragma unroll
-    for (int v = 0; v < kVector; ++v) first[v] = of_first_row(first[v], place);
-    sums.start(first);
-  }
+  for (int v = 0; v < kVector; ++v) first[v] = of_first_row(first[v], place);
+  sums.start(first);
+}
+template <class Sweep, int kGroup>
+__device__ inline void start(const Arguments& a, const Unit& unit, const Place& place, const Share& share,
+                             const Inputs& inputs, const typename Sweep::Hoisted (&channels)[kVector],
+                             GroupSums<kGroup>& sums) {
+  typename Sweep::Results first[kVector] = {};
+  if (share.row < share.end) Sweep::program_of_vector(a, channels, inputs, 0, unit, place, share.row, first);
+  sums.start(place, first);
+}
+
+// A sweep over the thread's vectors, one after the other; its statistics of its channels into `sums`. Returns how many there are. Where its
+// sigmoids are taken by pairs, and these do not hold for the thread, it reads its vectors again, and stores each element's own
+// result in the place of what it has stored.
+template <class Sweep, class Sums>
+__device__ inline int sweep(const Arguments& a, const Unit& unit, const Place& place, const Share& share,
+                            const Inputs& inputs, const typename Sweep::Hoisted* prepared, Sums& sums) {
+  typename Sweep::Hoisted channels[kVector] = {};
+  channels_of<Sweep>(place, prepared, channels);
+  start<Sweep>(a, unit, place, share, inputs, channels, sums);
   int taken = 0;
   float products = 0;
 #pragma unroll
@@ -118,8 +135,7 @@ __device__ inline void sweep(const Arguments& a, const Unit& unit, const Place& 
     }
     __syncwarp();  // else the compiler works on all vectors at once, and the first is stored late
   }
-  sums.took(taken);
-  if (Sweep::hold(products)) return;
+  if (Sweep::hold(products)) return taken;
 #pragma unroll 1
   for (int piece = 0; piece < kPieces && share.row + piece * kStride < share.end; ++piece) {
     const long long offset = share.begin + piece * (long long)kStrideElements;
@@ -131,6 +147,7 @@ __device__ inline void sweep(const Arguments& a, const Unit& unit, const Place& 
       results[v] = Sweep::program(a, channels[v], again, 0, v, unit, place, share.row + piece * kStride);
     Sweep::store(a, offset, results);
   }
+  return taken;
 }
 
 // Parts of all blocks of the cluster arrive at the barrier. By one thread, before `have_begun`.
@@ -182,9 +199,10 @@ __device__ inline Sums some_of_group(const Sums* list, int group, int i) {
 // The statistics of the block's rows out of its threads', and to all blocks of the cluster: `parts` has a place for each block
 // and group, `list` one for each warp's rows and slot.
 template <int kGroup, class VectorSums, class Sums>
-__device__ inline void give_part(const Team& team, const Place& place, VectorSums& sums, Sums* list,
-                                 Sums* parts, arrivals::Barrier* arrived) {
+__device__ inline void give_part(const Team& team, const Place& place, VectorSums& sums, int taken,
+                                 Sums* list, Sums* parts, arrivals::Barrier* arrived) {
   constexpr int kGroups = kUnitChannels / kGroup;
+  sums.took(taken);
   sums.finish();
   sums.template merge_rows<kWarpRows, kColumns>(place.warp_row);
   if (place.active && place.warp_row == 0) {
@@ -213,6 +231,24 @@ __device__ inline void give_part(const Team& team, const Place& place, VectorSum
     total.merge_lanes();
     if (lane < kCluster) write_to(lane, mine + group, total, arrived);
   }
+}
+
+// The same of moments that are joined by groups: the block's list has those of each row.
+template <int kGroup, class Sums>
+__device__ inline void give_part(const Team& team, const Place& place, GroupSums<kGroup>& sums, int taken,
+                                 Sums* list, Sums* parts, arrivals::Barrier* arrived) {
+  typedef ::parts::Groups<kGroup> All;
+  list_parts(place, sums, taken, list);
+  __syncthreads();
+  // Bytes of others may arrive before this thread does: until then the phase stays open, with less than no bytes to come.
+  if (threadIdx.x == kThreads - 1)
+    arrivals::arrive_with(arrived, kCluster * All::kOfUnit * (int)sizeof(Sums));
+  Sums* mine = parts + team.member * All::kOfUnit;
+  ::parts::merge_list<All::kOfUnit, kStride * All::kSets>(
+      list, All::has, [&](int group, int lane, int lanes, const Sums& total) {
+        for (int member = lane; member < kCluster; member += lanes)
+          write_to(member, mine + group, total, arrived);
+      });
 }
 
 // The unit's statistics out of the parts of all blocks, when they have arrived; every channel gets its group's.

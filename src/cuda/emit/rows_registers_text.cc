@@ -237,7 +237,8 @@ class RowsRegistersWriter : UnitWriter {
     text.line("for (int piece = 0; piece < kPieces; ++piece)");
     text.line("  if (share.has(piece)) read_piece(a, share.offset(piece), inputs, piece);");
     text.line("begin_parts(shared);");
-    text.line("if (is_first_warp()) prepare_parameters<Sweep" + last + ">(a, unit, unit.values->channels);");
+    text.line("OwnChannels<Sweep" + last + "> channels;");
+    text.line("if (is_first_warp()) channels.parameters(a, unit);");
     text.line("const Moments<real> total = of_unit(team, first_sweep<Sweep" + first +
               ">(share, inputs), shared);");
     text.open("if (is_first_warp()) {");
@@ -246,7 +247,7 @@ class RowsRegistersWriter : UnitWriter {
     text.line("__syncwarp();");
     for (int i = cut_.first; i < cut_.last; ++i)
       if (has_finalise(i)) text.line("finalise_" + number_text(i) + "<Warp>(a, unit, team);");
-    text.line("prepare_statistics<Sweep" + last + ">(a, unit, unit.values->channels);");
+    text.line("channels.prepare(a, unit, unit.values->channels);");
     text.close();
     text.line("__syncthreads();");
     text.line("last_sweep<Sweep" + last + ">(a, share, inputs, unit.values->channels);");

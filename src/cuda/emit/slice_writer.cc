@@ -1,6 +1,7 @@
 #include "cuda/emit/slice_writer.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "cuda/emit/rounded_products.h"
 #include "cuda/emit/sigmoid_pairs.h"
@@ -80,6 +81,15 @@ int SliceWriter::list_slots() const {
   const int slots = constants_.row_positions * static_cast<int>(cut_.unit_channels);
   return std::max(slices_lists(constants_, slots / constants_.vector) * slots,
                   static_cast<int>(cut_.unit_channels) + 16);
+}
+
+int SliceWriter::part_slots(int group) const {
+  const int vector = constants_.vector, common = std::gcd(group, vector);
+  const bool whole = common == group || common == vector;
+  const int columns = (group + vector - common - 1) / vector + 1;
+  const int channels = static_cast<int>(cut_.unit_channels);
+  return slices_lists(constants_, channels / vector) * (channels / group) *
+         (whole ? columns / std::min(32, columns & -columns) : columns);
 }
 
 std::vector<const Sink*> SliceWriter::statistics_of(int i) const {

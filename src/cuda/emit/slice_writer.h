@@ -62,6 +62,9 @@ class SliceWriter : public UnitWriter {
 
   // Places of a block's list of statistics: one for each of its rows and slots, and enough to collect a team's.
   virtual int list_slots() const;
+  // Those of a sweep that hands parts of groups over: of each set of rows one for each group, and for each of its vectors where these are
+  // not neighbouring lanes, a power of two (`Groups` of device/slices_parts.cuh).
+  int part_slots(int group) const;
   // For write_more_sums: merge_all(parts), which joins several at once.
   void write_merge_all(Text& text, const std::string& name, const std::vector<const Sink*>& taken) const;
   // What the program of a sweep takes of a channel.
@@ -96,5 +99,8 @@ class SliceWriter : public UnitWriter {
 // The text of a kernel `slices_cluster`.
 SlicesText slices_cluster_text(const Schedule& schedule, const KernelCut& cut,
                                const SlicesConstants& constants);
+// And of a kernel `slices_whole`.
+SlicesText slices_whole_text(const Schedule& schedule, const KernelCut& cut,
+                             const SlicesConstants& constants);
 
 }  // namespace fuseblock::cuda

@@ -9,6 +9,7 @@ namespace {
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 std::string number_text(std::int64_t number) { return std::to_string(number); }
 
+constexpr int kWarpThreads = 32;
 // Bytes of a barrier, with those that it is aligned to.
 constexpr int kBarrierBytes = 16;
 
@@ -28,6 +29,22 @@ class ClusterWriter : public SliceWriter {
       unit_sums_.push_back(groups_.back() > 0);
     }
     find_local_values();
+  }
+  // Whether moments are joined by groups before anything is merged (device/group_sums.cuh).
+  bool joins_groups(int i) const {
+    const std::vector<const Sink*> taken = statistics_of(i);
+    return groups_[at(i)] > 1 && single_ && constants_.row_positions == 1 && taken.size() == 1 &&
+           part(taken[0]->part).statistic == Statistic::kMoments;
+  }
+  int list_slots() const override {
+    int most = 0;
+    const int columns = static_cast<int>(cut_.unit_channels) / constants_.vector;
+    const int warp_rows = columns > 0 && columns < kWarpThreads ? kWarpThreads / columns : 1;
+    for (int i = 0; i < sweep_count(); ++i)
+      if (has_statistics(i))
+        most = std::max(most, joins_groups(i) ? warp_rows * part_slots(static_cast<int>(groups_[at(i)]))
+                                              : SliceWriter::list_slots());
+    return std::max(most, 1);
   }
   // Channels of what they hand over.
   std::int64_t group_of(int i) const { return std::max<std::int64_t>(groups_[at(i)], 1); }
@@ -69,8 +86,10 @@ class ClusterWriter : public SliceWriter {
   std::vector<std::string> files() const override {
     bool pairs = false;
     for (int i = 0; i < sweep_count(); ++i) pairs = pairs || paired_sigmoid(i) >= 0;
-    if (pairs) return {"sigmoids.cuh", "slices_cluster.cuh"};
-    return {"slices_cluster.cuh"};
+    std::vector<std::string> found = {"thread_number.cuh", "group_lists.cuh", "group_sums.cuh",
+                                      "slices_cluster.cuh"};
+    if (pairs) found.insert(found.begin(), "sigmoids.cuh");
+    return found;
   }
   bool goes_by_vectors() const override { return true; }
 
@@ -140,6 +159,12 @@ class ClusterWriter : public SliceWriter {
   std::string vector_sums() const override { return "OfColumn"; }
 
   void write_unit_functions(Text& text) override {
+    for (int i = 0; i < sweep_count(); ++i) {
+      if (!joins_groups(i)) continue;
+      text.line("// What moments are taken of.");
+      text.line("__device__ inline real taken_of(const Results" + number_text(i) +
+                "& results) { return results.r" + number_text(statistics_of(i)[0]->step) + "; }");
+    }
     text.line("// The plan's steps for the unit.");
     text.open(
         "__device__ inline void run_unit(const Arguments& a, const Team& team, const Place& place, "
@@ -173,15 +198,16 @@ class ClusterWriter : public SliceWriter {
     if (has_channels(which))
       text.line("prepare<Sweep" + name + ">(a, unit, channel" + name + ", " + prepared + ");");
     text.open("{");
-    text.line("VectorSums" + name + " sums;");
-    text.line("sweep<Sweep" + name + ">(a, unit, place, share, inputs, " + prepared + ", sums);");
+    const std::string group = number_text(group_of(which));
+    text.line((joins_groups(which) ? "GroupSums<" + group + ">" : "VectorSums" + name) + " sums;");
+    text.line((has_statistics(which) ? "const int taken = " : "") + std::string("sweep<Sweep") + name +
+              ">(a, unit, place, share, inputs, " + prepared + ", sums);");
     if (has_statistics(which)) {
       if (!begun) text.line("cluster::wait();");
       begun = true;
-      const std::string group = "<" + number_text(group_of(which)) + ">(";
-      text.line("give_part" + group + "team, place, sums, shared.list" + name + ", shared.parts" + name +
-                ", &shared.arrived" + name + ");");
-      text.line("take_parts" + group + "shared.parts" + name + ", unit.values->totals" + name +
+      text.line("give_part<" + group + ">(team, place, sums, taken, shared.list" + name + ", shared.parts" +
+                name + ", &shared.arrived" + name + ");");
+      text.line("take_parts<" + group + ">(" + "shared.parts" + name + ", unit.values->totals" + name +
                 ", &shared.arrived" + name + ");");
     }
     text.close();

@@ -1,7 +1,6 @@
 #include "cuda/emit/slices_text.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "cuda/emit/slice_writer.h"
 
@@ -55,17 +54,8 @@ class SlicesWriter : public SliceWriter {
   }
   bool has_parts() const { return std::find(parts_.begin(), parts_.end(), true) != parts_.end(); }
 
-  // Of a sweep that hands parts over: for each group one of each set of rows, and of its vectors where these are not neighbouring
-  // lanes, a power of two (`Groups` of device/slices_parts.cuh).
   int list_slots() const override {
-    if (!has_parts()) return SliceWriter::list_slots();
-    const int vector = constants_.vector, group = static_cast<int>(groups_[0]);
-    const int common = std::gcd(group, vector);
-    const bool whole = common == group || common == vector;
-    const int columns = (group + vector - common - 1) / vector + 1;
-    const int channels = static_cast<int>(cut_.unit_channels);
-    return slices_lists(constants_, channels / vector) * (channels / group) *
-           (whole ? columns / std::min(32, columns & -columns) : columns);
+    return has_parts() ? part_slots(static_cast<int>(groups_[0])) : SliceWriter::list_slots();
   }
 
   std::string name() const override { return "slices"; }
@@ -119,7 +109,10 @@ class SlicesWriter : public SliceWriter {
     std::vector<std::string> found = {"slices.cuh"};
     if (hands_groups() && !has_parts()) found.emplace_back("slices_groups.cuh");
     if (in_registers()) found.emplace_back("slices_registers.cuh");
-    if (has_parts()) found.emplace_back("slices_parts.cuh");
+    if (has_parts()) {
+      found.emplace_back("group_lists.cuh");
+      found.emplace_back("slices_parts.cuh");
+    }
     return found;
   }
   std::string kernel_file() const override { return in_registers() ? "slices_registers.cu" : "slices.cu"; }
@@ -348,6 +341,7 @@ bool few_parts(std::int64_t team, std::int64_t groups) {
 
 SlicesText slices_text(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants) {
   if (constants.cluster > 1) return slices_cluster_text(schedule, cut, constants);
+  if (constants.whole) return slices_whole_text(schedule, cut, constants);
   SlicesWriter writer(schedule, cut, constants);
   SlicesText text = writer.run();
   text.part_groups = writer.part_groups();

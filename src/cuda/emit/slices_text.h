@@ -22,6 +22,9 @@ struct SlicesConstants {
   // Blocks of a cluster that has a unit in its registers (device/slices_cluster.cuh), `pieces` being all vectors of a thread; 1: a
   // team with a ring.
   int cluster = 1;
+  // Whether a team has a whole sample on chip, once (device/slices_whole.cuh): `registers` of a thread's vectors in registers, `ring` in shared
+  // memory, one a chunk.
+  bool whole = false;
 };
 
 // Rows of so many vectors, or sets of them that a warp has, of a block at the same time.
@@ -48,6 +51,9 @@ struct SlicesText {
   // By sweeps: groups of a unit of which blocks hand parts over (device/slices_parts.cuh), 0 elsewhere.
   std::vector<int> part_groups = {};
 };
+
+// Whether there is a kernel `slices_whole` for these steps, where `cut.unit_channels` are all channels.
+bool is_for_slices_whole(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants);
 
 // `cut.unit_channels` is the width of a slice. Inputs and outputs over positions are dense and channels_last.
 SlicesText slices_text(const Schedule& schedule, const KernelCut& cut, const SlicesConstants& constants);

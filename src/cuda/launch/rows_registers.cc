@@ -31,9 +31,11 @@ constexpr std::int64_t kMostChannels = 512;
 constexpr std::int64_t kMostUnits = std::int64_t{1} << 27;
 // Vectors of a unit: smaller ones were not measured.
 constexpr std::int64_t kLeastVectors = 320;
-// Where units wait for others, a multiprocessor has several blocks, so that some read while others work, and only small clusters were measured.
+// Where units wait for others, a multiprocessor has several blocks, so that some read while others work; larger clusters took longer.
 constexpr int kLeastWaitingBlocks = 2;
 constexpr int kMostWaitingCluster = 2;
+// Larger ones where nearly all units are at work at once.
+constexpr double kNearlyAll = 1.1;
 
 // Figures of the cost model, seconds on an H200, fitted to the times of 450 divisions of 30 shapes in bf16 and f32
 // (benchmarks/gpu/sweep_rows.py --registers), of which what it chooses is 3 % behind the best on average and 13 % at most: of a launch
@@ -174,7 +176,9 @@ std::optional<double> seconds_of(const Gpu& gpu, const Work& work, const RowsReg
     // As many blocks as registers allow.
     const bool most =
         registers_wanted(work, constants.pieces) > registers_of(constants.threads, 2 * constants.blocks);
-    if (constants.blocks < kLeastWaitingBlocks || constants.cluster > kMostWaitingCluster || !most)
+    const bool nearly_all = static_cast<double>(work.units) <= kNearlyAll * at_once;
+    if (constants.blocks < kLeastWaitingBlocks || !most ||
+        (constants.cluster > kMostWaitingCluster && !nearly_all))
       return std::nullopt;
   }
   const double layers = static_cast<double>(work.units) / clusters_at_once(constants.cluster, 1);

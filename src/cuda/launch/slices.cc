@@ -219,14 +219,14 @@ bool may_have_registers(const SlicesWork& work) {
 }
 
 SlicesChoice SlicesChoice::parse(const std::string& text) {
-  constexpr auto kNames =
-      std::to_array<std::string_view>({"channels", "team", "vector", "pieces", "threads", "blocks", "ring",
-                                       "ahead", "own", "spare", "registers", "lead", "packed", "cluster"});
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"channels", "team", "vector", "pieces", "threads", "blocks", "ring", "ahead", "own", "spare",
+       "registers", "lead", "packed", "cluster", "whole"});
   constexpr std::array<int SlicesChoice::*, kNames.size()> kFields = {
-      &SlicesChoice::channels, &SlicesChoice::team,   &SlicesChoice::vector,    &SlicesChoice::pieces,
-      &SlicesChoice::threads,  &SlicesChoice::blocks, &SlicesChoice::ring,      &SlicesChoice::ahead,
-      &SlicesChoice::own,      &SlicesChoice::spare,  &SlicesChoice::registers, &SlicesChoice::lead,
-      &SlicesChoice::packed,   &SlicesChoice::cluster};
+      &SlicesChoice::channels, &SlicesChoice::team,    &SlicesChoice::vector,    &SlicesChoice::pieces,
+      &SlicesChoice::threads,  &SlicesChoice::blocks,  &SlicesChoice::ring,      &SlicesChoice::ahead,
+      &SlicesChoice::own,      &SlicesChoice::spare,   &SlicesChoice::registers, &SlicesChoice::lead,
+      &SlicesChoice::packed,   &SlicesChoice::cluster, &SlicesChoice::whole};
   SlicesChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_SLICES", text, kNames))
     choice.*kFields[fixed.name] = fixed.number;

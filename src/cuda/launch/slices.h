@@ -56,11 +56,18 @@ struct SlicesChoice {
   int lead = -1;
   int packed = -1;  // where chunks are in registers: 1 if rows go on from warp to warp
   int cluster = 0;  // 1: none
+  int whole = -1;   // 1: whole samples on chip (device/slices_whole.cuh); 0: none
 
   // Whether it leaves clusters to the planner: what it fixes is nothing of teams' alone.
   bool may_cluster() const {
     return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0 && spare == 0 && registers < 1 &&
-           lead < 0 && packed < 1;
+           lead < 0 && packed < 1 && whole < 1;
+  }
+  // Whether it leaves whole samples to the planner, or asks for them: with their threads, blocks, and vectors in registers.
+  bool may_be_whole() const {
+    const bool leaves = channels == 0 && vector == 0 && pieces == 0 && blocks == 0 && ring == 0 &&
+                        ahead == 0 && own == 0 && spare == 0 && lead < 0 && packed < 0 && cluster < 2;
+    return leaves && (whole > 0 || (whole < 0 && team == 0 && threads == 0 && registers < 0));
   }
   // Whether it leaves chunks in registers to the planner: what it fixes is at most widths, and that there are no clusters.
   bool may_have_registers() const {
@@ -105,6 +112,10 @@ double slice_waste(const SlicesWork& work, std::int64_t channels);
 
 // Whether clusters were measured to be faster for such work, on such a GPU.
 bool suits_clusters(const Gpu& gpu, const SlicesWork& work);
+// A division into whole samples that are on chip, all at once; none where there is no room, or, unless it is asked for, where that was not
+// measured to be faster.
+std::optional<SlicesDivision> divide_whole(const Gpu& gpu, const SlicesWork& work,
+                                           const SlicesChoice& choice);
 // The best division into slices of this width that are kept in the registers of clusters; none where they do not fit.
 std::optional<SlicesDivision> divide_cluster(const Gpu& gpu, const SlicesWork& work, const SlicesWidth& width,
                                              const SlicesChoice& choice);

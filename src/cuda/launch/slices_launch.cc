@@ -141,6 +141,21 @@ class SlicesLaunch : public KernelLaunch {
                              " in its registers for later sweeps"};
       return {kernel};
     }
+    if (division.constants.whole) {
+      kernel.numbers = {{"units", division.units},
+                        {"team", division.team},
+                        {"vector", division.constants.vector},
+                        {"ring", division.constants.ring},
+                        {"steps", division.steps},
+                        {"register_steps", division.constants.registers}};
+      kernel.residency = "shared";
+      kernel.division = {"whole samples, " + std::to_string(division.units) + " in all, each by a team of " +
+                             counted(division.team, "block"),
+                         counted(division.steps, "vector") + " of a thread stay on chip for later sweeps, " +
+                             std::to_string(division.constants.registers) + " in registers and " +
+                             std::to_string(division.constants.ring) + " in shared memory"};
+      return {kernel};
+    }
     kernel.division = {
         "slices of " + counted(division.channels, "channel") + " of a sample, " +
         std::to_string(division.units) + " in all; teams of " + counted(division.team, "block") + ", " +
@@ -262,8 +277,10 @@ class SlicesPlanner {
 
   // With chunks in registers where that was measured to be faster than what the cost model chooses.
   std::optional<SlicesDivision> divide(const SlicesChoice& choice) {
+    if (choice.whole > 0) return whole(choice);
     const std::optional<SlicesDivision> best = best_of(choice);
-    if (!best || !choice.may_have_registers()) return best;
+    if (!best || best->constants.cluster > 1 || !choice.may_have_registers()) return best;
+    if (const auto division = whole(choice)) return division;
     for (const SlicesChoice& wanted : choose_registers(gpu_, work_, *best, choice)) {
       const std::optional<SlicesDivision> held = best_of(wanted);
       if (!held || !suits_registers(gpu_, *held)) continue;
@@ -274,6 +291,20 @@ class SlicesPlanner {
   }
 
  private:
+  // Whole samples on chip; of `work_` what a text says is known.
+  std::optional<SlicesDivision> whole(const SlicesChoice& choice) {
+    KernelCut cut = cut_;
+    cut.unit_channels = work_.channels;
+    if (!choice.may_be_whole() || schedule_.choices.plain == PlainKernels::kAlways) return std::nullopt;
+    if (choice.whole > 0) work_.group_statistics = true;
+    const std::optional<SlicesDivision> division = divide_whole(gpu_, work_, choice);
+    if (!division || !is_for_slices_whole(schedule_, cut, division->constants)) return std::nullopt;
+    const SlicesText text = text_of(division->channels, division->constants);
+    const SlicesConstants& constants = division->constants;
+    const int bytes = text.shared_bytes + constants.ring * constants.threads * text.vector_bytes;
+    return bytes <= gpu_.architecture->shared_bytes_block ? division : std::nullopt;
+  }
+
   SlicesText text_of(std::int64_t channels, const SlicesConstants& constants) const {
     KernelCut slice = cut_;
     slice.unit_channels = channels;

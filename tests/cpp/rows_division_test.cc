@@ -195,6 +195,9 @@ TEST(RowsDivision, NotInRegisters) {
 TEST(RowsDivision, ChoiceRefused) {
   EXPECT_EQ(RowsChoice::parse("").team, std::nullopt);
   EXPECT_EQ(RowsChoice::parse("ahead=2,threads=640").threads, 640);
+  EXPECT_EQ(RowsChoice::parse("cluster=2,threads=96").cluster, 2);
+  for (const char* text : {"threads=0", "threads=100", "threads=2048", "cluster=2,threads=0", "pieces=0"})
+    EXPECT_THROW(RowsChoice::parse(text), UserError) << text;
   for (const char* text : {"warps=4", "team", "team=", "team=x", "team=-1", "ahead=1,,lead=0"})
     EXPECT_THROW(RowsChoice::parse(text), UserError) << text;
 }

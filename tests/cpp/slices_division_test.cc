@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cuda/launch/slices.h"
+#include "fuseblock/error.h"
 
 namespace fuseblock::cuda {
 namespace {
@@ -461,6 +462,16 @@ TEST(SlicesDivision, WholeSamples) {
     EXPECT_EQ(constants.registers + constants.ring, division->steps);
     EXPECT_LE(constants.ring * constants.threads * 16, h200().architecture->shared_bytes_block);
   }
+  // Where statistics of so many channels leave no room, there are none, also where they are asked for.
+  SlicesWork wide = norm_of(2, 5120, 256, 160);
+  wide.group_statistics = true;
+  for (const auto& [channels, positions] : {std::pair{5120, 256}, {4992, 256}, {5120, 64}}) {
+    wide.channels = channels;
+    wide.positions = positions;
+    const auto division = divide_whole(h200(), wide, SlicesChoice::parse("whole=1"));
+    EXPECT_TRUE(!division || division->constants.ring >= 0) << channels;
+  }
+  EXPECT_THROW(SlicesChoice::parse("whole=1,threads=500"), UserError);
   // Neither small tensors, nor samples that are more than on chip, nor more of them than multiprocessors.
   for (const auto& [samples, channels, positions] :
        std::vector<std::array<std::int64_t, 3>>{{2, 320, 4096}, {1, 512, 65536}, {300, 256, 784}}) {

@@ -2,11 +2,11 @@
 //
 // A team of kTeam blocks has one sample, a block kBlockRows neighbouring positions of it, in memory one run, and a thread one column
 // of vectors, kRows of them, kLists positions apart: the first kRegisters in its registers, the others in its own column of
-// shared memory, all of which are asked for at the start. Blocks hand parts of groups (device/slices_parts.cuh) to each other once, through
+// shared memory, all of which are asked for at the start. Blocks hand parts of groups (device/group_lists.cuh) to each other once, through
 // memory with the launch's tag beside them (device/tagged.cuh): a list for each group, the parts of its blocks side by side. Everything
 // is merged in an order that the shapes fix.
 //
-// Before this stand the constants, Arguments, Inputs (a thread's vectors in registers), UnitValues, Shared, and device/slices_parts.cuh;
+// Before this stand the constants, Arguments, Inputs (a thread's vectors in registers), UnitValues, Shared, device/group_lists.cuh and device/group_sums.cuh;
 // behind it the program of each sweep, the finalise steps, and run_unit, which calls what is here in the plan's order; last the kernel,
 // device/slices_whole.cu.
 

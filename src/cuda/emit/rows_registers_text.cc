@@ -32,7 +32,9 @@ class RowsRegistersWriter : UnitWriter {
     const bool units = of_unit(kFirst) || cut_.unit_channels == 1;
     if (sweep_count() != kSweeps || !single_ || ring_.size() != 1 || !units) return false;
     const bool channels = has_channels(kFirst) || !has_channels(kLast);
-    if (channels || sweep(kFirst).sinks.size() != 1 || moments().statistic != Statistic::kMoments)
+    const std::vector<Sink>& sinks = sweep(kFirst).sinks;
+    if (channels || sinks.size() != 1 || sinks[0].kind != SinkKind::kStatistic ||
+        moments().statistic != Statistic::kMoments)
       return false;
     if (!cut_.remaining.empty() || !statistic_outputs(cut_.remaining, true).empty() || has_steps_around())
       return false;

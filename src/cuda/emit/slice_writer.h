@@ -63,7 +63,7 @@ class SliceWriter : public UnitWriter {
   // Places of a block's list of statistics: one for each of its rows and slots, and enough to collect a team's.
   virtual int list_slots() const;
   // Those of a sweep that hands parts of groups over: of each set of rows one for each group, and for each of its vectors where these are
-  // not neighbouring lanes, a power of two (`Groups` of device/slices_parts.cuh).
+  // not neighbouring lanes, a power of two (`Groups` of device/group_lists.cuh).
   int part_slots(int group) const;
   // For write_more_sums: merge_all(parts), which joins several at once.
   void write_merge_all(Text& text, const std::string& name, const std::vector<const Sink*>& taken) const;

@@ -41,4 +41,11 @@ std::vector<FixedNumber> fixed_numbers(const std::string& variable, std::string_
   return found;
 }
 
+void check_threads(const std::string& variable, int threads) {
+  constexpr int kWarp = 32, kMost = 1024;
+  if (threads < kWarp || threads > kMost || threads % kWarp != 0)
+    throw UserError(variable + ": threads=: expected a multiple of " + std::to_string(kWarp) + " up to " +
+                    std::to_string(kMost) + ", got " + std::to_string(threads));
+}
+
 }  // namespace fuseblock::cuda

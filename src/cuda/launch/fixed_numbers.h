@@ -20,4 +20,7 @@ std::vector<FixedNumber> fixed_numbers(const std::string& variable, std::string_
                                        std::span<const std::string_view> names,
                                        std::string_view signed_name = {});
 
+// Refuses threads of a block that are no whole warps, or more than a block has. Throws UserError that names the variable.
+void check_threads(const std::string& variable, int threads);
+
 }  // namespace fuseblock::cuda

@@ -11,6 +11,7 @@
 namespace fuseblock::cuda {
 namespace {
 
+constexpr int kThreadsOfWarp = 32;
 constexpr std::int64_t kMostVectorBytes = 16;
 // What the device code keeps beside the planner's count.
 constexpr int kStaticBytes = 256;
@@ -119,6 +120,8 @@ RowsChoice RowsChoice::parse(const std::string& text) {
   RowsChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_ROWS", text, kNames, "lead"))
     choice.*kFields[fixed.name] = fixed.number;
+  check_threads("FUSEBLOCK_ROWS", choice.threads.value_or(kThreadsOfWarp));
+  if (choice.pieces.value_or(1) < 1) throw UserError("FUSEBLOCK_ROWS: pieces=: expected 1 or more, got 0");
   return choice;
 }
 

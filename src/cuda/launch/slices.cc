@@ -230,6 +230,7 @@ SlicesChoice SlicesChoice::parse(const std::string& text) {
   SlicesChoice choice;
   for (const FixedNumber& fixed : fixed_numbers("FUSEBLOCK_SLICES", text, kNames))
     choice.*kFields[fixed.name] = fixed.number;
+  if (choice.threads > 0) check_threads("FUSEBLOCK_SLICES", choice.threads);
   return choice;
 }
 

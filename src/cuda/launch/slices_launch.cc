@@ -148,12 +148,14 @@ class SlicesLaunch : public KernelLaunch {
                         {"ring", division.constants.ring},
                         {"steps", division.steps},
                         {"register_steps", division.constants.registers}};
-      kernel.residency = "shared";
+      kernel.residency = division.constants.ring > 0 ? "shared" : "registers";
       kernel.division = {"whole samples, " + std::to_string(division.units) + " in all, each by a team of " +
                              counted(division.team, "block"),
-                         counted(division.steps, "vector") + " of a thread stay on chip for later sweeps, " +
-                             std::to_string(division.constants.registers) + " in registers and " +
-                             std::to_string(division.constants.ring) + " in shared memory"};
+                         counted(division.steps, "vector") +
+                             (division.steps == 1 ? " of a thread stays" : " of a thread stay") +
+                             " on chip for later sweeps, " + std::to_string(division.constants.registers) +
+                             " in registers and " + std::to_string(division.constants.ring) +
+                             " in shared memory"};
       return {kernel};
     }
     kernel.division = {

@@ -60,6 +60,7 @@ std::optional<SlicesDivision> divide_whole(const Gpu& gpu, const SlicesWork& wor
     const int vector_bytes = vector * work.input_bytes;
     const std::int64_t room = (gpu.architecture->shared_bytes_block - other_bytes(work, lists, columns)) /
                               (std::int64_t{block} * vector_bytes);
+    if (room < 0) continue;
     const std::int64_t most =
         (registers_of(block, 1) - kOtherRegisters) * std::int64_t{kRegisterBytes} / vector_bytes;
     const auto fitting = std::find_if(kRegistersWanted.begin(), kRegistersWanted.end(),

@@ -115,7 +115,7 @@ REGISTERS = [
         for shape in [(2, 320, 64, 64), (64, 256, 56, 56), (32, 128, 64, 64), (1, 128, 128, 128)]
     ],
 ]
-# Threads of a block and the most elements that a block may be too large by, beside those that it has.
+# Threads of a block, and the largest share of a division's places for vectors that may be empty.
 REGISTER_THREADS = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024)
 IDLE = 0.12
 MULTIPROCESSORS = 132
@@ -162,7 +162,7 @@ def choices(shape: tuple[int, ...]) -> list[str]:
 
 
 def register_choices(shape: tuple[int, ...], groups: int, dtype: str) -> list[str]:
-    """Divisions of `rows_registers` in which all units are at work at once, or wait for few others."""
+    """Divisions of `rows_registers`: all units at work at once, or several blocks of a multiprocessor."""
     found = ["", "registers=0"]
     units = shape[0] * groups
     vectors = torch.Size(shape).numel() // units // (8 if dtype == "bf16" else 4)

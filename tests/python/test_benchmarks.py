@@ -198,6 +198,35 @@ class CallingTimer(gpu_timing.Timer):
         return 3.0
 
 
+def test_rows_of_another_file_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the place of those of the record, from the same kind of machine alone."""
+
+    def write(name: str, device: str, *rows: tuple[str, float]) -> Path:
+        made = [
+            {
+                "case": case,
+                "shape": [2, 8],
+                "dtype": "bfloat16",
+                "layout": "contiguous",
+                "direction": "forward",
+            }
+            | {"fuseblock_ms": ms, "floor_ms": 1.0, "peers": {}}
+            for case, ms in rows
+        ]
+        path = tmp_path / name
+        path.write_text(json.dumps({"device": device, "versions": {}, "rows": made}))
+        return path
+
+    record = write("record.json", "a GPU", ("one", 3.0), ("two", 4.0))
+    assert gpu_bench.take(write("more.json", "a GPU", ("two", 2.0), ("three", 5.0)), record) == 0
+    taken = {row["case"]: row["fuseblock_ms"] for row in json.loads(record.read_text())["rows"]}
+    assert taken == {"one": 3.0, "two": 2.0, "three": 5.0}
+    before = record.read_text()
+    assert gpu_bench.take(write("other.json", "another", ("one", 1.0)), record) == 2
+    assert record.read_text() == before
+    assert "device is another" in capsys.readouterr().err
+
+
 def test_rows_of_the_gpu_benchmark_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU engine, with a timer that only calls."""
     monkeypatch.setattr(gpu_bench, "DEVICE", "cpu")

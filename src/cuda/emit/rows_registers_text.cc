@@ -1,7 +1,6 @@
 #include "cuda/emit/rows_registers_text.h"
 
 #include <algorithm>
-#include <array>
 
 #include "cuda/emit/rounded_products.h"
 #include "cuda/emit/sigmoid_pairs.h"
@@ -156,8 +155,8 @@ class RowsRegistersWriter : UnitWriter {
     text.close("};");
   }
 
-  // Statements for `steps` of a sweep, `wanted` of which are taken by what `end` writes of their names; `sigmoid` stands for what the input
-  // behind the program's own is.
+  // Statements for `steps` of a sweep, and the names of all of them, of which those of `wanted` may be used; the input behind the program's own is
+  // `of_argument`.
   std::vector<std::string> write_steps(Text& text, int i, std::span<const Formula::Step> steps,
                                        const std::vector<std::int32_t>& wanted) {
     const Sweep& which = sweep(i);

@@ -37,7 +37,7 @@ constexpr int kMostWaitingCluster = 2;
 // Larger ones where nearly all units are at work at once.
 constexpr double kNearlyAll = 1.1;
 
-// Figures of the cost model, seconds on an H200, fitted to the times of 450 divisions of 30 shapes in bf16 and f32
+// Figures of the cost model, seconds on an H200, fitted to the times of 301 divisions of 29 shapes in bf16 and f32
 // (benchmarks/gpu/sweep_rows.py --registers), of which what it chooses is 3 % behind the best on average and 13 % at most: of a launch
 // with its statistics; of each byte of a multiprocessor's vectors, more where some threads have fewer; of each thread of a multiprocessor;
 // of each vector of a thread, whose code is read; of each cluster that a multiprocessor has a block of; where units wait for others, of the

@@ -63,7 +63,7 @@ struct SlicesChoice {
     return cluster == 0 && team == 0 && ring == 0 && ahead == 0 && own == 0 && spare == 0 && registers < 1 &&
            lead < 0 && packed < 1 && whole < 1;
   }
-  // Whether it leaves whole samples to the planner, or asks for them: with their threads, blocks, and vectors in registers.
+  // Whether it leaves whole samples to the planner, or asks for them, with their team, threads and vectors in registers.
   bool may_be_whole() const {
     const bool leaves = channels == 0 && vector == 0 && pieces == 0 && blocks == 0 && ring == 0 &&
                         ahead == 0 && own == 0 && spare == 0 && lead < 0 && packed < 0 && cluster < 2;
